@@ -62,11 +62,11 @@ impl Accesses {
             return Ok(false);
         }
         node.inode.borrow_mut().set_time(Stamp::Accessed, now);
-        self.note(&node);
+        self.note_access(&node);
         Ok(true)
     }
 
-    fn note(self: &Rc<Accesses>, node: &Node) {
+    fn note_access(self: &Rc<Accesses>, node: &Node) {
         if node.accessed.replace(true) {
             return;
         }
@@ -102,7 +102,7 @@ impl Accesses {
         let waiting = self.waiting.take();
         for number in waiting {
             let Some(node) = self.nodes.find(number) else { continue };
-            let _locked = node.alone().await;
+            let _locked = node.lock_exclusive().await;
             // It may have been logged with something else, or deleted.
             if node.accessed.get() && self.nodes.is_current(&node) {
                 let handle = self.changes.start(CREDITS).await?;

@@ -90,7 +90,7 @@ impl AtomicFiles {
         }
         self.changes
             .changing(async {
-                let _locked = node.alone().await;
+                let _locked = node.lock_exclusive().await;
                 if node.hands_down_atomicity() == atomic {
                     return Ok(());
                 }
@@ -128,7 +128,7 @@ impl AtomicFiles {
             return Ok(());
         }
         self.changes.journal()?.bring_home().await?;
-        let tree = Tree::of(node);
+        let tree = Tree::from_node(node);
         let mut at = 0;
         while let Some(extent) = tree.next(at).await? {
             let end = extent.physical + u64::from(extent.length);
@@ -157,7 +157,7 @@ impl AtomicFiles {
     /// Locks the file, and adds to the update; false if it is not atomic any more.
     async fn stage_locked(&self, write: FileWrite<'_>) -> Result<bool, FsError> {
         let node = write.node;
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         if !node.is_atomic() {
             return Ok(false);
         }
@@ -279,7 +279,7 @@ impl AtomicFiles {
 
     /// The file is to have at least `size` bytes; false if it is not atomic any more.
     async fn grow(&self, node: &Rc<Node>, size: u64) -> Result<bool, FsError> {
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         if !node.is_atomic() {
             return Ok(false);
         }
@@ -376,12 +376,12 @@ impl AtomicFiles {
     /// A file is open no more: its update goes into the journal, or is taken back if it was begun.
     pub(crate) async fn settle(&self, node: &Rc<Node>) -> Result<(), FsError> {
         if node.update_begun.get() {
-            let _locked = node.alone().await;
+            let _locked = node.lock_exclusive().await;
             self.abandon(node);
         }
         // What has no name any more is deleted.
         if node.links() == 0 {
-            let _locked = node.alone().await;
+            let _locked = node.lock_exclusive().await;
             node.update.take();
         }
         self.commit(std::slice::from_ref(node)).await
@@ -424,7 +424,7 @@ impl AtomicFiles {
             let handle = self.changes.start(credits).await?;
             let put_all = async {
                 for (node, update) in group {
-                    self.put(node, &handle, update).await?;
+                    self.put_update(node, &handle, update).await?;
                 }
                 Ok(())
             };
@@ -441,7 +441,7 @@ impl AtomicFiles {
     }
 
     /// Puts one update into a transaction.
-    async fn put(&self, node: &Rc<Node>, handle: &TxHandle, update: &ToCommit) -> Result<(), FsError> {
+    async fn put_update(&self, node: &Rc<Node>, handle: &TxHandle, update: &ToCommit) -> Result<(), FsError> {
         let size = update.size.max(node.size());
         // First: where an extent cannot be divided, zeros are written up to the end of the file.
         node.inode.borrow_mut().set_size(size);
@@ -453,7 +453,7 @@ impl AtomicFiles {
             }
         }
         for (index, content) in &update.blocks {
-            let Some(extent) = Tree::of(node).find(*index).await? else {
+            let Some(extent) = Tree::from_node(node).find(*index).await? else {
                 return Err(FsError::Invalid("a block that is not mapped"));
             };
             let buffer = node.metadata().buffers.fresh(place(&extent, *index), Role::Data);
@@ -467,7 +467,7 @@ impl AtomicFiles {
     ///
     /// # Errors
     /// [`FsError::Invalid`] for a file that is not atomic, [`FsError::UpdateOpen`] for one that has begun one.
-    pub(crate) async fn begin(&self, node: &Rc<Node>) -> Result<(), FsError> {
+    pub(crate) async fn begin_update(&self, node: &Rc<Node>) -> Result<(), FsError> {
         if !node.is_atomic() {
             return Err(FsError::Invalid("the file is not atomic: set its attribute user.weir.atomic to 1"));
         }
@@ -476,7 +476,7 @@ impl AtomicFiles {
     }
 
     /// Ends updates that were begun, and puts them into the running transaction, together.
-    pub(crate) async fn end(&self, nodes: &[Rc<Node>]) -> Result<(), FsError> {
+    pub(crate) async fn end_updates(&self, nodes: &[Rc<Node>]) -> Result<(), FsError> {
         if nodes.iter().any(|node| !node.update_begun.get()) {
             return Err(FsError::Invalid("no update was begun"));
         }

@@ -127,7 +127,7 @@ impl AttributeStore {
         changes: &AttributeChanges,
     ) -> Result<(), FsError> {
         let node = self.nodes.get(inode).await?;
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         let lists = match changes.permissions {
             Some(permissions) => self.for_mode(&node, permissions).await?,
             None => None,
@@ -135,7 +135,7 @@ impl AttributeStore {
         let handle =
             self.changes.start_for(caller, if lists.is_some() { xattrs::CREDITS } else { CREDITS }).await?;
         if let Some(lists) = lists {
-            self.put(&handle, &node, &lists).await?;
+            self.store(&handle, &node, &lists).await?;
         }
         {
             let mut inode = node.inode.borrow_mut();

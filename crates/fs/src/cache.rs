@@ -133,7 +133,10 @@ impl PageCache {
         let mut queue = self.queue.borrow_mut();
         if queue.len() > 2 * self.pages.get() + self.most.min(1 << 12) {
             queue.retain(|place| {
-                place.file.upgrade().is_some_and(|file| file.pages.borrow().is(place.index, place.stamp))
+                place
+                    .file
+                    .upgrade()
+                    .is_some_and(|file| file.pages.borrow().has_version(place.index, place.stamp))
             });
         }
     }
@@ -247,7 +250,7 @@ mod tests {
         play(async |cache, file| {
             insert(&cache, &file, 0, true);
             for index in 1..1000 {
-                assert!(file.pages.borrow_mut().look(1).is_some() || index == 1, "used all the time");
+                assert!(file.pages.borrow_mut().read_page(1).is_some() || index == 1, "used all the time");
                 insert(&cache, &file, index, false);
                 assert!(cache.pages() <= 64);
             }

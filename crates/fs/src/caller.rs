@@ -25,7 +25,7 @@ pub(crate) struct ReserveOwners {
 
 impl ReserveOwners {
     /// Those whom a superblock names.
-    pub(crate) fn of(superblock: &Superblock) -> ReserveOwners {
+    pub(crate) fn from_superblock(superblock: &Superblock) -> ReserveOwners {
         let (user, group) = (superblock.reserved_uid.get(), superblock.reserved_gid.get());
         ReserveOwners { user: user.into(), group: group.into() }
     }
@@ -47,8 +47,9 @@ mod tests {
     #[test]
     fn the_reserve_is_for_those_whom_the_superblock_names() {
         let mut superblock = Superblock::new_zeroed();
-        let has =
-            |uid, gid, superblock: &Superblock| ReserveOwners::of(superblock).include(Caller { uid, gid });
+        let has = |uid, gid, superblock: &Superblock| {
+            ReserveOwners::from_superblock(superblock).include(Caller { uid, gid })
+        };
         assert!(has(0, 0, &superblock) && has(0, 7, &superblock));
         assert!(!has(7, 0, &superblock), "the group 0 is the default, and says nothing");
         (superblock.reserved_uid, superblock.reserved_gid) = (7.into(), 9.into());

@@ -267,7 +267,7 @@ impl Deletion {
     /// Deletes an inode that is in the list of orphans: all that it owns, in as many transactions as that takes, and
     /// then itself.
     async fn delete(&self, node: &Rc<Node>) -> Result<(), FsError> {
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         if !self.nodes.is_current(node) || node.links() > 0 {
             // Another call was faster, or has given it its first name.
             return Ok(());

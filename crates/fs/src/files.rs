@@ -84,7 +84,7 @@ impl Files {
         let size = node.size();
         let mut at = offset;
         while at < size {
-            match Tree::of(&node).next(index_of(at)).await? {
+            match Tree::from_node(&node).next(index_of(at)).await? {
                 Some(extent) if extent.written => {
                     let start = at.max(u64::from(extent.logical) * BLOCK);
                     return Ok((start < size).then_some(start));
@@ -107,7 +107,7 @@ impl Files {
         }
         let mut at = offset;
         while at < size {
-            match Tree::of(&node).find(index_of(at)).await? {
+            match Tree::from_node(&node).find(index_of(at)).await? {
                 Some(extent) if extent.written => at = u64::from(extent.end()) * BLOCK,
                 _ => break,
             }
@@ -122,7 +122,7 @@ impl Files {
         let size = node.size();
         let (mut at, mut count) = (0, 0);
         while at < size && count <= limit {
-            let Some(extent) = Tree::of(&node).next(index_of(at)).await? else { break };
+            let Some(extent) = Tree::from_node(&node).next(index_of(at)).await? else { break };
             if u64::from(extent.logical) * BLOCK < size {
                 count += u64::from(extent.end() - extent.logical);
             }

@@ -203,7 +203,8 @@ impl Filesystem {
         let fs = &self.0;
         let journal = fs.changes.mounted_with().map_or(0, |journal| journal.log_blocks());
         let held = self.held_inodes() * HOLD_BYTES;
-        let bound = MemoryBound::of(&fs.options, fs.metadata.space.layout(), fs.cache.most(), journal);
+        let bound =
+            MemoryBound::from_options(&fs.options, fs.metadata.space.layout(), fs.cache.most(), journal);
         MemoryBound { caches: bound.caches + held, ..bound }
     }
 

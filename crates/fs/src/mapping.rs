@@ -59,7 +59,7 @@ impl Mapping {
         if let Some(home) = node.file.home(index) {
             return Ok(Some(home));
         }
-        let found = Tree::of(node).find(index).await?;
+        let found = Tree::from_node(node).find(index).await?;
         Ok(found.filter(|extent| extent.written).map(|extent| place(&extent, index)))
     }
 
@@ -71,7 +71,7 @@ impl Mapping {
                 at += 1;
                 continue;
             }
-            match Tree::of(node).find(at).await? {
+            match Tree::from_node(node).find(at).await? {
                 Some(extent) if extent.written => at = extent.end(),
                 _ => return Ok(false),
             }

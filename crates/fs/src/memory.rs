@@ -26,7 +26,12 @@ pub struct MemoryBound {
 
 impl MemoryBound {
     /// With so many pages at most, and a journal of so many blocks.
-    pub(crate) fn of(options: &MountOptions, layout: &Layout, pages: usize, journal: u32) -> MemoryBound {
+    pub(crate) fn from_options(
+        options: &MountOptions,
+        layout: &Layout,
+        pages: usize,
+        journal: u32,
+    ) -> MemoryBound {
         let journal = u64::from(journal);
         let metadata = (options.cache_metadata_blocks as u64).max(journal);
         let nodes = options.cache_inodes as u64 * NODE_COST;

@@ -63,7 +63,7 @@ pub(crate) async fn mount(
     }
     let device_blocks = device.blocks();
     let disk = disk_on(clock, device, dispatch, recorder, options)?;
-    let found = DiskContents::look(disk, device_blocks, &options).await?;
+    let found = DiskContents::read_disk(disk, device_blocks, &options).await?;
     let mounted = if options.read_only {
         found.mount_read_only(options).await?
     } else {
@@ -79,7 +79,7 @@ pub(crate) async fn recover(clock: &Clock, device: Rc<dyn Storage>) -> Result<()
     let device_blocks = device.blocks();
     let options = MountOptions::default();
     let disk = disk_on(clock, device, Dispatch::Legacy, None, options)?;
-    DiskContents::look(disk, device_blocks, &options).await.map(drop)
+    DiskContents::read_disk(disk, device_blocks, &options).await.map(drop)
 }
 
 /// Ends a mount.
@@ -142,7 +142,7 @@ struct DiskContents {
 
 impl DiskContents {
     /// Looks at the superblock and the journal, and recovers what is in the log.
-    async fn look(
+    async fn read_disk(
         disk: Rc<Disk>,
         device_blocks: u64,
         options: &MountOptions,

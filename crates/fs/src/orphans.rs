@@ -51,18 +51,18 @@ impl Orphans {
 
     /// Moves what is in the orphan file, which others fill, into the chain, one by one.
     pub(crate) async fn empty_orphan_file(&self, changes: &Changes) -> Result<(), FsError> {
-        let superblock = *self.superblock.look();
+        let superblock = *self.superblock.borrow();
         if !superblock.features().has(Feature::ORPHAN_PRESENT) {
             return Ok(());
         }
         let file = self.nodes.get_orphan(superblock.orphan_file_inode.get()).await?;
         let (size, generation) = (file.size(), file.inode.borrow().generation.get());
-        let tree = Tree::of(&file);
+        let tree = Tree::from_node(&file);
         for logical in 0..u32::try_from(size / BLOCK_BYTES as u64).unwrap_or(u32::MAX) {
             let block = tree.place(logical).await?;
             let kind = Kind::OrphanFile { inode: file.number, generation };
             let buffer = file.metadata().buffers.get(block, kind).await?;
-            for number in buffer.look(|bytes| orphans_in(block, bytes, &superblock))? {
+            for number in buffer.read(|bytes| orphans_in(block, bytes, &superblock))? {
                 self.move_to_chain(changes, number, &buffer).await?;
             }
         }
@@ -85,7 +85,7 @@ impl Orphans {
         self.add(&handle, &node).await?;
         node.log(&handle).await?;
         let names = |slot: &[u8]| slot == number.to_le_bytes();
-        if let Some(slot) = file.look(|bytes| bytes.chunks_exact(4).position(names)) {
+        if let Some(slot) = file.read(|bytes| bytes.chunks_exact(4).position(names)) {
             handle.modify(file, slot * 4..slot * 4 + 4, |bytes| bytes.fill(0));
         }
         Ok(())
@@ -142,7 +142,7 @@ pub(crate) async fn orphans_on_disk(
         }
         let (block, range) = space.inode_place(number)?;
         let table = buffers.get(block, Kind::InodeTable).await?;
-        let inode = table.look(|bytes| Inode::read(&bytes[range], number, buffers.checksums()))?;
+        let inode = table.read(|bytes| Inode::read(&bytes[range], number, buffers.checksums()))?;
         chain.follow(&inode);
         numbers.push(number);
     }

@@ -96,7 +96,7 @@ impl Space {
                 Some(buffer) => buffer,
                 None => buffers.get(at, Kind::Descriptors).await?,
             };
-            let descriptor = buffer.look(|bytes| Descriptor::read(&bytes[range], group, &layout))?;
+            let descriptor = buffer.read(|bytes| Descriptor::read(&bytes[range], group, &layout))?;
             block = Some(buffer);
             free_blocks += u64::from(descriptor.free_blocks());
             free_inodes = free_inodes.saturating_add(descriptor.free_inodes());
@@ -116,7 +116,7 @@ impl Space {
             overhead: overhead.min(layout.blocks()),
             first_inode: superblock.first_inode.get(),
             for_superuser: superblock.reserved_blocks(),
-            reserve_owners: ReserveOwners::of(superblock),
+            reserve_owners: ReserveOwners::from_superblock(superblock),
             for_trees: options.tree_reserve_blocks.min(layout.blocks() / TREE_RESERVE_SHARE),
             discarding: Discarding::default(),
             given_back: Cell::new(0),
@@ -263,7 +263,7 @@ impl Reuse for Space {
             self.waiting.set(self.waiting.get() - u64::from(extent.blocks));
             self.release(*extent);
             for (group, run) in self.parts(*extent) {
-                self.discarding.freed.borrow_mut().put(group, run, transferred);
+                self.discarding.freed.borrow_mut().add_run(group, run, transferred);
             }
         }
         if self.options.rules.drops(FsMutant::DiscardsEarly) {

@@ -35,7 +35,7 @@ impl MountedSuperblock {
     }
 
     /// What it says now.
-    pub(crate) fn look(&self) -> Ref<'_, Superblock> {
+    pub(crate) fn borrow(&self) -> Ref<'_, Superblock> {
         self.superblock.borrow()
     }
 
@@ -51,7 +51,7 @@ impl MountedSuperblock {
     /// Says that the orphan file is empty. Costs [`SUPERBLOCK_CREDITS`].
     pub(crate) async fn clear_orphan_file(&self, handle: &TxHandle) -> Result<(), FsError> {
         let block = self.block().await?;
-        let features = self.look().features().with(Feature::ORPHAN_PRESENT, false);
+        let features = self.borrow().features().with(Feature::ORPHAN_PRESENT, false);
         let at = offset_of!(Superblock, read_only_compatible);
         modify(handle, &block, at, &features.read_only_compatible.to_le_bytes());
         self.superblock.borrow_mut().set_features(features);
@@ -62,9 +62,9 @@ impl MountedSuperblock {
     /// needs them after a crash. Costs [`SUPERBLOCK_CREDITS`].
     pub(crate) async fn log_totals(&self, handle: &TxHandle) -> Result<(), FsError> {
         let block = self.block().await?;
-        let mut superblock = *self.look();
+        let mut superblock = *self.borrow();
         self.total(&mut superblock);
-        if superblock != *self.look() {
+        if superblock != *self.borrow() {
             modify(handle, &block, 0, superblock.as_bytes());
             *self.superblock.borrow_mut() = superblock;
         }
@@ -78,7 +78,7 @@ impl MountedSuperblock {
         clock: &Clock,
         options: &MountOptions,
     ) -> Result<(), FsError> {
-        let mut superblock = *self.look();
+        let mut superblock = *self.borrow();
         self.total(&mut superblock);
         superblock.write_time = seconds(clock).into();
         set_needs_recovery(&mut superblock, false, LogFeatures::default(), options);

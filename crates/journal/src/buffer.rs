@@ -88,7 +88,7 @@ impl BufferHead {
     }
 
     /// Runs `look` on the bytes.
-    pub fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+    pub fn read<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         look(&self.content.borrow())
     }
 

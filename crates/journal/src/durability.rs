@@ -65,7 +65,7 @@ impl Durability {
     }
 
     /// A flush begins that covers the transactions up to one.
-    pub(crate) fn begin(&self, covers: Sequence) -> FlushRound {
+    pub(crate) fn begin_flush(&self, covers: Sequence) -> FlushRound {
         let mut round = self.flushes.begin();
         round.will_cover(self.position(covers));
         round

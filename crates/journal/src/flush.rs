@@ -39,7 +39,7 @@ async fn flush_if_wanted(journal: &Journal) -> Result<bool, JournalError> {
         journal.release(covers);
         return Ok(false);
     }
-    let round = journal.durability.begin(covers);
+    let round = journal.durability.begin_flush(covers);
     if !journal.drops(JournalMutant::FlushForgotten) {
         journal.disk.flush().await?;
     }

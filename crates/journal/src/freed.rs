@@ -45,7 +45,7 @@ impl FreedBlocks {
         if let Some(held_back) = self.held_back.borrow_mut().as_mut().filter(|_| late) {
             return held_back.append(&mut freed);
         }
-        self.give(&freed, transferred);
+        self.return_blocks(&freed, transferred);
     }
 
     /// Holds back what comes from now on, with what a checkpoint that was given up held back.
@@ -56,7 +56,7 @@ impl FreedBlocks {
     /// Gives what was held back, and holds back no more: whether there was something.
     pub(crate) fn release(&self, transferred: Sequence) -> bool {
         let held_back = self.held_back.take().unwrap_or_default();
-        self.give(&held_back, transferred);
+        self.return_blocks(&held_back, transferred);
         !held_back.is_empty()
     }
 
@@ -65,7 +65,7 @@ impl FreedBlocks {
         self.held_back.borrow().as_ref().is_none_or(Vec::is_empty)
     }
 
-    fn give(&self, freed: &[Extent], transferred: Sequence) {
+    fn return_blocks(&self, freed: &[Extent], transferred: Sequence) {
         if !freed.is_empty() {
             self.reuse.may_be_reused(freed, transferred);
             self.wake();

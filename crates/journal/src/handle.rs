@@ -66,16 +66,16 @@ impl TxHandle {
     /// Makes a buffer part of the transaction.
     fn enter(&self, buffer: &Rc<BufferHead>) {
         let released = self.journal.progress.released.to();
-        let mut running = self.begin();
+        let mut running = self.begin_change();
         if running.enter(buffer, self.journal.options.engine.lists_conflicts().then_some(released)) {
             self.spend(&mut running, 1);
         }
     }
 
     /// The running transaction, which changes now. Its age counts from its first change: the timer starts.
-    fn begin(&self) -> RefMut<'_, Running> {
+    fn begin_change(&self) -> RefMut<'_, Running> {
         let mut running = self.journal.running.borrow_mut();
-        if running.begin(|| self.journal.disk.handle().now()) {
+        if running.begin_change(|| self.journal.disk.handle().now()) {
             self.journal.signals.begun.notify(usize::MAX);
         }
         running
@@ -90,7 +90,7 @@ impl TxHandle {
     /// A journaled block was freed: what the log holds of it is not replayed over whatever comes there next
     /// (J5 d).
     pub fn revoke(&self, block: u64) {
-        let mut running = self.begin();
+        let mut running = self.begin_change();
         running.forget(block);
         if !self.journal.drops(JournalMutant::NoRevoke) {
             running.revoke(block);
@@ -100,7 +100,7 @@ impl TxHandle {
     /// Blocks of a file are allocated whose content comes with this transaction.
     pub fn allocated(&self, extent: Extent) {
         if self.journal.options.selective {
-            self.begin().allocated(extent.start.0..extent.end().0);
+            self.begin_change().allocated(extent.start.0..extent.end().0);
         }
     }
 
@@ -111,7 +111,7 @@ impl TxHandle {
 
     /// Dirty pages are dropped, as the transaction takes their blocks away: it is not empty from now on.
     pub fn drop_pages(&self) {
-        self.begin().drop_pages();
+        self.begin_change().drop_pages();
     }
 
     /// Blocks are freed with this transaction, and not reused before it is in the log (J7).

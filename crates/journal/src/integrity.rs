@@ -25,7 +25,7 @@ pub enum HomeIntegrity {
 
 impl HomeIntegrity {
     /// What it is on a storage with these capabilities.
-    pub fn of(capabilities: &Capabilities) -> HomeIntegrity {
+    pub fn from_capabilities(capabilities: &Capabilities) -> HomeIntegrity {
         let tears = capabilities.tear_unit_bytes < BLOCK_BYTES as u32 || capabilities.corrupts_when_cut;
         // Homes that are consecutive leave in one command.
         let is_whole = capabilities.atomic_blocks >= capabilities.max_transfer_blocks || !tears;

@@ -210,7 +210,7 @@ impl Journal {
 
     /// Waits until a transaction has reached a stage.
     pub(crate) async fn reached(&self, stage: &Stage, sequence: Sequence) -> Result<(), JournalError> {
-        self.until(stage.event(), || stage.has(sequence)).await
+        self.until(stage.event(), || stage.is_reached_by(sequence)).await
     }
 
     /// The commit block of a transaction is transferred: its frozen blocks may go home, and what it freed may be reused.
@@ -249,7 +249,7 @@ impl Journal {
 
     /// Transactions up to one give their blocks up (J4).
     pub(crate) fn release(&self, sequence: Sequence) {
-        if !self.progress.released.has(sequence) {
+        if !self.progress.released.is_reached_by(sequence) {
             self.progress.released.set(sequence);
             self.progress.released.wake();
         }
@@ -278,7 +278,7 @@ impl Journal {
 
     /// Whether the commit block of a transaction was dispatched.
     pub fn is_dispatched(&self, sequence: Sequence) -> bool {
-        self.progress.dispatched.has(sequence)
+        self.progress.dispatched.is_reached_by(sequence)
     }
 
     /// Whether the flush that makes a transaction durable is still to be submitted: then it covers what is
@@ -367,7 +367,7 @@ impl Journal {
     /// Makes all that is transferred durable.
     pub async fn flush(&self) -> Result<(), JournalError> {
         let transferred = self.transferred_to();
-        let round = self.durability.begin(transferred);
+        let round = self.durability.begin_flush(transferred);
         self.disk.flush().await.inspect_err(|error| self.abort(error.stop_reason()))?;
         drop(round);
         let later = self.drops(JournalMutant::SyncCoversLater);

@@ -49,7 +49,7 @@ impl FoundJournal {
         } else {
             info!("the filesystem was not unmounted, and its journal is empty");
         }
-        let reliable = HomeIntegrity::of(disk.capabilities()) == HomeIntegrity::ReliableWrites
+        let reliable = HomeIntegrity::from_capabilities(disk.capabilities()) == HomeIntegrity::ReliableWrites
             && !rules.drops(JournalMutant::HomesUnreliable);
         let most = if rules.drops(JournalMutant::ReplaysInPart) { 1 } else { usize::MAX };
         for writes in found.writes.chunks(WRITES_AT_ONCE).take(most) {

@@ -144,7 +144,7 @@ impl Running {
     }
 
     /// It changes now: whether this is its first change, from which its age counts.
-    pub(crate) fn begin(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    pub(crate) fn begin_change(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let first = self.since.is_none();
         self.since.get_or_insert_with(now);
         first

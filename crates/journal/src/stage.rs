@@ -23,7 +23,7 @@ impl Stage {
     }
 
     /// Whether a transaction has reached it.
-    pub(crate) fn has(&self, sequence: Sequence) -> bool {
+    pub(crate) fn is_reached_by(&self, sequence: Sequence) -> bool {
         !sequence.is_after(self.to.get())
     }
 

@@ -134,7 +134,7 @@ impl Run {
         let legacy = !self.setup.engine.uses_barriers();
         let dispatch = if legacy { Dispatch::Legacy } else { Dispatch::OrderPreserving };
         let capabilities = *storage.capabilities();
-        assert_eq!(HomeIntegrity::of(&capabilities), self.setup.integrity);
+        assert_eq!(HomeIntegrity::from_capabilities(&capabilities), self.setup.integrity);
         let layer =
             BlockLayer::new(&self.clock, storage, BlockOptions { dispatch, ..BlockOptions::default() });
         Disk::new(&self.clock, layer.expect("it fits"), capabilities, self.rules)

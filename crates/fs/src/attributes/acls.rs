@@ -89,7 +89,7 @@ impl AttributeStore {
     /// A list of an inode, if it has it.
     pub(crate) async fn acl(&self, inode: InodeNumber, kind: AclKind) -> Result<Option<Acl>, FsError> {
         let node = self.nodes.get(inode).await?;
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         kind.find(inode, &self.read(&node).await?)
     }
 
@@ -174,7 +174,7 @@ impl AttributeStore {
     ) -> Result<(), FsError> {
         let Some(lists) = &inherited.attributes else { return Ok(()) };
         let room = node.inode.borrow().attribute_area().len();
-        self.put(handle, node, &Stored::of(lists, room)?).await
+        self.store(handle, node, &Stored::from_attributes(lists, room)?).await
     }
 
     /// What a new inode of this mode gets from a directory, whose lock the caller holds. Where that has no default list,
@@ -211,6 +211,6 @@ impl AttributeStore {
         }
         acl.set_mode_bits(mode);
         attributes.set(parse(ACCESS)?, acl.to_stored());
-        Stored::of(&attributes, node.inode.borrow().attribute_area().len()).map(Some)
+        Stored::from_attributes(&attributes, node.inode.borrow().attribute_area().len()).map(Some)
     }
 }

@@ -56,7 +56,7 @@ impl AttributeStore {
         }
         let name = parse(name)?;
         let node = self.nodes.get(inode).await?;
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         let found = self.read(&node).await?;
         found.get(&name).map(<[u8]>::to_vec).ok_or(FsError::NoAttribute)
     }
@@ -64,7 +64,7 @@ impl AttributeStore {
     /// The names of all extended attributes.
     pub(crate) async fn extended_names(&self, inode: InodeNumber) -> Result<Vec<Vec<u8>>, FsError> {
         let node = self.nodes.get(inode).await?;
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         let found = self.read(&node).await?;
         Ok(found.names().filter_map(AttributeName::full).filter(|name| is_kept(name)).collect())
     }
@@ -127,7 +127,7 @@ impl AttributeStore {
         if block == 0 {
             return Ok(Attributes::read(node.number, &area, None)?);
         }
-        let tree = Tree::of(node);
+        let tree = Tree::from_node(node);
         tree.read(block, Kind::Attributes, |bytes| Attributes::read(node.number, &area, Some((block, bytes))))
             .await
     }
@@ -140,14 +140,14 @@ impl AttributeStore {
         change: impl FnOnce(&mut Attributes, u16) -> Result<u16, FsError>,
     ) -> Result<(), FsError> {
         self.changes.journal()?;
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         let mut attributes = self.read(node).await?;
         let had = node.inode.borrow().permissions();
         let permissions = change(&mut attributes, had)?;
-        let stored = Stored::of(&attributes, node.inode.borrow().attribute_area().len())?;
+        let stored = Stored::from_attributes(&attributes, node.inode.borrow().attribute_area().len())?;
         let handle = self.changes.start_for(caller, CREDITS).await?;
         // All that needs space comes first.
-        self.put(&handle, node, &stored).await?;
+        self.store(&handle, node, &stored).await?;
         {
             let mut inode = node.inode.borrow_mut();
             inode.set_permissions(permissions);
@@ -157,7 +157,7 @@ impl AttributeStore {
     }
 
     /// Gives a node its attributes; the inode changes in memory. Where there is no space for them, nothing has changed.
-    pub(super) async fn put(
+    pub(super) async fn store(
         &self,
         handle: &TxHandle,
         node: &Rc<Node>,
@@ -252,7 +252,7 @@ pub(super) struct Stored {
 
 impl Stored {
     /// In an inode with so many bytes for them.
-    pub(super) fn of(attributes: &Attributes, area_bytes: usize) -> Result<Stored, FsError> {
+    pub(super) fn from_attributes(attributes: &Attributes, area_bytes: usize) -> Result<Stored, FsError> {
         let mut area = vec![0; area_bytes];
         let block = attributes.store(&mut area).map_err(|error| FsError::from(error).full_is_no_space())?;
         Ok(Stored { area, block })

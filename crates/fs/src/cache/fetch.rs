@@ -18,7 +18,7 @@ impl CachedFile {
         let mut done = 0;
         while done < bytes.len() {
             let (index, at) = split(offset + done as u64);
-            let Some(page) = pages.look(index) else { break };
+            let Some(page) = pages.read_page(index) else { break };
             let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
             bytes[done..done + taken].copy_from_slice(&page[at..at + taken]);
             done += taken;

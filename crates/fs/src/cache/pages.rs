@@ -90,12 +90,12 @@ impl Pages {
     }
 
     /// Whether a page is here, and the one of this stamp.
-    pub(super) fn is(&self, index: u32, stamp: u64) -> bool {
+    pub(super) fn has_version(&self, index: u32, stamp: u64) -> bool {
         self.pages.get(&index).is_some_and(|page| page.stamp == stamp)
     }
 
     /// The bytes of a page, if it is here.
-    pub(super) fn look(&mut self, index: u32) -> Option<&[u8]> {
+    pub(super) fn read_page(&mut self, index: u32) -> Option<&[u8]> {
         let page = self.pages.get_mut(&index)?;
         page.used = true;
         Some(&page.content)

@@ -179,7 +179,7 @@ impl Filesystem {
     pub fn begin_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
         Box::pin(async move {
             let node = self.0.nodes.get(inode).await?;
-            self.0.atomic.begin(&node).await
+            self.0.atomic.begin_update(&node).await
         })
     }
 
@@ -189,7 +189,7 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::Invalid`] if one was not begun, and those of [`write`](Self::write).
     pub fn end_updates<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(async move { self.0.atomic.end(&self.nodes_of(inodes).await?).await })
+        Box::pin(async move { self.0.atomic.end_updates(&self.nodes_of(inodes).await?).await })
     }
 
     /// Takes back what was written to an atomic file since its update was begun, or since it was synchronised.
@@ -199,7 +199,7 @@ impl Filesystem {
     pub fn abandon_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
         Box::pin(async move {
             let node = self.0.nodes.get(inode).await?;
-            let _locked = node.alone().await;
+            let _locked = node.lock_exclusive().await;
             self.0.atomic.abandon(&node);
             Ok(())
         })

@@ -49,7 +49,7 @@ impl Files {
                 }
                 let end = offset.checked_add(length).ok_or(FsError::TooLarge)?;
                 self.check_size(end)?;
-                let _locked = node.alone().await;
+                let _locked = node.lock_exclusive().await;
                 let keeps_content = mode == Fallocate::Allocate { keep_size: true };
                 if !keeps_content && node.update.borrow().is_some() {
                     return Err(FsError::UpdateOpen);
@@ -110,7 +110,7 @@ impl Files {
         let mut needed = range.len() as u64;
         let mut at = range.start;
         while needed > available && !self.rules.drops(FsMutant::AllocatesWhatCannotFit) {
-            let next = Tree::of(node).next(at).await?;
+            let next = Tree::from_node(node).next(at).await?;
             let next = next.filter(|next| at < range.end && next.logical < range.end);
             let Some(extent) = next else { return Err(FsError::NoSpace) };
             at = at.max(extent.logical);
@@ -230,7 +230,7 @@ impl Files {
     /// Overwrites with zeros what of a range is written. The caller holds the lock, and no handle.
     async fn overwrite_with_zeros(&self, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
         let mut at = range.start;
-        while let Some(extent) = Tree::of(node).next(at).await? {
+        while let Some(extent) = Tree::from_node(node).next(at).await? {
             at = at.max(extent.logical);
             if at >= range.end {
                 break;
@@ -246,7 +246,7 @@ impl Files {
     /// # Errors
     /// [`FsError::NoSpace`] if that is not written.
     async fn overwrite_first(&self, node: &Rc<Node>, range: Range<u32>) -> Result<u32, FsError> {
-        let found = Tree::of(node).next(range.start).await?;
+        let found = Tree::from_node(node).next(range.start).await?;
         match found.filter(|extent| extent.written && covers(extent, range.start)) {
             Some(extent) if !self.rules.drops(FsMutant::NoZeroing) => {
                 let end = extent.end().min(range.end);
@@ -265,12 +265,12 @@ impl Files {
         let end = range.end.min(range.start.saturating_add(most));
         let credits = TRUNCATE_CREDITS + if journaled { end - range.start } else { 0 };
         let handle = self.changes.start(credits).await?;
-        self.mapping.zeroed.tell(node.number, range.start..end);
+        self.mapping.zeroed.report(node.number, range.start..end);
         self.changes
             .all_or_abort(async {
                 for index in range.start..end {
                     let offset = u64::from(index) * BLOCK;
-                    self.put(node, Some(&handle), offset, &ZEROS, &Edges::default()).await?;
+                    self.put_bytes(node, Some(&handle), offset, &ZEROS, &Edges::default()).await?;
                 }
                 node.stamp(self.timer.now());
                 self.mapping.log_data(node, &handle).await

@@ -71,7 +71,7 @@ impl Files {
     ) -> Result<Missed, FsError> {
         let (index, at) = split(offset);
         let looking = node.beside_others().await;
-        let next = Tree::of(node).next(index).await?;
+        let next = Tree::from_node(node).next(index).await?;
         // From here to the beginning of the read nothing waits, so no other task comes between.
         if offset + bytes.len() as u64 > node.size() || node.file.contains(index) {
             return Ok(Missed::Elsewhere);

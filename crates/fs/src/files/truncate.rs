@@ -32,7 +32,7 @@ impl Files {
             .changing(async {
                 require_regular(node)?;
                 self.check_size(size)?;
-                let _locked = node.alone().await;
+                let _locked = node.lock_exclusive().await;
                 if node.update.borrow().is_some() {
                     return Err(FsError::UpdateOpen);
                 }
@@ -90,7 +90,7 @@ impl Files {
 
     /// Finishes a truncation that a crash has interrupted: the node is on the list of orphans.
     pub(crate) async fn finish_truncation(&self, node: &Rc<Node>) -> Result<(), FsError> {
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         self.unmap_rest(node, node.size()).await
     }
 
@@ -120,7 +120,7 @@ impl Files {
             return Ok(());
         }
         let zeros = &ZEROS[..(part.end - part.start) as usize];
-        self.changes.all_or_abort(self.put(node, Some(handle), part.start, zeros, edges)).await
+        self.changes.all_or_abort(self.put_bytes(node, Some(handle), part.start, zeros, edges)).await
     }
 }
 

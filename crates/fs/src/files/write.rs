@@ -80,7 +80,7 @@ impl Files {
             return Ok(0);
         }
         self.read_edges(node, offset..offset + bytes.len() as u64).await;
-        let _locked = node.alone().await;
+        let _locked = node.lock_exclusive().await;
         if node.is_atomic() && !self.rules.drops(FsMutant::UpdateNotDeferred) {
             // It has become so meanwhile.
             return Err(FsError::UpdateOpen);
@@ -128,7 +128,7 @@ impl Files {
         let grows = end > node.size();
         let behind = if grows { self.behind_end(node).await? } else { None };
         if stamped && !journaled && !grows && self.mapping.is_written(node, range.clone()).await? {
-            self.put(node, None, offset, bytes, &edges).await?;
+            self.put_bytes(node, None, offset, bytes, &edges).await?;
             return Ok(bytes.len());
         }
         let credits = MAP_CREDITS + if journaled { range.len() as u32 } else { 0 };
@@ -142,7 +142,9 @@ impl Files {
             if let Some((behind, edges)) = behind {
                 self.zero_part(node, &handle, behind, &edges).await?;
             }
-            self.changes.all_or_abort(self.put(node, Some(&handle), offset, &bytes[..done], &edges)).await?;
+            self.changes
+                .all_or_abort(self.put_bytes(node, Some(&handle), offset, &bytes[..done], &edges))
+                .await?;
             if offset + done as u64 > node.size() {
                 node.inode.borrow_mut().set_size(offset + done as u64);
                 node.last_changes.note_data();
@@ -220,7 +222,7 @@ impl Files {
 
     /// Changes blocks that are mapped and written, in memory or in the journal. What is neither in memory nor
     /// among the edges was zeros before. The caller holds the lock.
-    pub(super) async fn put(
+    pub(super) async fn put_bytes(
         &self,
         node: &Rc<Node>,
         handle: Option<&TxHandle>,
@@ -270,7 +272,7 @@ impl Files {
             let missing = |index: &u32| !places.contains_key(index) && (all || !node.file.contains(*index));
             let Some(first) = indices.clone().find(missing) else { return Ok(places) };
             for index in (first..=*indices.end()).filter(missing).collect::<Vec<_>>() {
-                let Some(extent) = Tree::of(node).find(index).await? else {
+                let Some(extent) = Tree::from_node(node).find(index).await? else {
                     return Err(FsError::Invalid("a block that is not mapped"));
                 };
                 places.insert(index, place(&extent, index));

@@ -44,7 +44,7 @@ impl Metadata {
             return Err(FormatError::corrupt(Structure::Inode, place, "a number that no file has").into());
         }
         let (table, start) = self.table(number).await?;
-        let inode = table.look(|table| {
+        let inode = table.read(|table| {
             Inode::read(&table[start..start + weir_ext4::INODE_BYTES], number, self.buffers.checksums())
         })?;
         if inode.links.get() > 0 {

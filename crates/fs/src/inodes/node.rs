@@ -67,7 +67,7 @@ impl Node {
     }
 
     /// Locks the node, to change it.
-    pub(crate) fn alone(&self) -> Acquire {
+    pub(crate) fn lock_exclusive(&self) -> Acquire {
         self.lock.acquire(LOOKS_MAX)
     }
 
@@ -189,7 +189,7 @@ pub(crate) async fn lock(nodes: &[&Rc<Node>]) -> Vec<Permit> {
     sorted.dedup_by_key(|node| node.number);
     let mut permits = Vec::with_capacity(sorted.len());
     for node in sorted {
-        permits.push(node.alone().await);
+        permits.push(node.lock_exclusive().await);
     }
     permits
 }

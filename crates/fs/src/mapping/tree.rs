@@ -27,7 +27,7 @@ pub(crate) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     /// A node's blocks, to be read.
-    pub(crate) fn of(node: &'a Node) -> Tree<'a> {
+    pub(crate) fn from_node(node: &'a Node) -> Tree<'a> {
         Tree { node, handle: None }
     }
 
@@ -41,7 +41,7 @@ impl<'a> Tree<'a> {
         if let Some(extent) = self.node.extent.get().filter(|extent| covers(extent, logical)) {
             return Ok(Some(extent));
         }
-        let found = self.look(async |extents| extents.lookup(logical).await).await?;
+        let found = self.read_tree(async |extents| extents.lookup(logical).await).await?;
         if found.is_some() {
             self.node.extent.set(found);
         }
@@ -53,7 +53,7 @@ impl<'a> Tree<'a> {
         if let Some(extent) = self.node.extent.get().filter(|extent| covers(extent, logical)) {
             return Ok(Some(extent));
         }
-        self.look(async |extents| extents.next(logical).await).await
+        self.read_tree(async |extents| extents.next(logical).await).await
     }
 
     /// Where a block of the node is on disk.
@@ -80,10 +80,10 @@ impl<'a> Tree<'a> {
     /// What of a range's unwritten extent can be marked as written without another node
     /// ([`ExtentTree::markable`]).
     pub(crate) async fn markable(&self, range: Range<u32>, end: u32) -> Result<Option<Range<u32>>, FsError> {
-        self.look(async |extents| extents.markable(range, end).await).await
+        self.read_tree(async |extents| extents.markable(range, end).await).await
     }
 
-    async fn look<T>(
+    async fn read_tree<T>(
         &self,
         look: impl AsyncFnOnce(&ExtentTree<'_, Self>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
@@ -148,7 +148,7 @@ impl<'a> Tree<'a> {
         }
         let buffer = self.metadata().block_of(self.node.number, block, kind).await?;
         if matches!(kind, Kind::Extents { .. }) {
-            buffer.look(|bytes| check_extents(block, bytes, self.metadata().space.layout().blocks()))?;
+            buffer.read(|bytes| check_extents(block, bytes, self.metadata().space.layout().blocks()))?;
         }
         Ok(buffer)
     }
@@ -173,7 +173,7 @@ impl Blocks for Tree<'_> {
         kind: Kind,
         look: impl FnOnce(&[u8]) -> Result<T, FormatError>,
     ) -> Result<T, FsError> {
-        Ok(self.buffer(block, kind).await?.look(look)?)
+        Ok(self.buffer(block, kind).await?.read(look)?)
     }
 
     async fn modify(

@@ -49,7 +49,7 @@ impl Zeroed {
     }
 
     /// Counts blocks of a file that will be zeros, and tells of them.
-    pub(crate) fn tell(&self, number: u32, blocks: Range<u32>) {
+    pub(crate) fn report(&self, number: u32, blocks: Range<u32>) {
         self.blocks.set(self.blocks.get() + blocks.len() as u64);
         if let Some(observer) = self.observer.borrow().as_ref().filter(|_| !blocks.is_empty()) {
             observer(number, blocks);
@@ -75,7 +75,7 @@ impl Mapping {
             return Err(FsError::NoSpace);
         }
         for zeros in [wider.start..range.start, range.end..wider.end] {
-            self.zeroed.tell(tree.node.number, zeros.clone());
+            self.zeroed.report(tree.node.number, zeros.clone());
             self.write_zeros(place(&extent, zeros.start), zeros.len()).await?;
         }
         tree.change(async |extents| extents.mark(wider, true).await).await

@@ -124,7 +124,7 @@ impl Namespace {
     ) -> Result<Hold, FsError> {
         self.changes.journal()?;
         let parent = self.directories.node(parent).await?;
-        let _locked = parent.alone().await;
+        let _locked = parent.lock_exclusive().await;
         if self.directories.find(&parent, name).await?.is_some() {
             return Err(FsError::Exists);
         }
@@ -167,7 +167,7 @@ impl Namespace {
     ) -> Result<Hold, FsError> {
         self.changes.journal()?;
         let directory = self.directories.node(directory).await?;
-        let _locked = directory.alone().await;
+        let _locked = directory.lock_exclusive().await;
         if directory.links() == 0 {
             return Err(FsError::NotFound);
         }

@@ -61,7 +61,7 @@ impl Directories {
     ) -> Result<T, FsError> {
         check_length(name)?;
         let directory = self.node(directory).await?;
-        let _locked = directory.alone().await;
+        let _locked = directory.lock_exclusive().await;
         let target = self.find(&directory, name).await?;
         target.map(|target| found(target.inode)).ok_or(FsError::NotFound)
     }
@@ -73,7 +73,7 @@ impl Directories {
         after: Cookie,
     ) -> Result<Vec<DirectoryEntry>, FsError> {
         let directory = self.node(directory).await?;
-        let _locked = directory.alone().await;
+        let _locked = directory.lock_exclusive().await;
         if directory.links() == 0 {
             // It was removed while it was open: not even "." is there.
             return Ok(Vec::new());
@@ -89,7 +89,7 @@ impl Directories {
         work: impl AsyncFnOnce(Entries<'_>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         let generation = directory.inode.borrow().generation.get();
-        let mut format = DirectoryFormat::new(&self.superblock.look(), directory.number, generation)?;
+        let mut format = DirectoryFormat::new(&self.superblock.borrow(), directory.number, generation)?;
         format.checks_names = !self.rules.drops(FsMutant::TrustsNames);
         let tree = Tree { node: directory, handle };
         let blocks = DirectoryBlocks { tree: &tree };
@@ -98,12 +98,12 @@ impl Directories {
 
     /// Whether directories may have more subdirectories than they count.
     pub(super) fn has_uncounted_links(&self) -> bool {
-        self.superblock.look().features().has(Feature::DIR_NLINK)
+        self.superblock.borrow().features().has(Feature::DIR_NLINK)
     }
 
     /// What an entry for a node says.
     pub(super) fn entry_of(&self, node: &Node) -> Target {
-        let typed = self.superblock.look().features().has(Feature::FILETYPE);
+        let typed = self.superblock.borrow().features().has(Feature::FILETYPE);
         Target { inode: node.number, kind: node.kind().filter(|_| typed) }
     }
 

@@ -74,7 +74,7 @@ impl Directories {
         if let Some(target) = symlink::short_target(&inode, node.number)? {
             return Ok(target);
         }
-        let tree = Tree::of(&node);
+        let tree = Tree::from_node(&node);
         let place = tree.place(0).await?;
         tree.read(place, Kind::SymlinkTarget, |block| symlink::long_target(&inode, node.number, block)).await
     }

@@ -150,7 +150,7 @@ impl Space {
         let found = self.groups.borrow_mut()[group as usize].find(wanted);
         let Some(run) = found.map(|run| wanted.cut(run)) else { return Ok(None) };
         self.mark(handle, group, &descriptors, &bits, run.clone(), true)?;
-        self.groups.borrow_mut()[group as usize].take(run.clone());
+        self.groups.borrow_mut()[group as usize].take_run(run.clone());
         if !self.options.rules.drops(FsMutant::DiscardsReused)
             && !self.options.rules.drops(FsMutant::DiscardsFreedTwice)
         {
@@ -176,7 +176,7 @@ impl Space {
             let descriptors = self.descriptor_buffer(group).await?;
             let bits = self.block_bitmap(group).await?;
             let corrupt = |what| FormatError::corrupt(Structure::BlockBitmap, Place::Group(group), what);
-            if bits.look(|bits| bitmap::count_clear(bits, run.clone())) > 0 {
+            if bits.read(|bits| bitmap::count_clear(bits, run.clone())) > 0 {
                 return Err(corrupt("a block is freed that is free").into());
             }
             let overlaps = |own: &Range<u32>| own.start < run.end && run.start < own.end;
@@ -227,7 +227,7 @@ impl Space {
         self.change_descriptor(handle, group, descriptors, |descriptor| {
             descriptor.set_free_blocks(in_group);
             descriptor.set_flag(group_flags::BLOCKS_UNINITIALISED, false);
-            bits.look(|bits| descriptor.seal_block_bitmap(bits, &self.layout));
+            bits.read(|bits| descriptor.seal_block_bitmap(bits, &self.layout));
         })
     }
 
@@ -257,7 +257,7 @@ impl Space {
         if known.descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
             self.layout.fresh_block_bitmap(group, &known.descriptor, &mut content);
         } else {
-            bits.look(|bits| content.copy_from_slice(bits));
+            bits.read(|bits| content.copy_from_slice(bits));
             // What is beyond the group's end is no file's, whatever the bits say.
             bitmap::set(&mut content, self.layout.blocks_in(group)..BLOCK_BYTES as u32 * 8);
         }

@@ -184,7 +184,7 @@ impl Space {
     async fn discard(&self, disk: &Disk, extents: Vec<Extent>) -> Result<(), FsError> {
         let mut taken = Taken { space: self, extents: Vec::new() };
         if !self.options.rules.drops(FsMutant::TrimTakesNothing) {
-            extents.iter().for_each(|extent| self.take(*extent));
+            extents.iter().for_each(|extent| self.take_extent(*extent));
             taken.extents.clone_from(&extents);
             self.discarding.taken.set(extents.iter().map(|extent| u64::from(extent.blocks)).sum());
         }
@@ -198,9 +198,9 @@ impl Space {
     }
 
     /// Lets no call allocate blocks that are free.
-    fn take(&self, extent: Extent) {
+    fn take_extent(&self, extent: Extent) {
         for (group, bits) in self.parts(extent) {
-            self.groups.borrow_mut()[group as usize].take(bits);
+            self.groups.borrow_mut()[group as usize].take_run(bits);
         }
     }
 

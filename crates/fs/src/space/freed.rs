@@ -38,7 +38,7 @@ impl Generation {
 
 impl Freed {
     /// A run of blocks was freed by a transaction, `to` or one before it.
-    pub(super) fn put(&mut self, group: u32, run: Range<u32>, to: Sequence) {
+    pub(super) fn add_run(&mut self, group: u32, run: Range<u32>, to: Sequence) {
         self.young.blocks.insert(group, run);
         self.young.to = Some(to);
     }
@@ -92,12 +92,12 @@ mod tests {
     #[test]
     fn what_is_durable_is_ready_and_nothing_else() {
         let mut freed = Freed::default();
-        freed.put(0, 0..10, Sequence(1));
+        freed.add_run(0, 0..10, Sequence(1));
         assert!(!freed.durable(Sequence(0)));
         // The first is old by now; these are young.
-        freed.put(0, 20..30, Sequence(3));
+        freed.add_run(0, 20..30, Sequence(3));
         freed.allocated(0, &(5..25));
-        freed.put(0, 8..9, Sequence(4));
+        freed.add_run(0, 8..9, Sequence(4));
         assert!(freed.durable(Sequence(1)));
         assert_eq!((freed.ready.runs(0), freed.awaited(), freed.bitmaps()), (vec![0..5], 6, 2));
         freed.durable(Sequence(3));

@@ -132,7 +132,7 @@ impl Group {
         self.taken.as_deref().map_or_else(Vec::new, |taken| clear_runs(taken, range))
     }
 
-    pub(super) fn take(&mut self, run: Range<u32>) {
+    pub(super) fn take_run(&mut self, run: Range<u32>) {
         self.available = self.available.saturating_sub(run.end - run.start);
         self.longest = self.longest.min(self.available);
         if let Some(taken) = self.taken.as_deref_mut() {

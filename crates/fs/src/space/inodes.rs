@@ -38,7 +38,7 @@ impl Space {
             handle.modify(&bits, 0..BLOCK_BYTES, |bits| self.layout.fresh_inode_bitmap(bits));
         }
         let reserved = if group == 0 { self.first_inode.saturating_sub(1) } else { 0 };
-        let Some(index) = bits.look(|bits| bitmap::next_clear(bits, reserved..per_group)) else {
+        let Some(index) = bits.read(|bits| bitmap::next_clear(bits, reserved..per_group)) else {
             if descriptor.free_inodes() == 0 {
                 // Another call took the last one while its bitmap was read.
                 return Box::pin(self.allocate_inode(handle, near, kind)).await;
@@ -66,7 +66,7 @@ impl Space {
         let descriptors = self.descriptor_buffer(group).await?;
         let bits = self.inode_bitmap(group).await?;
         let never = self.descriptor(group).has_flag(group_flags::INODES_UNINITIALISED);
-        if never || !bits.look(|bits| bitmap::is_set(bits, index)) {
+        if never || !bits.read(|bits| bitmap::is_set(bits, index)) {
             let what = "an inode is freed that is free";
             return Err(FormatError::corrupt(Structure::InodeBitmap, Place::Group(group), what).into());
         }
@@ -79,7 +79,7 @@ impl Space {
         if self.descriptor(group).has_flag(group_flags::INODES_UNINITIALISED) {
             return Ok(false);
         }
-        Ok(self.inode_bitmap(group).await?.look(|bits| bitmap::is_set(bits, index)))
+        Ok(self.inode_bitmap(group).await?.read(|bits| bitmap::is_set(bits, index)))
     }
 
     /// The first inode behind `last` that the bitmaps say is in use, of those that are for files.
@@ -97,7 +97,7 @@ impl Space {
             if !descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
                 let bits = self.inode_bitmap(group).await?;
                 let rest = index..self.layout.inodes_per_group();
-                if let Some(found) = bits.look(|bits| bitmap::next_set(bits, rest)) {
+                if let Some(found) = bits.read(|bits| bitmap::next_set(bits, rest)) {
                     return Ok(Some(self.layout.inode_at(group, found)));
                 }
             }
@@ -168,7 +168,7 @@ impl Space {
                 descriptor.set_unused_inodes(descriptor.unused_inodes().min(behind));
             }
             descriptor.set_flag(group_flags::INODES_UNINITIALISED, false);
-            bits.look(|bits| descriptor.seal_inode_bitmap(bits, &self.layout));
+            bits.read(|bits| descriptor.seal_inode_bitmap(bits, &self.layout));
         })
     }
 

@@ -26,7 +26,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(),
     commit.write_data(&locked).await?;
     let (composed, logged) = commit.compose(locked).await?;
     let mut tickets = commit.write_log_with_commit(composed).await?;
-    let round = journal.durability.begin(logged.sequence);
+    let round = journal.durability.begin_flush(logged.sequence);
     if !journal.drops(JournalMutant::CommitNotFlushed) {
         let flush = journal.disk.submit_flush().await?;
         journal.disk.wait_answered(&flush).await?;

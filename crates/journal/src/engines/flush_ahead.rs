@@ -28,7 +28,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(),
     }
     commit.times.data = commit.clock.step();
     // It covers what is transferred now, and nothing that comes later.
-    let round = journal.durability.begin(locked.sequence);
+    let round = journal.durability.begin_flush(locked.sequence);
     let flush = journal.disk.submit_flush().await?;
     // The storage flushes meanwhile: a ticket needs no waiter.
     let (composed, logged) = commit.compose(locked).await?;

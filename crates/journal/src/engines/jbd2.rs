@@ -33,7 +33,7 @@ pub(super) async fn commit(
     commit.write_data(&locked).await?;
     let (composed, logged) = commit.compose(locked).await?;
     commit.write_log(composed.log).await?;
-    let round = journal.durability.begin(logged.sequence);
+    let round = journal.durability.begin_flush(logged.sequence);
     let ticket = journal.disk.write_commit(composed.commit_at, &composed.commit, barrier).await?;
     drop(round);
     commit.times.commit_block = commit.clock.step();

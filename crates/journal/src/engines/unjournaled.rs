@@ -28,7 +28,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, mut locked: Locked) -> Result
     commit.submit_log(home, (Class::Orderless, Class::Orderless), &mut tickets).await?;
     journal.disk.wait_transferred(&tickets).await?;
     commit.times.log = commit.clock.step();
-    let round = journal.durability.begin(locked.sequence);
+    let round = journal.durability.begin_flush(locked.sequence);
     journal.disk.flush().await?;
     drop(round);
     commit.times.flush = commit.clock.step();

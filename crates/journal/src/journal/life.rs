@@ -59,7 +59,7 @@ impl Journal {
         let first = superblock.sequence();
         let before = Sequence(first.0.wrapping_sub(1));
         let handle = disk.handle().clone();
-        let integrity = HomeIntegrity::of(disk.capabilities());
+        let integrity = HomeIntegrity::from_capabilities(disk.capabilities());
         let facts = options.engine.facts();
         if !facts.logs {
             disk.has_no_log();
