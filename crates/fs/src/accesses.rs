@@ -88,7 +88,7 @@ impl Accesses {
             clock.sleep(delay).await;
             let Some(accesses) = weak.upgrade() else { return };
             accesses.scheduled.set(false);
-            // What fails has aborted the journal, which others are told of.
+            // A failure has aborted the journal, and the next call reports that.
             let _ = accesses.log().await;
         }));
     }

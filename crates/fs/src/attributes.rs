@@ -19,7 +19,7 @@ pub use xattrs::{Expect, is_own_attribute};
 /// Blocks that a change of attributes changes: the inode's, where its access control list stays.
 const CREDITS: u32 = 1;
 
-/// What `stat` tells of an inode.
+/// What `stat` reports of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Its number.

@@ -82,7 +82,7 @@ impl Changes {
         }
     }
 
-    /// Whether a call may begin, or go on for long.
+    /// Whether a call may begin, or a long call continue.
     pub(crate) fn check_open(&self) -> Result<(), FsError> {
         if self.closed.get() { Err(FsError::ReadOnly(ReadOnlyReason::Unmounted)) } else { Ok(()) }
     }

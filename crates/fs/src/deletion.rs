@@ -71,7 +71,7 @@ pub(crate) struct Deletion {
     take_in: OnceCell<Box<TakeIn>>,
 }
 
-/// A hold of an inode, until dropped. [`keep`](Self::keep) leaves it to who lets it go by
+/// A hold of an inode, until dropped. [`keep`](Self::keep) leaves it to the caller that releases it by
 /// [`Filesystem::let_go`](crate::Filesystem::let_go).
 #[must_use = "the inode is let go at once otherwise"]
 pub struct Hold {
@@ -130,7 +130,8 @@ impl Deletion {
         })
     }
 
-    /// Has a door asked for what its client has let go, before space is told or missed. Of several doors, the first.
+    /// Asks a door which inodes its client has released, before free space is reported or an allocation fails. Of several doors, the
+    /// first.
     pub(crate) fn on_reclaim(&self, take_in: Box<TakeIn>) {
         let _ = self.take_in.set(take_in);
     }

@@ -1,4 +1,4 @@
-//! A mounted filesystem, as callers have it: mounting and unmounting, and what it tells of itself.
+//! A mounted filesystem, as callers have it: mounting, unmounting, statistics.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -109,7 +109,7 @@ impl Filesystem {
         Box::pin(async move { Filesystem::mount_recorded(clock, device, None, options).await })
     }
 
-    /// The same, where a recorder is told of every request: simulations check the orders with it.
+    /// The same, with a recorder that sees every request: simulations check the orders with it.
     ///
     /// # Errors
     /// As [`Filesystem::mount`].
@@ -234,7 +234,7 @@ impl Filesystem {
 
     /// Discards what is free between two places of the filesystem, in bytes, where at least `minimum` bytes are free in
     /// a row: how many bytes that were. What was freed before the call is among them, and made durable first (J7).
-    /// Other calls go on meanwhile; the free blocks of one group at a time cannot be had.
+    /// Other calls continue meanwhile; the free blocks of one group at a time cannot be allocated.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`]; [`FsError::Unsupported`] if the storage cannot discard; [`FsError::Invalid`] for a range

@@ -44,7 +44,7 @@
 //!
 //! The caller submits the dirty data of the file. If the inode has changed since its last commit, its transaction is
 //! locked: no handle enters it any more. The commit task submits the dirty data of every attached file and the log
-//! blocks, which are one epoch with that data, then the commit block as the next, and goes on with the next
+//! blocks, which are one epoch with that data, then the commit block as the next, and continues with the next
 //! transaction (J1). It waits for none of them. The flush task waits until they are transferred, and flushes once for
 //! all callers that want durability; then `fsync` returns. `fbarrier`
 //! returned when the commit block was dispatched. Later the checkpoint brings the blocks home and frees their

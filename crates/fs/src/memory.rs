@@ -5,7 +5,7 @@ use weir_ext4::{BLOCK_BYTES, Layout};
 use crate::names::NAMES_BYTES_MAX;
 use crate::options::MountOptions;
 
-/// A block in memory: its content, its places in trees and queues, and who shares it.
+/// A block in memory: its content, its places in trees and queues, and its reference counts.
 const BLOCK_COST: u64 = BLOCK_BYTES as u64 + 320;
 /// An inode in memory, without its pages.
 const NODE_COST: u64 = 1 << 10;

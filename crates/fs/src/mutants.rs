@@ -84,7 +84,7 @@ pub enum FsMutant {
     AllocatesWhatCannotFit,
     /// Space: a plain user takes the blocks that are reserved for the superuser.
     SuperuserReserveIgnored,
-    /// A failed write of a page is told once, and forgotten.
+    /// A failed write of a page is reported once, and forgotten.
     WriteErrorForgotten,
     /// A page that is changed while its write waits for queue space counts as clean.
     CleansChangedPages,

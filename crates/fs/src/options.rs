@@ -20,7 +20,7 @@ pub enum JournalMode {
     Data,
 }
 
-/// Whether the storage is told of blocks that were freed.
+/// Whether blocks that were freed are discarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discards {
     /// Where it keeps its requests in order of receipt, as a volume does: there a discard is an entry in a log, and
@@ -86,12 +86,12 @@ pub struct MountOptions {
     /// Inodes that may be kept in memory beside those that are open, dirty, or not committed. Default: 16,384.
     pub cache_inodes: usize,
     /// Blocks that are kept for extent trees, so that an extent can be divided in a full filesystem; at most a
-    /// fiftieth of its blocks. What the trees need beyond that is had by writing zeros. Default: 4,096.
+    /// fiftieth of its blocks. Where the trees need more, blocks are written with zeros, so that no extent has to be divided. Default: 4,096.
     pub tree_reserve_blocks: u64,
     /// Whether blocks are discarded when the transaction that freed them is durable (J7). Default: where that is
     /// cheap.
     pub discard: Discards,
-    /// Which times of access are kept, of what [`Filesystem::accessed`](crate::Filesystem::accessed) is told of.
+    /// Which times of access that [`Filesystem::accessed`](crate::Filesystem::accessed) notes are kept.
     pub access_times: AccessTimes,
     /// How long blocks wait for their discard after that, so that many go with one command, and none that are
     /// allocated again soon. Default: 100 ms.

@@ -65,7 +65,7 @@ pub(crate) struct Space {
     directories: Cell<u32>,
     overhead: u64,
     first_inode: u32,
-    /// Blocks that only the superuser may take, and who else may.
+    /// Blocks that are reserved for the superuser, and the other users and groups that may use them.
     for_superuser: u64,
     reserve_owners: ReserveOwners,
     /// Blocks that only extent trees may take.

@@ -114,7 +114,7 @@ pub(crate) async fn commit_timer(journal: Weak<Journal>) {
     }
 }
 
-/// Sleeps until then; for ever, if there is no such time.
+/// Sleeps until a time; without end, if there is none.
 async fn until(clock: &Clock, due: Option<Instant>) {
     match due {
         Some(due) => clock.sleep_until(due).await,

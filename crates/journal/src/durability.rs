@@ -71,7 +71,7 @@ impl Durability {
         round
     }
 
-    /// The transactions up to one are durable: how many that callers waited for were told so.
+    /// The transactions up to one are durable: answers the callers that wait for them. How many transactions they waited for.
     pub(crate) fn settle(&self, sequence: Sequence) -> usize {
         let wanted = self.flushes.positions_wanted();
         self.flushes.settle(self.position(sequence));

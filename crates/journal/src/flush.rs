@@ -1,4 +1,4 @@
-//! The flush task of dual-mode journaling (FAST 2018 paper, section 4.2). The commit task dispatches and goes on; this
+//! The flush task of dual-mode journaling (FAST 2018 paper, section 4.2). The commit task dispatches and does not wait; this
 //! one retires transactions in order, and makes durable what a caller wants durable (J1). With the engine for prefix
 //! devices the commit task has waited for the transfer and retires by itself, so only the flush is left here.
 

@@ -77,7 +77,7 @@ impl FreedBlocks {
         &self.given
     }
 
-    /// Wakes all who wait for that.
+    /// Wakes the tasks that wait for that.
     pub(crate) fn wake(&self) {
         self.given.notify(usize::MAX);
     }

@@ -21,7 +21,7 @@ pub struct TxHandle {
     journal: Rc<Journal>,
     /// Blocks that it may still change.
     left: Cell<u32>,
-    /// Whether it is of a caller who may take what is reserved for the superuser.
+    /// Whether its caller may use the blocks that are reserved for the superuser.
     reserve: bool,
 }
 
@@ -30,13 +30,13 @@ impl TxHandle {
         TxHandle { journal, left: Cell::new(credits), reserve: true }
     }
 
-    /// The same for what a caller does who may take what is reserved for the superuser, or may not.
+    /// The same handle for a caller that may use the blocks that are reserved for the superuser, or may not.
     pub fn of_caller(mut self, reserve: bool) -> TxHandle {
         self.reserve = reserve;
         self
     }
 
-    /// Whether it is of a caller who may take what is reserved for the superuser.
+    /// Whether its caller may use the blocks that are reserved for the superuser.
     pub fn has_reserve(&self) -> bool {
         self.reserve
     }

@@ -255,12 +255,12 @@ impl Journal {
         }
     }
 
-    /// Everything up to a transaction is durable, and a caller that waits for that is told.
+    /// Everything up to a transaction is durable: answers the callers that wait for that.
     pub(crate) fn set_durable_to(&self, sequence: Sequence) {
         self.noticed(sequence);
-        let told = self.durability.settle(sequence);
-        debug!(transaction = sequence.0, transactions_wanted = told, "told durable");
-        // Without a flush only the callers are told that it is.
+        let answered = self.durability.settle(sequence);
+        debug!(transaction = sequence.0, transactions_wanted = answered, "durable");
+        // An engine without flushes answers the callers, and makes nothing durable.
         if self.options.engine.facts().flushes {
             self.freed.reuse.are_durable(sequence);
         }

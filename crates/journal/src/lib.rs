@@ -22,7 +22,7 @@
 //! | `integrity` | what keeps the homes whole of blocks whose changes the log holds |
 //! | `commit` | the commit task: a transaction is locked, and the engine commits it |
 //! | `commit_times` | how long the steps of commits took |
-//! | `flush` | the flush task: in dual mode transactions are retired in order; they are made durable for who wants it |
+//! | `flush` | the flush task: in dual mode transactions are retired in order; and made durable for the callers that want it |
 //! | `log` | where the log's blocks are, and what of it is in use |
 //! | `unwritten`, `home` | committed blocks that are not home, and how they go there: copied, or remapped |
 //! | `checkpoint` | when they go home, and when their place in the log is free again |
@@ -30,7 +30,7 @@
 //! | `checked` | data in place of which the log holds checksums |
 //! | `freed` | when blocks that were freed may be used again |
 //! | `signals`, `stop` | what tasks are woken by; why the journal takes no changes |
-//! | `journal` | these parts together; its `life` has the beginning, the end, and who may enter |
+//! | `journal` | these parts together; its `life` has the beginning, the end, and which handles may enter |
 //! | `replay` | what a crash left in the log goes home |
 //!
 //! # Rules
@@ -38,7 +38,7 @@
 //! D is the data of a transaction's files, JD its descriptor and log blocks, JC its commit block. J3, of which `disk`
 //! keeps the order of writeback, and J6 are the filesystem's (`weir-fs`).
 //!
-//! - **J1** Two tasks: one dispatches JD and JC as barrier writes and goes on; one flushes, only for transactions that
+//! - **J1** Two tasks: one dispatches JD and JC as barrier writes and does not wait; one flushes, only for transactions that
 //!   a caller wants durable and once for many callers, and retires them in order. On the legacy path and on the engine
 //!   flush-ahead the first waits for each JC, which is durable then, and there is no second.
 //! - **J2** D of every file in the transaction and JD are one epoch, JC is the next. An ordering call returns when JC is

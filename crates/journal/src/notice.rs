@@ -2,7 +2,7 @@
 //! transaction that is transferred waits here until it is known to be durable, and everything that would destroy what came
 //! before it waits with it: its blocks do not go home, what it has freed is not reused, and its place in the log stays.
 //!
-//! Notice comes from a flush that somebody asked for, from the storage, where it keeps requests in order of receipt and
+//! Notice comes from a flush that a caller asked for, from the storage, where it keeps requests in order of receipt and
 //! tells what is durable, or from a timer. OptFS' authors had the timer alone, and took what was so old for durable. No
 //! drive promises that, so at its end this one flushes.
 

@@ -28,7 +28,7 @@ impl Progress {
         Progress { dispatched, transferred, released, on_their_way: RefCell::default() }
     }
 
-    /// JC is with the block layer, and was not waited for: the flush task goes on with the transaction (J1).
+    /// JC is with the block layer, and was not waited for: the flush task takes the transaction over (J1).
     pub(crate) fn dispatch(&self, logged: Logged, tickets: Vec<Ticket>) {
         self.dispatched.set(logged.sequence);
         self.on_their_way.borrow_mut().push_back(Dispatched { logged, tickets });
@@ -45,7 +45,7 @@ impl Progress {
         self.on_their_way.borrow_mut().pop_front().map(|oldest| oldest.logged)
     }
 
-    /// Wakes all who wait for a stage.
+    /// Wakes the callers that wait for a stage.
     pub(crate) fn wake_all(&self) {
         for stage in [&self.dispatched, &self.transferred, &self.released] {
             stage.wake();

@@ -32,7 +32,7 @@ impl Stage {
         self.to.set(sequence);
     }
 
-    /// Wakes all who wait.
+    /// Wakes the callers that wait.
     pub(crate) fn wake(&self) {
         self.reached.notify(usize::MAX);
     }

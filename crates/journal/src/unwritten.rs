@@ -34,7 +34,7 @@ impl Unwritten {
     /// Takes in what a retired transaction holds, and drops what it revokes: those blocks have another owner.
     ///
     /// The SHARE paper's tree of pairs keeps those until its next checkpoint, which remaps their homes to copies that
-    /// nobody owns any more, over file data that was written in place since: as it says, SOJ may lose what was durable.
+    /// no file owns any more, over file data that was written in place since: as it says, SOJ may lose what was durable.
     /// What ours costs is the first loop: a look-up in memory for each block that is revoked.
     pub(crate) fn take_in(&self, logged: &Logged, options: &JournalOptions) {
         let mut blocks = self.0.borrow_mut();

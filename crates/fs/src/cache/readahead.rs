@@ -1,4 +1,4 @@
-//! How a file is being read: *streams* of reads, each of which goes on where the one before it has ended, and how far
+//! How a file is being read: *streams* of reads, each of which begins where the one before it has ended, and how far
 //! each is read ahead. Readers of a file at random places, however many, disturb no stream.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ const BEGINNINGS: usize = 32;
 /// A stream, or what may become one.
 #[derive(Clone, Copy)]
 struct Stream {
-    /// The block that comes next if it goes on.
+    /// The block that comes next if the stream continues.
     next: u32,
     /// Blocks that were read for it last.
     window: u32,

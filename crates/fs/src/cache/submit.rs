@@ -46,8 +46,8 @@ impl SyncedFile for CachedFile {
 }
 
 impl CachedFile {
-    /// Submits the dirty pages for no call. How, is decided with the turn, when the pages are looked at: a call may have
-    /// promised order while this waited, and pages may have changed behind it.
+    /// Submits the dirty pages for writeback, without a call. The class is decided when this has its turn: a call may have promised
+    /// order while this waited, and pages may have changed behind it.
     pub(crate) async fn submit_unasked(&self) -> Result<bool, JournalError> {
         let early = self.cache.disk.class_of_writeback();
         let _turn = self.submitting.acquire(1).await;
@@ -75,7 +75,7 @@ impl CachedFile {
             tickets.clear();
             let done = disk.write(run.start, &run.blocks, class, last, &mut tickets).await;
             self.remember(run.start, run.blocks.len(), &tickets, most, class == Class::Orderless);
-            // After an error too: what cannot be written must not be tried for ever. It is not forgotten.
+            // After an error too: a write that fails must not be repeated without end. The failure is not forgotten.
             let cleaned = self.pages.borrow_mut().submitted(run, &tickets, most, self.cache.rules);
             self.cache.pages_cleaned(self, cleaned);
             if let Err(error) = done {

@@ -35,7 +35,7 @@ pub(super) async fn writeback_task(cache: Weak<PageCache>) {
         let wanted = now.wanted.listen();
         match now.due() {
             Ok(file) => {
-                // What fails is remembered, and a caller that synchronises the file is told.
+                // A failure is remembered, and reported to a caller that synchronises the file.
                 let _ = file.submit_unasked().await;
                 // Others may want the file's turn, or have something to do with what was written.
                 now.disk.handle().yield_now().await;
@@ -49,7 +49,7 @@ pub(super) async fn writeback_task(cache: Weak<PageCache>) {
     }
 }
 
-/// Sleeps until then, for ever if there is no such time, or until something is wanted.
+/// Sleeps until a time, or without end if there is none, or until writeback is wanted.
 async fn sleep(clock: &Clock, until: Option<Instant>, wanted: EventListener) {
     match until {
         None => wanted.await,

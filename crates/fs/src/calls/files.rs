@@ -59,8 +59,8 @@ impl Filesystem {
         Box::pin(async move { self.write_with((inode, offset, bytes), Times::Stamped).await })
     }
 
-    /// Writes as [`write`](Self::write) does, and leaves the times: for who keeps a cache of its own, writes it back
-    /// later than it was written, and sets the times by [`set_attributes`](Self::set_attributes).
+    /// Writes as [`write`](Self::write) does, and leaves the times: for a caller that has a cache of its own, writes it back
+    /// later, and sets the times by [`set_attributes`](Self::set_attributes).
     ///
     /// # Errors
     /// Those of [`write`](Self::write).

@@ -214,7 +214,7 @@ impl Filesystem {
                 Some(node) => self.0.atomic.settle(&node).await,
                 None => Ok(()),
             };
-            // In any case, or it would be open for ever.
+            // After an error, too, or the inode would stay open without end.
             self.0.namespace.release(inode).await.and(settled)
         })
     }
@@ -234,7 +234,7 @@ impl Filesystem {
         self.0.deletion.let_go(inode, count);
     }
 
-    /// Has `take_in` called and awaited when free space is told or missed: it lets go what the client has forgotten by
+    /// Has `take_in` called and awaited before free space is reported or an allocation fails: it releases what the client has forgotten by
     /// then. It is given up after a second. Of several, the first stays.
     pub fn on_reclaim(&self, take_in: impl Fn() -> Pin<Box<dyn Future<Output = ()>>> + 'static) {
         self.0.deletion.on_reclaim(Box::new(take_in));

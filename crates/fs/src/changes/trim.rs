@@ -1,4 +1,4 @@
-//! Trimming: the storage is told of all that is free, as `fstrim` asks for.
+//! Trimming: all free blocks are discarded, as `fstrim` asks for.
 
 use std::ops::Range;
 

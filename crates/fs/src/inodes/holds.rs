@@ -1,4 +1,4 @@
-//! *Holds*: inodes that live on without a name and without an open file, since a door has told its client of them and
+//! *Holds*: inodes that stay without a name and without an open file, since a door has told its client of them and
 //! the client has not said yet that it has forgotten them. A kernel does so for `O_PATH` descriptors, working
 //! directories, mounts of a single file, and for the moment between its lookup and the call that follows.
 //!

@@ -174,7 +174,7 @@ impl Node {
         inode.links = if links == 1 || links >= LINKS_MAX { 1 } else { links + 1 }.into();
     }
 
-    /// Counts the ".." of a subdirectory less. One that is not counted any more says 1, and goes on to.
+    /// Takes the ".." of a subdirectory from the count of links. A directory whose count has overflowed keeps 1.
     pub(crate) fn remove_subdirectory(&self) {
         let mut inode = self.inode.borrow_mut();
         let links = inode.links.get();

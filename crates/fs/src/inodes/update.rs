@@ -28,7 +28,7 @@ pub(crate) struct Update {
     /// Journaled blocks that its transaction changes at most, and what those of all updates count together.
     credits: u32,
     staged: Rc<Cell<u32>>,
-    /// Where the last run of unwritten blocks ends: one that goes on there is the same run.
+    /// Where the last run of unwritten blocks ends: a run that continues there is the same run.
     marks_to: Option<u32>,
 }
 

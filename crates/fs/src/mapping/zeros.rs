@@ -48,7 +48,7 @@ impl Zeroed {
         *self.observer.borrow_mut() = Some(Box::new(observer));
     }
 
-    /// Counts blocks of a file that will be zeros, and tells of them.
+    /// Counts blocks of a file that will be zeros, and reports them to the observer.
     pub(crate) fn report(&self, number: u32, blocks: Range<u32>) {
         self.blocks.set(self.blocks.get() + blocks.len() as u64);
         if let Some(observer) = self.observer.borrow().as_ref().filter(|_| !blocks.is_empty()) {
@@ -101,7 +101,7 @@ impl Mapping {
             }
         }
         if self.changes.journal()?.engine().facts().log.async_commit {
-            // No flush comes before the commit block, and no checksum tells of these.
+            // No flush comes before the commit block, and no checksum covers these blocks.
             self.disk.flush().await?;
         }
         Ok(())

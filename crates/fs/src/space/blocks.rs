@@ -15,7 +15,7 @@ use crate::units::blocks_to_end;
 
 /// A run that continues at the goal is taken if it has that many blocks, even if longer ones are elsewhere.
 const WORTH_CONTINUING: u32 = 8;
-/// A file that cannot go on where it was goes on in the next free chunk of that many blocks: 2 MiB. So files that
+/// A file whose next block is taken continues in the next free chunk of that many blocks: 2 MiB. So files that
 /// grow at the same time do not take every other block from each other.
 const CHUNK_BLOCKS: u32 = 512;
 /// Groups in which a free chunk is looked for.

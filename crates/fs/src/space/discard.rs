@@ -39,7 +39,7 @@ pub struct DiscardStats {
 }
 
 impl Discards {
-    /// Whether a storage that can do so much is told of blocks that were freed.
+    /// Whether blocks that were freed are discarded on a storage with these capabilities.
     pub(crate) fn wanted_on(self, capabilities: &Capabilities) -> bool {
         capabilities.discard != Discard::Unsupported
             && match self {
@@ -306,7 +306,7 @@ async fn discard_task(space: Weak<Space>, disk: Weak<Disk>) {
         clock.sleep(delay).await;
         let (Some(now), Some(device)) = (space.upgrade(), disk.upgrade()) else { return };
         if now.discard_ready(&device).await.is_err() {
-            // A storage that fails is told by the journal; nothing depends on a discard.
+            // The journal reports a storage that fails; nothing depends on a discard.
             now.discarding.started.set(false);
             now.discarding.are_ready();
             return;

@@ -7,7 +7,7 @@
 //! checkpoint    homes --wait, barrier-- tail --barrier-- what overwrites freed log space
 //! ```
 //!
-//! The commit task dispatches and goes on. The flush task ([`flush`](crate::flush)) retires transactions in order, and flushes
+//! The commit task dispatches and does not wait. The flush task ([`flush`](crate::flush)) retires transactions in order, and flushes
 //! for the callers that want durability (J1).
 
 use std::rc::Rc;

@@ -99,7 +99,7 @@ impl Journal {
         journal
     }
 
-    /// Whether a commit block that is durable says the same of all before it, which nobody has flushed: by its epoch, or
+    /// Whether a commit block that is durable proves the same of all commit blocks before it, without a flush: by its epoch, or
     /// by its place on a prefix device (S3).
     fn commits_tell_durability(&self) -> bool {
         match self.options.engine.facts().order {
