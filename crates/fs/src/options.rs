@@ -86,7 +86,8 @@ pub struct MountOptions {
     /// Inodes that may be kept in memory beside those that are open, dirty, or not committed. Default: 16,384.
     pub cache_inodes: usize,
     /// Blocks that are kept for extent trees, so that an extent can be divided in a full filesystem; at most a
-    /// fiftieth of its blocks. Where the trees need more, blocks are written with zeros, so that no extent has to be divided. Default: 4,096.
+    /// fiftieth of its blocks. Where the trees need more, blocks are
+    /// written with zeros, so that no extent has to be divided. Default: 4,096.
     pub tree_reserve_blocks: u64,
     /// Whether blocks are discarded when the transaction that freed them is durable (J7). Default: where that is
     /// cheap.

@@ -23,8 +23,8 @@ pub trait OrderedData {
     /// Stands for the file: data is attached once.
     fn id(&self) -> u64;
 
-    /// Submits the dirty data, in the stream's epoch or without order, and gives the tickets of it and of what is on its way already. Waits for nothing
-    /// but queue space.
+    /// Submits the dirty data, in the stream's epoch or without order. The tickets of it, and of what was submitted before and is
+    /// not transferred. Waits for queue space only.
     fn submit(&self, class: Class) -> Local<'_, Result<Vec<Ticket>, JournalError>>;
 }
 

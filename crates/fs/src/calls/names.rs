@@ -194,7 +194,8 @@ impl Filesystem {
     }
 
     /// Keeps an inode from being deleted until it is [released](Self::release), once for each call, also when
-    /// its last name goes. An inode that is [held](Self::hold) can be opened without a name. What is left of it after a crash is deleted at the next mount.
+    /// its last name goes. An inode that is [held](Self::hold) can be opened without a name.
+    /// What is left of it after a crash is deleted at the next mount.
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.
