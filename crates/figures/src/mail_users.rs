@@ -20,30 +20,47 @@ use weir_fs::{FsError, InodeNumber, NewNode};
 use weir_runtime::Random;
 use weir_storage::BLOCK_BYTES;
 
+use crate::calls::On;
 use crate::error::FigureError;
+use crate::experiment::Experiment;
 use crate::files::fill;
+use crate::metric::{Metric, OPERATIONS};
 use crate::run::{Outcome, Run};
-use crate::stage::{APPLICATION, Stage, Thread, perform};
+use crate::stage::{self, APPLICATION, Setting, Stage, Thread, perform};
 use crate::varmail::Varmail;
 
 /// A file has so many bytes at most at the beginning.
 const FILE_BYTES: u64 = 32 << 10;
 
-impl Varmail {
-    /// Runs it.
-    pub(crate) fn outcome(self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+impl Experiment for Varmail {
+    fn metrics(&self) -> Vec<Metric> {
+        stage::metrics(OPERATIONS)
+    }
+
+    fn filesystem(&self) -> Option<On> {
+        Some(self.on.on)
+    }
+
+    fn ground(&self) -> String {
+        self.on.to_string()
+    }
+
+    fn run(&self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
         let play = async |stage: &Rc<Stage>| {
             let messages = Rc::new(RefCell::new(self.messages(stage).await?));
             let user = |_| {
                 let (stage, messages) = (Rc::clone(stage), Rc::clone(&messages));
                 let random = stage.handle.random(APPLICATION);
-                Box::pin(User { varmail: self, stage, messages, random, read: Vec::new() }.run()) as Thread
+                Box::pin(User { varmail: *self, stage, messages, random, read: Vec::new() }.run()) as Thread
             };
             Ok((0..self.threads.max(1)).map(user).collect())
         };
-        perform(run, self.on, self.cores, seed, options, play)
+        let setting = Setting { mounting: self.on, cores: self.cores, rate: OPERATIONS };
+        perform(run, setting, seed, options, play)
     }
+}
 
+impl Varmail {
     async fn messages(self, stage: &Stage) -> Result<Messages, FsError> {
         let files = self.files.max(5);
         let mut messages = Messages { idle: Vec::new(), unused: Vec::new() };
