@@ -14,6 +14,7 @@
 #![expect(clippy::disallowed_types, reason = "it measures the host")]
 #![expect(clippy::disallowed_methods, reason = "it measures the host")]
 
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -22,13 +23,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use rand::{RngExt as _, SeedableRng as _};
-use rand_pcg::Pcg64;
-
-/// Bytes that an append has at most.
-const APPEND_BYTES: usize = 16 << 10;
-/// Bytes that a file has at most at the beginning.
-const FILE_BYTES: usize = 32 << 10;
+use futures_util::FutureExt as _;
+use weir_runtime::{Random, Runtime, Simulation};
+use weir_workload::{APPEND_BYTES, MailStore, MailUser, Message, Messages};
 
 /// Filebench's varmail in a directory.
 #[derive(Parser)]
@@ -48,19 +45,13 @@ struct Arguments {
     seconds: u64,
 }
 
-/// Names of files that no thread works on: those that exist, and those that do not.
-struct Names {
-    idle: Vec<u32>,
-    unused: Vec<u32>,
-}
-
-/// One thread.
-struct User<'a> {
-    directory: &'a Path,
-    names: &'a Mutex<Names>,
-    random: Pcg64,
-    operations: u64,
-    buffer: Vec<u8>,
+/// A directory of the host, as one thread works on it.
+struct Directory<'a> {
+    path: &'a Path,
+    messages: &'a Mutex<Messages>,
+    end: Instant,
+    operations: Cell<u64>,
+    buffer: RefCell<Vec<u8>>,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -86,23 +77,21 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Makes the files and runs the threads; operations a second.
 fn turn(asked: &Arguments, directory: &Path) -> io::Result<f64> {
-    let mut random = Pcg64::seed_from_u64(1);
-    let (unused, idle): (Vec<u32>, Vec<u32>) = (0..asked.files.max(5)).partition(|number| number % 5 == 4);
-    for number in &idle {
-        let bytes = vec![1; random.random_range(1..=FILE_BYTES)];
-        fs::write(directory.join(name(*number)), bytes)?;
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let messages = Messages::new(asked.files, &mut handle.random("messages"));
+    for message in messages.idle() {
+        fs::write(directory.join(message.name()), vec![1; message.bytes as usize])?;
     }
     rustix::fs::syncfs(File::open(directory)?)?;
-    let names = Mutex::new(Names { idle, unused });
+    let messages = Mutex::new(messages);
     let (begun, length) = (Instant::now(), Duration::from_secs(asked.seconds.max(1)));
     let operations = std::thread::scope(|scope| {
-        let user = |seed| {
-            let random = Pcg64::seed_from_u64(seed);
-            let user =
-                User { directory, names: &names, random, operations: 0, buffer: vec![2; APPEND_BYTES] };
-            scope.spawn(move || user.run(begun + length))
+        let user = |random: Random| {
+            let messages = &messages;
+            scope.spawn(move || run_user(directory, messages, random, begun + length))
         };
-        let users: Vec<_> = (2..2 + asked.threads.max(1)).map(user).collect();
+        let users: Vec<_> = (0..asked.threads.max(1)).map(|_| handle.random("user")).map(user).collect();
         // A thread that panics has lost what it did.
         let done = |user: std::thread::ScopedJoinHandle<'_, io::Result<u64>>| {
             user.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
@@ -112,78 +101,69 @@ fn turn(asked: &Arguments, directory: &Path) -> io::Result<f64> {
     Ok(operations as f64 / begun.elapsed().as_secs_f64())
 }
 
-fn name(number: u32) -> String {
-    format!("{number:08}")
+/// Runs one thread until `end`; how many operations it did.
+fn run_user(path: &Path, messages: &Mutex<Messages>, random: Random, end: Instant) -> io::Result<u64> {
+    let directory = Directory { path, messages, end, operations: Cell::new(0), buffer: RefCell::default() };
+    let user = MailUser::new(directory, random, APPEND_BYTES);
+    // Calls of the host block, so nothing is ever pending.
+    let ended = user.run().now_or_never();
+    Ok(ended.unwrap_or_else(|| Err(io::Error::other("a call of the host is pending")))?.operations.get())
 }
 
-impl User<'_> {
-    fn run(mut self, end: Instant) -> io::Result<u64> {
-        while Instant::now() < end {
-            self.delete()?;
-            self.make()?;
-            self.append_to_one()?;
-            self.read_one()?;
-        }
-        Ok(self.operations)
+impl Directory<'_> {
+    fn count<T>(&self, done: T) -> T {
+        self.operations.set(self.operations.get() + 1);
+        done
     }
 
-    /// An existing file that no thread works on; it is for this thread now.
-    fn choose(&mut self) -> Option<u32> {
-        let idle = &mut self.names.lock().unwrap_or_else(PoisonError::into_inner).idle;
-        (!idle.is_empty()).then(|| idle.swap_remove(self.random.random_range(0..idle.len())))
+    fn open_with(&self, message: &Message, options: &mut OpenOptions) -> io::Result<File> {
+        options.read(true).append(true).open(self.path.join(message.name())).map(|file| self.count(file))
+    }
+}
+
+impl MailStore for Directory<'_> {
+    type File = File;
+    type Error = io::Error;
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.end
     }
 
-    fn give_back(&self, number: u32) {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).idle.push(number);
+    fn with_messages<R>(&self, work: impl FnOnce(&mut Messages) -> R) -> R {
+        work(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn path(&self, number: u32) -> PathBuf {
-        self.directory.join(name(number))
+    async fn delete(&self, message: &Message) -> io::Result<()> {
+        fs::remove_file(self.path.join(message.name())).map(|()| self.count(()))
     }
 
-    fn delete(&mut self) -> io::Result<()> {
-        let Some(number) = self.choose() else { return Ok(()) };
-        fs::remove_file(self.path(number))?;
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).unused.push(number);
-        self.operations += 1;
+    async fn create(&self, message: &Message) -> io::Result<File> {
+        self.open_with(message, OpenOptions::new().create_new(true))
+    }
+
+    async fn open(&self, message: &Message) -> io::Result<File> {
+        self.open_with(message, &mut OpenOptions::new())
+    }
+
+    async fn read(&self, mut file: &File, bytes: u64) -> io::Result<()> {
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.resize(bytes as usize, 0);
+        file.read_exact(&mut buffer).map(|()| self.count(()))
+    }
+
+    async fn append(&self, mut file: &File, _offset: u64, bytes: u64) -> io::Result<()> {
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.resize(bytes as usize, 0);
+        file.write_all(&buffer).map(|()| self.count(()))
+    }
+
+    async fn synchronise(&self, file: &File) -> io::Result<()> {
+        file.sync_all().map(|()| self.count(()))
+    }
+
+    async fn close(&self, file: File) -> io::Result<()> {
+        drop(file);
+        self.count(());
         Ok(())
-    }
-
-    fn make(&mut self) -> io::Result<()> {
-        let unused = self.names.lock().unwrap_or_else(PoisonError::into_inner).unused.pop();
-        let Some(number) = unused else { return Ok(()) };
-        let file = OpenOptions::new().append(true).create_new(true).open(self.path(number))?;
-        self.append(file)?;
-        self.give_back(number);
-        // Made, appended to, synchronised, closed.
-        self.operations += 4;
-        Ok(())
-    }
-
-    fn append_to_one(&mut self) -> io::Result<()> {
-        let Some(number) = self.choose() else { return Ok(()) };
-        let mut file = OpenOptions::new().read(true).append(true).open(self.path(number))?;
-        file.read_to_end(&mut Vec::new())?;
-        self.append(file)?;
-        self.give_back(number);
-        // Opened, read, appended to, synchronised, closed.
-        self.operations += 5;
-        Ok(())
-    }
-
-    fn read_one(&mut self) -> io::Result<()> {
-        let Some(number) = self.choose() else { return Ok(()) };
-        File::open(self.path(number))?.read_to_end(&mut Vec::new())?;
-        self.give_back(number);
-        // Opened, read, closed.
-        self.operations += 3;
-        Ok(())
-    }
-
-    /// Appends, synchronises and closes.
-    fn append(&mut self, mut file: File) -> io::Result<()> {
-        let bytes = self.random.random_range(1..=APPEND_BYTES);
-        file.write_all(&self.buffer[..bytes])?;
-        file.sync_all()
     }
 }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use weir_bench::{BenchOptions, FsPlan, Plan, Progress, SqlitePlan};
 use weir_runtime::{CpuLatencyGuard, Handle, Runtime, Wall};
-use weir_workload::{BenchOptions, FsPlan, Plan, Progress, SqlitePlan};
 
 use crate::error::CliError;
 use crate::progress::ProgressReporter;
@@ -223,7 +223,7 @@ fn disk(arguments: &DiskArguments) -> Result<(), CliError> {
     let options = arguments.options();
     let plan = arguments.plan().with(&options)?;
     let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
-        Ok(weir_workload::bench(&handle, plan, &options, progress).await?)
+        Ok(weir_bench::bench(&handle, plan, &options, progress).await?)
     };
     arguments.common.measure(work, table::speed)
 }
@@ -232,7 +232,7 @@ fn filesystems(arguments: &DiskArguments) -> Result<(), CliError> {
     let options = arguments.options();
     let plan = arguments.filesystem_plan().with(&options)?;
     let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
-        Ok(weir_workload::filesystems(&handle, plan, &options, progress).await?)
+        Ok(weir_bench::filesystems(&handle, plan, &options, progress).await?)
     };
     arguments.common.measure(work, table::filesystems)
 }
@@ -242,7 +242,7 @@ fn mounts(arguments: &DiskArguments) -> Result<(), CliError> {
     let plan = arguments.filesystem_plan().with(&options)?;
     let program = Path::new("/proc/self/exe");
     let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
-        Ok(weir_workload::mounts(&handle, program, plan, &options, progress).await?)
+        Ok(weir_bench::mounts(&handle, program, plan, &options, progress).await?)
     };
     arguments.common.measure(work, table::mounts)
 }
@@ -254,7 +254,7 @@ fn cleaning(arguments: &CleaningArguments) -> Result<(), CliError> {
     };
     let plan = Plan::full().with(&options)?;
     let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
-        Ok(weir_workload::cleaning(&handle, &plan, &options, progress).await?)
+        Ok(weir_bench::cleaning(&handle, &plan, &options, progress).await?)
     };
     arguments.common.measure(work, table::cleaning)
 }
@@ -263,7 +263,7 @@ fn recovery(arguments: &DiskArguments) -> Result<(), CliError> {
     let options = arguments.options();
     let plan = arguments.plan().with(&options)?;
     let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
-        Ok(weir_workload::recovery(&handle, &plan, &options, progress).await?)
+        Ok(weir_bench::recovery(&handle, &plan, &options, progress).await?)
     };
     arguments.common.measure(work, table::recovery)
 }

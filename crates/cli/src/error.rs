@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use weir_bench::BenchError;
 use weir_crash::{ParseError, PlayError, SetupError};
 use weir_ext4::FormatError;
 use weir_figures::FigureError;
@@ -15,7 +16,6 @@ use weir_runtime::{RuntimeError, Stalled};
 use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
 use weir_volume::VolumeError;
-use weir_workload::BenchError;
 
 use crate::occupant::{Content, Occupant};
 use crate::size::Size;

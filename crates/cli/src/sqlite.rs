@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_bench::{BenchOptions, Progress, ScratchDirectory, SqliteGrounds, SqlitePlan, SqliteReport};
 use weir_runtime::Runtime;
 use weir_volume::LossWindowSeen;
-use weir_workload::{BenchOptions, Progress, ScratchDirectory, SqliteGrounds, SqlitePlan, SqliteReport};
 
 use crate::error::CliError;
 use crate::status;
@@ -42,7 +42,7 @@ pub(crate) fn measure(
         mount: mount.as_ref().ok().map(Mount::path),
         mount_window: Some(loss_window),
     };
-    Ok(weir_workload::sqlite(runtime, plan, options, &grounds, progress)?)
+    Ok(weir_bench::sqlite(runtime, plan, options, &grounds, progress)?)
 }
 
 fn loss_window(mountpoint: &Path) -> Option<LossWindowSeen> {

@@ -1,23 +1,20 @@
 //! Results for people: tables, and what they mean in plain words.
 
-mod filesystems;
+mod files;
 mod grid;
-mod mounts;
-mod rates;
 mod speed;
 mod sqlite;
 mod text;
 
-use weir_workload::{
+use weir_bench::{
     About, CleaningReport, LossWindowReport, Machine, ModeReport, Promise, Ratio, ReadsReport, RecoveryTime,
     Setting, SimulatedReport, Spread, SpreadReport,
 };
 
 use crate::size::Size;
 
-pub(crate) use filesystems::filesystems;
+pub(crate) use files::{filesystems, mounts};
 pub(crate) use grid::Grid;
-pub(crate) use mounts::mounts;
 pub(crate) use speed::speed;
 pub(crate) use sqlite::sqlite;
 pub(crate) use text::paragraphs;

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use weir_bench::{FileCall, JournalProbe, JournalWrite, WeirCalls, trace, trace_files};
 use weir_flash::{Busy, Probe, Profile, Subject};
-use weir_workload::{FileCall, JournalProbe, JournalWrite, WeirCalls, trace, trace_files};
 
 use crate::error::CliError;
 use crate::{print, report_file};

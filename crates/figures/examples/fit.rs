@@ -7,12 +7,16 @@
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
+use std::rc::Rc;
 
-use weir_figures::{Call, Calls, Change, FigureError, Host, On, Outcome, Run, Way};
+use weir_figures::{BlockWrites, Call, Calls, Change, Experiment, FigureError, Host, On, Outcome, Run};
 use weir_flash::Profile;
 
 /// Combinations that are printed.
 const SHOWN: usize = 12;
+
+/// Writes without order, of the warm-up and in the window.
+const FREE_WRITES: u64 = 20_000;
 
 /// What it takes to service D (section 6.2): command, 4 KiB on the link, and latency.
 const UFS_SERVICE_US: f64 = 70.0;
@@ -50,32 +54,35 @@ impl Legacy {
 }
 
 impl Trial {
-    fn run(&self, way: Way, writes: u64) -> Result<Outcome, FigureError> {
-        let files = matches!(way, Way::Files(_));
+    fn run(&self, experiment: Rc<dyn Experiment>, writes: u64) -> Result<Outcome, FigureError> {
+        let files = experiment.filesystem().is_some();
         let run = Run {
             device: self.device.with_capacity(if files { 4_194_304 } else { 262_144 }),
             host: self.host.clone(),
-            way,
+            experiment,
             erased: false,
             span: if files { 1 } else { 65_536 },
             writes,
-            warm_up_max: if way == Way::P { 20_000 } else { 500 },
+            warm_up_max: if writes == FREE_WRITES { FREE_WRITES } else { 500 },
             sample_ns: 1_000_000,
+            asks_kernel: false,
         };
         run.outcome(1)
     }
 
     /// The rows: `xnf` (all that is printed of that share, in percent) and `mean` (ms) are the paper's for the device.
     fn rows(&self, xnf: &[f64], mean: f64) -> Result<Vec<Legacy>, FigureError> {
-        let free = self.run(Way::P, 20_000)?.iops;
-        let share = |way| Ok::<f64, FigureError>(100.0 * self.run(way, 2_000)?.iops / free);
+        let free = self.run(Rc::new(BlockWrites::P), FREE_WRITES)?.value("iops");
+        let share = |way: BlockWrites| {
+            Ok::<f64, FigureError>(100.0 * self.run(Rc::new(way), 2_000)?.value("iops") / free)
+        };
         let calls =
             Calls { on: self.ext4, change: Change::Append, call: Call::Fsync, threads: 1, cores: None };
-        let fsync = self.run(Way::Files(calls), 4_000)?.latency.mean / 1e3;
+        let fsync = self.run(Rc::new(calls), 4_000)?.value("latency-mean");
         let row = |name, printed, ours, bound| Legacy { name, printed, ours, bound };
-        let flushed = share(Way::XnF)?;
+        let flushed = share(BlockWrites::XnF)?;
         let mut rows: Vec<Legacy> = xnf.iter().map(|xnf| row("XnF/P, %", *xnf, flushed, false)).collect();
-        rows.push(row("X/P, %", 40.0, share(Way::X)?, true));
+        rows.push(row("X/P, %", 40.0, share(BlockWrites::X)?, true));
         rows.push(row("EXT4, mean, ms", mean, fsync, false));
         Ok(rows)
     }

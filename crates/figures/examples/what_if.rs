@@ -3,7 +3,9 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use weir_figures::{Call, Calls, Change, FigureError, Host, On, Outcome, Run, Way};
+use std::rc::Rc;
+
+use weir_figures::{BlockWrites, Call, Calls, Change, Experiment, FigureError, Host, On, Outcome, Run};
 use weir_flash::Profile;
 
 /// A device and its host, one thing about them other than it is.
@@ -20,19 +22,25 @@ impl<'a> Case<'a> {
 
     fn run(&self, on: On, change: Change) -> Result<Outcome, FigureError> {
         let calls = Calls { on, change, call: Call::Fsync, threads: 1, cores: None };
-        self.measured(Way::Files(calls), if change == Change::Append { 1 } else { 16_384 }, 20_000)
+        self.measured(Rc::new(calls), if change == Change::Append { 1 } else { 16_384 }, 20_000)
     }
 
-    fn measured(&self, way: Way, span: u64, writes: u64) -> Result<Outcome, FigureError> {
+    fn measured(
+        &self,
+        experiment: Rc<dyn Experiment>,
+        span: u64,
+        writes: u64,
+    ) -> Result<Outcome, FigureError> {
         let run = Run {
             device: self.device.with_capacity(4_194_304),
             host: self.host.clone(),
-            way,
+            experiment,
             erased: false,
             span,
             writes,
             warm_up_max: 5_000,
             sample_ns: 1_000_000,
+            asks_kernel: false,
         };
         run.outcome(1)
     }
@@ -40,10 +48,10 @@ impl<'a> Case<'a> {
     /// Means of `fsync` behind an append, in ms, the deepest queue in `fsync` behind an overwrite, and how many writes a
     /// second are transferred and flushed.
     fn table_1(&self) -> Result<(), FigureError> {
-        let mean = |on| Ok::<f64, FigureError>(self.run(on, Change::Append)?.latency.mean / 1e3);
+        let mean = |on| Ok::<f64, FigureError>(self.run(on, Change::Append)?.value("latency-mean"));
         let [full, checksums, barrier] = [mean(On::Ext4)?, mean(On::Ext4Async)?, mean(On::BarrierFs)?];
-        let depth = self.run(On::BarrierFs, Change::Overwrite)?.depth.max;
-        let xnf = self.measured(Way::XnF, 262_144, 2_000)?.iops;
+        let depth = self.run(On::BarrierFs, Change::Overwrite)?.value("depth-max");
+        let xnf = self.measured(Rc::new(BlockWrites::XnF), 262_144, 2_000)?.value("iops");
         println!(
             "{}, {}: EXT4 with full flush {full:.3} ms, with async commit {checksums:.3} ms; BFS {barrier:.3} ms; \
              fsync has {depth} commands in the queue at most; XnF {xnf:.0} writes/s",
@@ -55,7 +63,7 @@ impl<'a> Case<'a> {
     /// Context switches of the caller for each `fsync` behind an overwrite.
     fn figure_11(&self) -> Result<(), FigureError> {
         let seen = self.run(On::BarrierFs, Change::Overwrite)?;
-        let (switches, mean) = (seen.switches, seen.latency.mean / 1e3);
+        let (switches, mean) = (seen.value("switches"), seen.value("latency-mean"));
         println!("{}, {}: BFS-DR {switches:.2} switches, fsync {mean:.2} ms", self.device.name, self.what);
         Ok(())
     }
@@ -65,8 +73,8 @@ impl<'a> Case<'a> {
         for &threads in cores {
             let rate = |on| {
                 let (change, call, cores) = (Change::Append, Call::Fsync, Some(threads));
-                let way = Way::Files(Calls { on, change, call, threads, cores });
-                Ok::<f64, FigureError>(self.measured(way, 1, 6_000)?.iops)
+                let calls = Rc::new(Calls { on, change, call, threads, cores });
+                Ok::<f64, FigureError>(self.measured(calls, 1, 6_000)?.value("iops"))
             };
             let (ext4, barrier) = (rate(On::Ext4)?, rate(On::BarrierFs)?);
             println!(

@@ -8,7 +8,9 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use weir_figures::{Figure, Host, Outcome, Run, Way};
+use std::rc::Rc;
+
+use weir_figures::{Experiment, Figure, Host, Outcome, Run};
 use weir_flash::Profile;
 
 type Failed = Box<dyn std::error::Error>;
@@ -21,29 +23,38 @@ struct Setting {
 }
 
 impl Setting {
-    fn new() -> Result<Setting, Failed> {
-        let figure = Figure::named("fast18-fig14")?;
+    /// With this in the place of the mode of the journal.
+    fn new(mode: &str) -> Result<Setting, Failed> {
+        let text = include_str!("../figures/fast18-fig14/figure.toml").replace("mode = \"OJ\"", mode);
+        let figure = Figure::parse("fast18-fig14", &text, "row = []", "")?;
         let drive = Profile::builtin("sata-ssd")?.with_capacity(figure.config.capacity_blocks);
         Ok(Setting { figure, drive, pc: Host::builtin("pc")? })
     }
 
-    /// The two ways of a row that is a ratio.
-    fn ratio(&self, series: &str) -> Result<[Way; 2], Failed> {
+    /// The two experiments of a row that is a ratio.
+    fn ratio(&self, series: &str) -> Result<[Rc<dyn Experiment>; 2], Failed> {
         let found = self.figure.config.series.iter().find(|known| known.name == series);
-        let ways = found.and_then(|series| Some([series.way, series.over?]));
-        Ok(ways.ok_or_else(|| format!("figure 14 has no ratio {series:?}"))?)
+        let both = found.and_then(|series| Some([Rc::clone(&series.experiment), series.over.clone()?]));
+        Ok(both.ok_or_else(|| format!("figure 14 has no ratio {series:?}"))?)
     }
 
-    fn measured(&self, host: &Host, way: Way, calls: u64, seed: u64) -> Result<Outcome, Failed> {
+    fn measured(
+        &self,
+        host: &Host,
+        experiment: &Rc<dyn Experiment>,
+        calls: u64,
+        seed: u64,
+    ) -> Result<Outcome, Failed> {
         let run = Run {
             device: self.drive.clone(),
             host: host.clone(),
-            way,
+            experiment: Rc::clone(experiment),
             erased: false,
             span: self.figure.config.span_blocks,
             writes: calls,
             warm_up_max: calls / 4,
             sample_ns: 1_000_000_000,
+            asks_kernel: false,
         };
         Ok(run.outcome(seed)?)
     }
@@ -53,23 +64,16 @@ impl Setting {
     fn optfs(&self, logs: &str, journal_mib: u32, longer: u64, scan: f64) -> Result<(), Failed> {
         let Some(host) = self.pc.scaled("scan_us", scan) else { return Ok(()) };
         let transactions = longer * self.figure.config.writes_waiting;
-        let with_journal = |way| match way {
-            Way::InnoDb(mut innodb) => {
-                innodb.on.journal_mib = Some(journal_mib);
-                Way::InnoDb(innodb)
-            }
-            way => way,
-        };
         let [optfs, ext4] = self
             .ratio(&format!("OptFS over EXT4-OD, OLTP-insert{logs}"))?
-            .map(|way| self.measured(&host, with_journal(way), transactions, 1));
+            .map(|way| self.measured(&host, &way, transactions, 1));
         let (optfs, ext4) = (optfs?, ext4?);
         println!(
             "OLTP-insert{logs}, journal of {journal_mib} MiB, {transactions} transactions, {:.1} us a page: \
              OptFS over EXT4-OD {:.3} (OptFS runs for {:.1} s, its second half has {:.2} times the rate of its first)",
             host.scan_us.value,
-            optfs.iops / ext4.iops,
-            optfs.seconds,
+            optfs.value("transactions") / ext4.value("transactions"),
+            optfs.value("seconds"),
             optfs.drift
         );
         Ok(())
@@ -78,12 +82,12 @@ impl Setting {
     /// BFS-DR beside EXT4-DR in varmail, for five seeds.
     fn groups(&self, cores: &str, switch: f64) -> Result<(), Failed> {
         let Some(host) = self.pc.scaled("context_switch_us", switch) else { return Ok(()) };
-        let ways = self.ratio(&format!("BFS-DR over EXT4-DR, varmail{cores}"))?;
+        let both = self.ratio(&format!("BFS-DR over EXT4-DR, varmail{cores}"))?;
         let mut ratios = Vec::new();
         for seed in 1..=5 {
             let [barrier, ext4] =
-                ways.map(|way| self.measured(&host, way, self.figure.config.writes_waiting, seed));
-            ratios.push(format!("{:.2}", barrier?.iops / ext4?.iops));
+                both.each_ref().map(|way| self.measured(&host, way, self.figure.config.writes_waiting, seed));
+            ratios.push(format!("{:.2}", barrier?.value("operations") / ext4?.value("operations")));
         }
         println!(
             "varmail{cores}, context switches of {:.1} us, seeds 1 to 5: BFS-DR over EXT4-DR {}",
@@ -95,7 +99,7 @@ impl Setting {
 }
 
 fn main() -> Result<(), Failed> {
-    let setting = Setting::new()?;
+    let setting = Setting::new("mode = \"OJ\"")?;
     for cores in ["", ", 12 cores"] {
         for switch in [0.8, 1.0, 1.2] {
             setting.groups(cores, switch)?;
@@ -105,7 +109,12 @@ fn main() -> Result<(), Failed> {
         for (journal_mib, longer, scan) in
             [(128, 1, 1.0), (128, 10, 1.0), (128, 10, 5.0), (64, 10, 1.0), (64, 10, 5.0)]
         {
-            setting.optfs(logs, journal_mib, longer, scan)?;
+            Setting::new(&format!("mode = \"OJ\", journal_mib = {journal_mib}"))?.optfs(
+                logs,
+                journal_mib,
+                longer,
+                scan,
+            )?;
         }
     }
     Ok(())

@@ -21,12 +21,15 @@ use weir_runtime::Random;
 
 use crate::application::Application;
 use crate::behaviour::Behaviour;
+use crate::calls::On;
 use crate::database::Database;
 use crate::error::FigureError;
+use crate::experiment::{Experiment, depends_on};
 use crate::files::fill;
+use crate::metric::{Metric, OPERATIONS};
 use crate::mounting::Mounting;
 use crate::run::{Outcome, Run};
-use crate::stage::{APPLICATION, Stage, Thread, perform};
+use crate::stage::{self, APPLICATION, Setting, Stage, Thread, perform};
 
 /// Files of preferences.
 const PREFERENCES: u64 = 4;
@@ -35,16 +38,28 @@ const CHANCES: u64 = 1 << 20;
 /// The journal's size, a sixteenth of what a phone's filesystem has.
 const JOURNAL_MIB: u32 = 8;
 
-impl Application {
-    /// Runs it.
-    pub(crate) fn outcome(self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+impl Experiment for Application {
+    fn metrics(&self) -> Vec<Metric> {
+        stage::metrics(OPERATIONS)
+    }
+
+    fn filesystem(&self) -> Option<On> {
+        Some(self.on)
+    }
+
+    fn depends_on(&self, parameter: &str) -> bool {
+        parameter == "sqlite_insert_us" || depends_on(self.filesystem(), parameter)
+    }
+
+    fn run(&self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
         let behaviour = Behaviour::of(self.app)?;
         let play = async |stage: &Rc<Stage>| {
             let thread = ApplicationThread::start(stage, behaviour).await?;
             Ok(vec![Box::pin(thread.run()) as Thread])
         };
         let mounting = Mounting { journal_mib: Some(JOURNAL_MIB), ..Mounting::of(self.on) };
-        perform(run, mounting, None, seed, options, play)
+        let setting = Setting { mounting: mounting, cores: None, rate: OPERATIONS };
+        perform(run, setting, seed, options, play)
     }
 }
 

@@ -177,17 +177,6 @@ impl fmt::Display for On {
     }
 }
 
-impl Calls {
-    /// Whether a call waits for more than dispatch.
-    pub(crate) fn waits(self) -> bool {
-        match self.call {
-            Call::Fsync | Call::Fdatasync => true,
-            Call::Fbarrier | Call::Fdatabarrier => !self.on.has_barriers(),
-            Call::None => false,
-        }
-    }
-}
-
 impl fmt::Display for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let change = match self.change {

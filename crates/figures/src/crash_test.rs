@@ -5,9 +5,13 @@
 use std::fmt;
 
 use serde::Deserialize;
-use weir_crash::{Judges, Setup, Tally, Workload};
+use weir_crash::{Condition, Judges, Setup, Tally, Workload};
+use weir_flash::FlashOptions;
 
 use crate::error::FigureError;
+use crate::experiment::Experiment;
+use crate::metric::Metric;
+use crate::run::{Outcome, Run};
 
 /// One of CrashMonkey's workloads; the paper's scenarios A and B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -43,9 +47,6 @@ pub struct CrashTest {
     pub on: Tested,
     /// Whether metadata and journal have checksums.
     pub checksums: bool,
-    /// Whether the kernel is a judge, where it mounts images for us: its mounts take most of the time.
-    #[serde(skip)]
-    pub asks_kernel: bool,
 }
 
 /// The workloads' files, below the figure's folder.
@@ -103,19 +104,50 @@ impl Tested {
 
 impl fmt::Display for CrashTest {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let checksums = if self.checksums { " with checksums" } else { "" };
-        write!(to, "{} {}{checksums}", self.scenario.letter(), self.on.name())
+        write!(to, "crash tests, {}", self.name())
+    }
+}
+
+/// Different states after a power cut.
+const STATES: Metric = Metric::new("states", "states");
+
+/// Crash tests, of 1,000, that leave a clean filesystem, one which a repair makes whole, and one which is beyond repair, or
+/// not what was promised.
+const CONDITIONS: [(Metric, Condition); 3] = [
+    (Metric::new("clean", OF_TESTS), Condition::Clean),
+    (Metric::new("fixed", OF_TESTS), Condition::Fixed),
+    (Metric::new("failed", OF_TESTS), Condition::Failed),
+];
+const OF_TESTS: &str = "of 1,000 tests";
+
+impl Experiment for CrashTest {
+    fn metrics(&self) -> Vec<Metric> {
+        CONDITIONS.into_iter().map(|(metric, _)| metric).chain([STATES]).collect()
+    }
+
+    fn run(&self, run: &Run, seed: u64, _options: FlashOptions) -> Result<Outcome, FigureError> {
+        let tally = self
+            .tally(run.writes, seed, run.asks_kernel)
+            .map_err(|what| FigureError::CrashTest { run: self.name(), what })?;
+        let mut outcome = Outcome::steady();
+        for (metric, condition) in CONDITIONS {
+            outcome.set(metric, 1e3 * tally.all(condition) as f64 / tally.tests() as f64);
+            outcome.judges.push((metric.name, tally.by_judge(condition)));
+        }
+        outcome.set(STATES, tally.states() as f64);
+        Ok(outcome)
     }
 }
 
 impl CrashTest {
-    /// Makes so many tests, with the judges that this machine has.
-    pub(crate) fn tally(self, tests: u64, seed: u64) -> Result<Tally, FigureError> {
-        let tally = self.judged(tests, seed);
-        tally.map_err(|what| FigureError::CrashTest { run: self.to_string(), what })
+    /// The name in rows.
+    pub(crate) fn name(self) -> String {
+        let checksums = if self.checksums { " with checksums" } else { "" };
+        format!("{} {}{checksums}", self.scenario.letter(), self.on.name())
     }
 
-    fn judged(self, tests: u64, seed: u64) -> Result<Tally, String> {
+    /// Makes so many tests, with the judges that this machine has.
+    fn tally(self, tests: u64, seed: u64, asks_kernel: bool) -> Result<Tally, String> {
         let workload = |text: &str| text.parse::<Workload>().map_err(|error| error.to_string());
         let (before, work) = (workload(self.scenario.setup())?, workload(self.scenario.run(self.on))?);
         let (ground, engine) = self.on.place();
@@ -123,7 +155,7 @@ impl CrashTest {
         let setup = Setup { seed, checksums: self.checksums, check: 0, ..setup };
         let bench = setup.prepare().map_err(|error| error.to_string())?;
         let bench = bench.after(&before).map_err(|error| error.to_string())?;
-        let judges = if self.asks_kernel { Judges::here()? } else { Judges::without_kernel() };
+        let judges = if asks_kernel { Judges::here()? } else { Judges::without_kernel() };
         bench.crash_tests(&work, tests, judges).map_err(|error| error.to_string())
     }
 }
@@ -147,12 +179,7 @@ impl CrashTests {
         let mut all = Vec::new();
         for scenario in &self.scenarios {
             for checksums in &self.checksums {
-                let on = |on: &Tested| CrashTest {
-                    scenario: *scenario,
-                    on: *on,
-                    checksums: *checksums,
-                    asks_kernel: false,
-                };
+                let on = |on: &Tested| CrashTest { scenario: *scenario, on: *on, checksums: *checksums };
                 all.extend(self.on.iter().map(on));
             }
         }

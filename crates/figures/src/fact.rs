@@ -12,6 +12,9 @@ use weir_storage::{
 };
 
 use crate::error::FigureError;
+use crate::experiment::Experiment;
+use crate::metric::Metric;
+use crate::run::{Outcome, Run};
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -39,9 +42,30 @@ impl fmt::Display for Fact {
     }
 }
 
+impl Experiment for Fact {
+    fn metrics(&self) -> Vec<Metric> {
+        vec![self.metric()]
+    }
+
+    fn run(&self, run: &Run, _seed: u64, _options: FlashOptions) -> Result<Outcome, FigureError> {
+        let mut outcome = Outcome::steady();
+        outcome.set(self.metric(), self.number(&run.device)? as f64);
+        Ok(outcome)
+    }
+}
+
 impl Fact {
+    fn metric(self) -> Metric {
+        match self {
+            Fact::States => Metric::new("states", "states"),
+            Fact::Cuts | Fact::ValidCuts => Metric::new("cuts", "cuts"),
+            Fact::RecoveryPoint => Metric::new("request", "request"),
+            Fact::Tags | Fact::Increments | Fact::Records => Metric::new("bytes", "bytes"),
+        }
+    }
+
     /// Counts on this device.
-    pub(crate) fn number(self, device: &Profile) -> Result<u64, FigureError> {
+    fn number(self, device: &Profile) -> Result<u64, FigureError> {
         let memory = |part: fn(&OrderMemory) -> u64| device.order_memory().as_ref().map_or(0, part);
         Ok(match self {
             Fact::States => states(device)?,

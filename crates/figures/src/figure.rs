@@ -11,6 +11,7 @@ use weir_flash::{Mechanism, OrderedService, Parameter, Profile};
 
 use crate::crash_test::CrashTests;
 use crate::error::FigureError;
+use crate::experiment::Experiment;
 use crate::host::Host;
 use crate::intervals::Intervals;
 use crate::paper::{Paper, Printed};
@@ -19,7 +20,6 @@ use crate::series::Series;
 use crate::servers::Servers;
 use crate::sweep::Sweep;
 use crate::variants::Variants;
-use crate::way::Way;
 
 /// A device's profile, and where its numbers come from.
 pub type Described = (Profile, Vec<Parameter>);
@@ -89,6 +89,8 @@ pub struct Figure {
     pub paper: Paper,
     /// What it shows, and how it was calibrated; Markdown.
     pub notes: String,
+    /// Whether the kernel is a judge of crash tests.
+    asks_kernel: bool,
 }
 
 /// What is run for a figure (`figure.toml`).
@@ -222,11 +224,7 @@ impl Figure {
 
     /// Makes the kernel a judge of crash tests, where it mounts images for us.
     pub fn ask_kernel(&mut self) {
-        for series in &mut self.config.series {
-            if let Way::Crash(test) = &mut series.way {
-                test.asks_kernel = true;
-            }
-        }
+        self.asks_kernel = true;
     }
 
     /// A figure of its files' text.
@@ -241,16 +239,19 @@ impl Figure {
         let mut config: Config = toml::from_str(figure).map_err(|source| failed("figure.toml", source))?;
         config.series.extend(config.sweep.iter().flat_map(Sweep::all));
         config.series.extend(config.variants.iter().flat_map(Variants::all));
-        config.series.extend(config.servers.iter().flat_map(Servers::all));
+        let servers = config.servers.as_ref().map(Servers::all).transpose();
+        config.series.extend(servers.map_err(|source| failed("figure.toml", source))?.into_iter().flatten());
         let tests = config.crash_tests.iter().flat_map(CrashTests::all);
         config.series.extend(tests.flat_map(Series::of_crash_test));
         let paced = config.intervals.iter().flat_map(Intervals::all);
         config.series.extend(paced.filter_map(|(name, take, ways)| Series::of_fio(name, take, &ways)));
+        config.series.iter().try_for_each(|series| series.check(name))?;
         Ok(Figure {
             name: name.to_owned(),
             config,
             paper: toml::from_str(paper).map_err(|source| failed("paper.toml", source))?,
             notes: notes.to_owned(),
+            asks_kernel: false,
         })
     }
 
@@ -274,21 +275,24 @@ impl Figure {
             let device = device.with_capacity(self.config.capacity_blocks);
             let parameters: Rc<[Parameter]> = parameters.into();
             for series in self.config.series.iter().filter(|series| series.is_on(&place.profile)) {
-                let over = match series.over {
-                    Some(way) => {
+                let over = match &series.over {
+                    Some(experiment) => {
                         let other = self.with_mechanism(device.clone(), series.over_mechanism.as_ref())?;
-                        Some(self.run(other, &host, way, quick))
+                        Some(self.run(other, &host, experiment, quick))
                     }
                     None => None,
                 };
                 let changed = self.variant(device.clone(), series)?;
-                let run = self.run(changed, &host, series.way, quick);
-                let same = |run: &Run, way| Run { way, ..run.clone() };
-                let rest = |(way, beside): &(Way, Option<Way>)| {
-                    let beside = over.as_ref().zip(*beside).map(|(over, way)| same(over, way));
-                    (same(&run, *way), beside)
+                let run = self.run(changed, &host, &series.experiment, quick);
+                let same = |run: &Run, experiment: &Rc<dyn Experiment>| {
+                    let experiment = Rc::clone(experiment);
+                    Run { experiment, ..run.clone() }
                 };
-                let rest = series.rest.iter().map(rest).collect();
+                let rest = series.rest.iter().map(|(experiment, beside)| {
+                    let beside = over.as_ref().zip(beside.as_ref());
+                    (same(&run, experiment), beside.map(|(over, experiment)| same(over, experiment)))
+                });
+                let rest = rest.collect();
                 let parameters = Rc::clone(&parameters);
                 cases.push(Case { device: &place.profile, series, run, over, rest, parameters });
             }
@@ -323,19 +327,20 @@ impl Figure {
         FigureError::Name { file: format!("{}/figure.toml", self.name), what, name: name.to_owned(), known }
     }
 
-    fn run(&self, device: Profile, host: &Host, way: Way, quick: bool) -> Run {
+    fn run(&self, device: Profile, host: &Host, experiment: &Rc<dyn Experiment>, quick: bool) -> Run {
         let config = &self.config;
         let share = if quick { 10 } else { 1 };
-        let writes = if way.waits() { config.writes_waiting } else { config.writes };
+        let writes = if experiment.waits() { config.writes_waiting } else { config.writes };
         Run {
             device,
             host: host.clone(),
-            way,
+            experiment: Rc::clone(experiment),
             erased: config.erased,
             span: config.span_blocks,
             writes: (writes / share).max(2),
             warm_up_max: config.warm_up_max / share,
             sample_ns: (config.sample_us * 1e3) as u64,
+            asks_kernel: self.asks_kernel,
         }
     }
 }
@@ -387,6 +392,15 @@ mod tests {
                 assert!(fits(device, series), "{name}: fitted to nothing: {device} {series}");
             }
         }
+    }
+
+    #[test]
+    fn a_metric_that_an_experiment_does_not_give_is_an_error_that_names_those_that_it_gives() {
+        let known = FOLDERS.iter().find(|folder| folder.name == "fast18-fig10").unwrap();
+        let text = known.figure.replacen("measure = \"depth-max\"", "measure = \"depth-least\"", 1);
+        assert_ne!(text, known.figure);
+        let error = Figure::parse("mine", &text, known.paper, "").unwrap_err().to_string();
+        assert!(error.contains("depth-least") && error.contains("depth-max, "), "{error}");
     }
 
     #[test]

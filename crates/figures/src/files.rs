@@ -8,11 +8,13 @@ use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber, NewNode};
 use weir_runtime::Random;
 use weir_storage::BLOCK_BYTES;
 
-use crate::calls::{Calls, Change};
+use crate::calls::{Call, Calls, Change, On};
 use crate::error::FigureError;
+use crate::experiment::Experiment;
+use crate::metric::{Metric, WRITES};
 use crate::mounting::Mounting;
 use crate::run::{Outcome, Run};
-use crate::stage::{APPLICATION, Stage, Thread, perform};
+use crate::stage::{self, APPLICATION, Setting, Stage, Thread, perform};
 
 /// Files of a thread that changes permissions, and how far their inodes are apart: two never share a block.
 const FILES: usize = 32;
@@ -21,15 +23,25 @@ const INODES_APART: usize = 16;
 /// Blocks that one write of the preparation has.
 const BLOCKS_AT_ONCE: usize = 64;
 
-impl Run {
-    /// Runs calls.
-    pub(crate) fn files_outcome(
-        &self,
-        calls: Calls,
-        seed: u64,
-        options: FlashOptions,
-    ) -> Result<Outcome, FigureError> {
-        let span = self.span.max(1);
+impl Experiment for Calls {
+    fn metrics(&self) -> Vec<Metric> {
+        stage::metrics(WRITES)
+    }
+
+    fn filesystem(&self) -> Option<On> {
+        Some(self.on)
+    }
+
+    fn waits(&self) -> bool {
+        match self.call {
+            Call::Fsync | Call::Fdatasync => true,
+            Call::Fbarrier | Call::Fdatabarrier => !self.on.has_barriers(),
+            Call::None => false,
+        }
+    }
+
+    fn run(&self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+        let (calls, span) = (*self, run.span.max(1));
         let play = async |stage: &Rc<Stage>| {
             let mut threads = Vec::new();
             for thread in 0..calls.threads.max(1) {
@@ -45,7 +57,8 @@ impl Run {
             }
             Ok(threads)
         };
-        perform(self, Mounting::of(calls.on), calls.cores, seed, options, play)
+        let setting = Setting { mounting: Mounting::of(calls.on), cores: calls.cores, rate: WRITES };
+        perform(run, setting, seed, options, play)
     }
 }
 

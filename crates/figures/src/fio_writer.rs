@@ -9,30 +9,47 @@ use weir_flash::FlashOptions;
 use weir_fs::{Fallocate, FsError, InodeNumber, NewNode};
 use weir_runtime::Random;
 
+use crate::calls::On;
 use crate::error::FigureError;
+use crate::experiment::Experiment;
 use crate::fio::Fio;
+use crate::metric::{Metric, WRITES};
 use crate::run::{Outcome, Run};
-use crate::stage::{APPLICATION, Stage, Thread, perform};
+use crate::stage::{self, APPLICATION, Setting, Stage, Thread, perform};
 
 /// Bytes of a write.
 const WRITE_BYTES: usize = 8 << 10;
 
-impl Fio {
-    /// Runs it.
-    pub(crate) fn outcome(self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+impl Experiment for Fio {
+    fn metrics(&self) -> Vec<Metric> {
+        stage::metrics(WRITES)
+    }
+
+    fn filesystem(&self) -> Option<On> {
+        Some(self.on.on)
+    }
+
+    fn ground(&self) -> String {
+        self.on.to_string()
+    }
+
+    fn run(&self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
         let play = async |stage: &Rc<Stage>| {
             let writer = Writer {
                 stage: Rc::clone(stage),
-                files: lay_out(stage, self).await?,
-                fio: self,
+                files: lay_out(stage, *self).await?,
+                fio: *self,
                 random: stage.handle.random(APPLICATION),
                 written: 0,
             };
             Ok(vec![Box::pin(writer.run()) as Thread])
         };
-        perform(run, self.on, None, seed, options, play)
+        let setting = Setting { mounting: self.on, cores: None, rate: WRITES };
+        perform(run, setting, seed, options, play)
     }
+}
 
+impl Fio {
     /// Places of a file.
     fn places(self) -> u16 {
         u16::try_from(self.file_writes.clamp(1, 1 << 16) - 1).unwrap_or(u16::MAX)

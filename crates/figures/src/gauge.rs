@@ -8,6 +8,8 @@ use std::cell::RefCell;
 use weir_flash::{Busy, Probe, Subject};
 use weir_runtime::Event;
 
+use crate::metric::{Meter, meter};
+
 /// Samples of queue depth for a plot.
 const SAMPLES: usize = 500;
 
@@ -37,7 +39,7 @@ pub struct Depth {
 
 /// Virtual times in microseconds, such as those between two commands that the device accepts one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Delays {
+pub(crate) struct Delays {
     /// On average.
     pub mean: f64,
     /// Half of them are not longer.
@@ -61,6 +63,15 @@ pub(crate) struct Reading {
     pub(crate) depth: Depth,
     pub(crate) delays: Delays,
 }
+
+/// What is read from a gauge: commands in the device's queue, and microseconds between two commands.
+pub(crate) const QUEUE_METERS: &[Meter<Reading>] = &[
+    meter("depth-mean", "commands", |seen| seen.depth.mean),
+    meter("depth-max", "commands", |seen| f64::from(seen.depth.max)),
+    meter("delay-mean", "us", |seen| seen.delays.mean),
+    meter("delay-p50", "us", |seen| seen.delays.p50),
+    meter("delay-p99", "us", |seen| seen.delays.p99),
+];
 
 /// See the head of this file.
 pub(crate) struct Gauge {

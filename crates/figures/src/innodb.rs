@@ -64,7 +64,7 @@ pub enum Pages {
 
 impl InnoDb {
     /// The paper's name of it.
-    pub(crate) fn ground(self) -> String {
+    pub(crate) fn name_ground(self) -> String {
         match self.pages {
             Pages::Doublewrite => format!("DWB-ON/{}", self.on),
             Pages::Home => format!("DWB-OFF/{}", self.on),
@@ -75,7 +75,7 @@ impl InnoDb {
 
 impl fmt::Display for InnoDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} tables of {} pages", self.ground(), self.tables, self.table_pages)?;
+        write!(f, "{}, {} tables of {} pages", self.name_ground(), self.tables, self.table_pages)?;
         write!(f, ", {} threads, {} cleaners, {}", self.threads, self.cleaners, self.call)?;
         let InnoDb { transaction_us, log_bytes, pages_of_hundred, batch, .. } = self;
         write!(

@@ -25,12 +25,18 @@ use weir_fs::{FsError, InodeNumber, NewNode};
 use weir_runtime::{Event, Random, Semaphore};
 use weir_storage::BLOCK_BYTES;
 
+use crate::calls::On;
 use crate::error::FigureError;
+use crate::experiment::Experiment;
 use crate::files::fill;
 use crate::innodb::{InnoDb, Pages};
+use crate::metric::Metric;
 use crate::run::{Outcome, Run};
 use crate::server_log::{ServerLog, Shape};
-use crate::stage::{APPLICATION, Stage, Thread, perform};
+use crate::stage::{self, APPLICATION, Setting, Stage, Thread, perform};
+
+/// What counts.
+const TRANSACTIONS: Metric = Metric::new("transactions", "transactions/s");
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 16 << 10;
@@ -46,11 +52,22 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Parts of a transaction's processor time; between them another thread may have the core, as the kernel would do it.
 const SLICES: u32 = 20;
 
-impl InnoDb {
-    /// Runs it.
-    pub(crate) fn outcome(self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+impl Experiment for InnoDb {
+    fn metrics(&self) -> Vec<Metric> {
+        stage::metrics(TRANSACTIONS)
+    }
+
+    fn filesystem(&self) -> Option<On> {
+        Some(self.on.on)
+    }
+
+    fn ground(&self) -> String {
+        self.name_ground()
+    }
+
+    fn run(&self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
         let play = async |stage: &Rc<Stage>| {
-            let server = Rc::new(Server::start(stage, self).await?);
+            let server = Rc::new(Server::start(stage, *self).await?);
             let mut threads: Vec<Thread> = Vec::new();
             for _ in 0..self.cleaners.max(1) {
                 threads.push(Box::pin(Rc::clone(&server).write_out()));
@@ -64,9 +81,12 @@ impl InnoDb {
             }
             Ok(threads)
         };
-        perform(run, self.on, self.cores, seed, options, play)
+        let setting = Setting { mounting: self.on, cores: self.cores, rate: TRANSACTIONS };
+        perform(run, setting, seed, options, play)
     }
+}
 
+impl InnoDb {
     /// Pages that are written out together.
     fn batch(self) -> usize {
         self.batch.clamp(1, 1 << 12) as usize

@@ -120,11 +120,6 @@ impl Syncs {
 }
 
 impl Inserts {
-    /// Whether a transaction waits for more than dispatch.
-    pub(crate) fn waits(self) -> bool {
-        self.syncs != Syncs::Order || !self.on.has_barriers()
-    }
-
     /// Whether the call that deletes a journal synchronises its directory, too; if not, a later call does, or none.
     pub(crate) fn deletion_synchronises(self) -> bool {
         self.synchronous == Synchronous::Extra && self.syncs != Syncs::Durable

@@ -34,7 +34,7 @@ pub struct Sheet {
     pub figure: Figure,
     /// The rows, device by device.
     pub rows: Vec<Row>,
-    /// Queue depth over time, for each device and way.
+    /// Queue depth over time, for each device and experiment.
     pub curves: Vec<Curve>,
     /// Where the numbers behind each device's rows come from.
     pub origins: Vec<Origin>,
@@ -62,8 +62,8 @@ pub struct Origin {
 pub struct Curve {
     /// The device's profile.
     pub device: String,
-    /// The way to write.
-    pub way: String,
+    /// What was run.
+    pub experiment: String,
     /// Commands that the device takes at most.
     pub depth_max: u32,
     /// What was seen.
@@ -144,9 +144,7 @@ impl Lab {
         if !self.spread || figure.is_fitted(case.device, &case.series.name) {
             return Vec::new();
         }
-        let host = case.run.host.clone();
-        let of_host =
-            case.run.way.parameters_of(&host).filter(|(_, parameter)| parameter.kind == Kind::Assumed);
+        let of_host = case.run.host_parameters().filter(|(_, parameter)| parameter.kind == Kind::Assumed);
         let of_host: Vec<&str> = of_host.map(|(key, _)| key).collect();
         let mut moved = vec![case.clone()];
         for factor in [1.0 - VARIATION, 1.0 + VARIATION] {
@@ -180,10 +178,10 @@ impl Lab {
     /// What a case shows: a number, or a share in percent.
     fn value(&self, case: &Case<'_>) -> f64 {
         let measure = |run: &Run| {
-            self.outcomes.get(&key(run)).map_or(f64::NAN, |outcome| case.series.measure.of(outcome))
+            self.outcomes.get(&key(run)).map_or(f64::NAN, |outcome| outcome.value(&case.series.measure))
         };
         let value = |run: &Run, over: &Option<Run>| match over {
-            Some(over) => case.series.measure.beside(measure(run), measure(over)),
+            Some(over) => case.series.compare(measure(run), measure(over)),
             None => measure(run),
         };
         let rest = case.rest.iter().map(|(run, over)| value(run, over));
@@ -209,14 +207,15 @@ impl Lab {
             let ours = self.value(case);
             let mut row = Row::new(figure, case, ours, outcome.drift);
             row.spread = self.spread_of(ours, varied);
-            row.judges = case.series.measure.condition().map(|condition| outcome.tally.by_judge(condition));
+            let judges = outcome.judges.iter().find(|(metric, _)| *metric == case.series.measure);
+            row.judges = judges.map(|(_, by_judge)| *by_judge);
             rows.push(row);
-            let way = case.series.way.to_string();
-            if !curves.iter().any(|curve| curve.device == case.device && curve.way == way) {
+            let experiment = case.series.experiment.to_string();
+            if !curves.iter().any(|curve| curve.device == case.device && curve.experiment == experiment) {
                 let depth_max = case.run.device.host.queue_depth;
                 curves.push(Curve {
                     device: case.device.to_owned(),
-                    way,
+                    experiment,
                     depth_max,
                     depth: outcome.depth.clone(),
                 });
@@ -234,7 +233,7 @@ fn origins(figure: &Figure, cases: &[Case<'_>]) -> Vec<Origin> {
             known.fitted_rows += fitted;
             continue;
         }
-        let of_host = || case.run.way.parameters_of(&case.run.host).map(|(_, parameter)| parameter.kind);
+        let of_host = || case.run.host_parameters().map(|(_, parameter)| parameter.kind);
         let kinds = || case.parameters.iter().map(|parameter| parameter.kind).chain(of_host());
         let count = |kind| kinds().filter(|other| *other == kind).count();
         origins.push(Origin {

@@ -1,18 +1,23 @@
 //! The papers' figures, run in virtual time and put beside what the papers print.
 //!
 //! A [`Figure`] is a folder below `figures/`: what is run, what the paper prints, and notes. Its rows are devices
-//! by series. A row's [`Run`] writes 4 KiB after 4 KiB in one [`Way`], by one [`Host`], on one emulated device,
-//! through the block layer, to the device itself ([`RandomWrites`]), through the filesystem ([`Calls`]), or through SQLite on it ([`Inserts`]); a gauge at the device's command queue measures
-//! a window of it, and the order recorder watches every run with barriers. The [`Lab`] runs each distinct run once and makes [`Row`]s of it.
+//! by series. A series is an [`Experiment`] and the name of one of the metrics that it gives. A [`Run`] is an experiment
+//! on one emulated device, by one [`Host`], and its [`Outcome`] has the values of the metrics; a gauge at the device's
+//! command queue measures a window of it, and the order recorder watches every run with barriers. The [`Lab`] runs each
+//! distinct run once and makes [`Row`]s of it.
+//!
+//! A new figure is a folder, and a line in `figure.rs`. If it needs a new experiment, that is one more file, and a line in
+//! the registry in `experiment.rs`.
 //!
 //! | noun | file |
 //! |---|---|
-//! | figure, series, what is measured | `figure.rs`, `series.rs`, `measure.rs` |
+//! | figure, series | `figure.rs`, `series.rs` |
 //! | what a paper prints | `paper.rs` |
 //! | a host's costs; a parameter and its source | `host.rs`, `parameter.rs` |
-//! | the ways to write | `way.rs` |
-//! | a run, and the gauge that measures it | `run.rs`, `gauge.rs` |
-//! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
+//! | experiments, and their registry; metrics, and what reads them | `experiment.rs`, `metric.rs` |
+//! | a run and its outcome; the gauge at the device's queue, and the device's counts | `run.rs`, `gauge.rs`, `device_window.rs` |
+//! | writes at the block layer | `block_writes.rs` |
+//! | calls to a filesystem, a run of them, the stage they run on, and the tap that measures commands | `calls.rs`, `files.rs`, `stage.rs`, `tap.rs` |
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
 //! | applications of a phone, what they do, their run, SQLite's calls in it, the steps of calls, and series | `application.rs`, `behaviour.rs`, `application_thread.rs`, `database.rs`, `steps.rs`, `variants.rs` |
 //! | varmail, InnoDB, their runs, the log of the latter, and series on several filesystems | `varmail.rs`, `mail_users.rs`, `innodb.rs`, `innodb_server.rs`, `server_log.rs`, `servers.rs` |
@@ -38,10 +43,13 @@
 mod application;
 mod application_thread;
 mod behaviour;
+mod block_writes;
 mod calls;
 mod crash_test;
 mod database;
+mod device_window;
 mod error;
+mod experiment;
 mod fact;
 mod figure;
 mod files;
@@ -56,7 +64,7 @@ mod inserts;
 mod intervals;
 mod lab;
 mod mail_users;
-mod measure;
+mod metric;
 mod mounting;
 mod notes;
 mod paper;
@@ -79,37 +87,36 @@ mod tap;
 mod variants;
 mod varmail;
 mod vary;
-mod way;
 
 pub use application::{App, Application};
 pub use behaviour::Behaviour;
+pub use block_writes::BlockWrites;
 pub use calls::{Call, Calls, Change, On};
 pub use crash_test::{CrashTest, CrashTests, Scenario, Tested};
 pub use database::Rollback;
 pub use error::FigureError;
+pub use experiment::Experiment;
 pub use fact::Fact;
 pub use figure::{Config, Described, Figure, Plot, Testbed};
 pub use fio::Fio;
-pub use gauge::{Delays, Depth};
+pub use gauge::Depth;
 pub use host::Host;
 pub use html::report;
 pub use innodb::{InnoDb, Pages};
 pub use inserts::{Inserts, Journal, Synchronous, Syncs, Table};
 pub use intervals::{Intervals, Paced};
 pub use lab::{Curve, Lab, Origin, Progress, Sheet};
-pub use measure::Measure;
+pub use metric::Metric;
 pub use mounting::{Mode, Mounting};
 pub use paper::{Paper, Printed, PrintedKind};
 pub use parameter::Parameter;
 pub use random_writes::{RandomWrites, Size};
+pub use recovery::Recovery;
 pub use row::{Ours, Row};
-pub use run::{Commits, Outcome, Run};
+pub use run::{Outcome, Run};
 pub use series::Series;
 pub use servers::{Servers, System, Workload};
-pub use steps::{Step, Steps};
 pub use sweep::{Sweep, Swept};
 pub use take::Take;
-pub use tap::Persisted;
 pub use variants::{Program, Variant, VariantSeries, Variants};
 pub use varmail::Varmail;
-pub use way::Way;

@@ -65,11 +65,6 @@ impl Mounting {
     pub(crate) fn of(on: On) -> Mounting {
         Mounting { on, mode: Mode::OJ, journal_mib: None }
     }
-
-    /// The same with another engine.
-    pub(crate) fn with_engine(self, on: On) -> Mounting {
-        Mounting { on, ..self }
-    }
 }
 
 impl fmt::Display for Mounting {

@@ -59,8 +59,11 @@ impl Sheet {
     fn curve(&self, curve: &Curve) -> Result<(String, String), FigureError> {
         let mut svg = String::new();
         draw_curve(&mut svg, curve).map_err(|why| self.failed(why))?;
-        let Curve { device, way, depth_max, .. } = curve;
-        Ok((format!("{device}, {way}: commands in the queue of {depth_max} over virtual time in ms"), svg))
+        let Curve { device, experiment, depth_max, .. } = curve;
+        Ok((
+            format!("{device}, {experiment}: commands in the queue of {depth_max} over virtual time in ms"),
+            svg,
+        ))
     }
 
     fn failed(&self, why: impl Display) -> FigureError {

@@ -14,9 +14,12 @@ use weir_storage::{
     submit_when_free,
 };
 
+use crate::device_window::DEVICE;
 use crate::error::FigureError;
-use crate::gauge::{Gauge, Window};
+use crate::experiment::Experiment;
+use crate::gauge::{Gauge, QUEUE_METERS, Window};
 use crate::host::{Host, microseconds};
+use crate::metric::{Metric, SECONDS, WRITES, metrics_of};
 use crate::random_writes::{RandomWrites, Size};
 use crate::run::{Outcome, Run};
 use crate::stage::NEVER;
@@ -112,38 +115,39 @@ struct Seen {
     held_back: f64,
 }
 
-impl Run {
-    /// Runs random writes.
-    pub(crate) fn random_outcome(
-        &self,
-        writes: RandomWrites,
-        seed: u64,
-        options: FlashOptions,
-    ) -> Result<Outcome, FigureError> {
-        let cores = Some(self.host.simulated());
+/// Requests a second.
+const REQUESTS: Metric = WRITES;
+/// Full erase blocks that cleaning may not take before the next checkpoint, on average.
+const HELD_BACK: Metric = Metric::new("held-back", "erase blocks");
+
+impl Experiment for RandomWrites {
+    fn metrics(&self) -> Vec<Metric> {
+        let shared = metrics_of(QUEUE_METERS).chain(metrics_of(DEVICE));
+        [REQUESTS, SECONDS, HELD_BACK].into_iter().chain(shared).collect()
+    }
+
+    fn run(&self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+        let cores = Some(run.host.simulated());
         let runtime = Runtime::simulated(Simulation { seed, cores, ..Simulation::default() });
         let handle = runtime.handle();
-        let window = Window { warm_up: NEVER, measured: 2, sample_ns: self.sample_ns };
+        let window = Window { warm_up: NEVER, measured: 2, sample_ns: run.sample_ns };
         let gauge = Rc::new(Gauge::new(window));
         let options = FlashOptions { probe: Some(Rc::<Gauge>::clone(&gauge)), ..options };
-        let device = FlashDevice::new(&handle, &self.device, options);
-        self.prepare(&device, self.device.blocks);
-        let writer = RandomWriter::new(&handle, device, writes, &self.host);
+        let device = FlashDevice::new(&handle, &run.device, options);
+        run.prepare(&device, run.device.blocks);
+        let writer = RandomWriter::new(&handle, device, *self, &run.host);
         let task =
-            handle.spawn_thread("writer", measured(writer, self.writes, self.warm_up_max, Rc::clone(&gauge)));
+            handle.spawn_thread("writer", measured(writer, run.writes, run.warm_up_max, Rc::clone(&gauge)));
         let ended = runtime.block_on(task);
         let seen = ended
-            .map_err(|source| FigureError::Stalled { run: self.title(), source })?
+            .map_err(|source| FigureError::Stalled { run: run.title(), source })?
             // A task is cancelled only with its runtime.
             .unwrap_or(Err(Rejected::Failed(StorageError::Gone)))
-            .map_err(|source| FigureError::Command { run: self.title(), source })?;
-        let outcome = self.read(&handle, &gauge, None)?;
-        Ok(Outcome {
-            iops: seen.requests as f64 / outcome.seconds,
-            counts: seen.counts,
-            held_back: seen.held_back,
-            ..outcome
-        })
+            .map_err(|source| FigureError::Command { run: run.title(), source })?;
+        let mut outcome = run.read(&handle, &gauge, None, REQUESTS, seen.requests)?;
+        outcome.set(HELD_BACK, seen.held_back);
+        outcome.read_device(seen.counts, REQUESTS);
+        Ok(outcome)
     }
 }
 

@@ -1,32 +1,68 @@
 //! What the firmware's recovery reads when it has the most to do (OPTR paper, section 7): random writes fill the log of
 //! checkpoints, so that the firmware begins a second full one, and the power goes before that is whole.
 
-use weir_flash::{FlashDevice, FlashOptions, Keep};
+use std::fmt;
+
+use serde::Deserialize;
+use weir_flash::{FlashDevice, FlashOptions, Keep, RecoveryReads};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::Rejected;
 
 use crate::error::FigureError;
+use crate::experiment::Experiment;
+use crate::metric::{Meter, Metric, meter, metrics_of};
 use crate::random_writer::RandomWriter;
 use crate::random_writes::RandomWrites;
 use crate::run::{Outcome, Run};
 
-impl Run {
-    /// Runs random writes, cuts the power, and restarts the device.
-    pub(crate) fn recovery_outcome(&self, writes: RandomWrites, seed: u64) -> Result<Outcome, FigureError> {
-        let cores = Some(self.host.simulated());
-        let runtime = Runtime::simulated(Simulation { seed, cores, ..Simulation::default() });
-        let handle = runtime.handle();
-        runtime
-            .block_on(self.recovered(writes, &handle))
-            .map_err(|source| FigureError::Stalled { run: self.title(), source })?
-            .map_err(|source| FigureError::Command { run: self.title(), source })
+/// Random writes until recovery has most to read; then a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Recovery(pub RandomWrites);
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "recovery, {}", self.0)
+    }
+}
+
+/// What recovery reads: all pages, and of these the pages of the full checkpoint, pages of increments and coalescing
+/// records, first pages of erase blocks, and pages programmed since the newest checkpoint; and the time.
+const METERS: &[Meter<RecoveryReads>] = &[
+    meter("recovery-pages", "pages", |reads| reads.pages() as f64),
+    meter("recovery-checkpoint-pages", "pages", |reads| reads.checkpoint_pages as f64),
+    meter("recovery-log-pages", "pages", |reads| reads.log_pages as f64),
+    meter("recovery-probed-pages", "pages", |reads| reads.probed_pages as f64),
+    meter("recovery-scanned-pages", "pages", |reads| reads.scanned_pages as f64),
+    meter("recovery-time", "ms", |reads| reads.time_ns as f64 / 1e6),
+];
+
+impl Experiment for Recovery {
+    fn metrics(&self) -> Vec<Metric> {
+        metrics_of(METERS).collect()
     }
 
-    async fn recovered(&self, writes: RandomWrites, handle: &Handle) -> Result<Outcome, Rejected> {
+    fn run(&self, run: &Run, seed: u64, _options: FlashOptions) -> Result<Outcome, FigureError> {
+        let cores = Some(run.host.simulated());
+        let runtime = Runtime::simulated(Simulation { seed, cores, ..Simulation::default() });
+        let handle = runtime.handle();
+        let reads = runtime
+            .block_on(self.reads(run, &handle))
+            .map_err(|source| FigureError::Stalled { run: run.title(), source })?
+            .map_err(|source| FigureError::Command { run: run.title(), source })?;
+        let mut outcome = Outcome { trace_hash: handle.trace_hash(), ..Outcome::steady() };
+        outcome.read(METERS, &reads);
+        Ok(outcome)
+    }
+}
+
+impl Recovery {
+    /// Writes, cuts the power, and restarts the device.
+    async fn reads(self, run: &Run, handle: &Handle) -> Result<RecoveryReads, Rejected> {
         let options = FlashOptions { keep: Keep::Versions, ..FlashOptions::default() };
-        let device = FlashDevice::new(handle, &self.device, options.clone());
-        self.prepare(&device, self.device.blocks);
-        let mut writer = RandomWriter::new(handle, device, writes, &self.host);
+        let device = FlashDevice::new(handle, &run.device, options.clone());
+        run.prepare(&device, run.device.blocks);
+        let mut writer = RandomWriter::new(handle, device, self.0, &run.host);
         let full = |writer: &RandomWriter| {
             let counted = writer.device.stats();
             counted.checkpoints - counted.increments
@@ -37,7 +73,6 @@ impl Run {
         }
         let medium = writer.device.after_cut(&mut handle.random("cut"));
         writer.device.cut_power();
-        let recovery = FlashDevice::restarted(handle, &self.device, options, medium).recovery_reads();
-        Ok(Outcome { recovery, drift: 1.0, trace_hash: handle.trace_hash(), ..Outcome::default() })
+        Ok(FlashDevice::restarted(handle, &run.device, options, medium).recovery_reads())
     }
 }

@@ -1,37 +1,33 @@
-//! One *run*: 4 KiB writes in one way, by one host, on one device, in virtual time; here those at the block layer.
-//!
-//! The device is new and its span was written in order once. A run first warms up: ways that fill the queue
-//! write once as much as the device's cache holds, so that what is measured is how fast it is emptied; the
-//! device does not clean. Then comes the window ([`Outcome`]). A run with barriers is watched by the order
-//! recorder, and ends with a flush; if Eq. 1 does not hold, there is no outcome but an error.
+//! One *run*: an experiment on one device, by one host, in virtual time. What its window showed is its [`Outcome`]. If Eq. 1
+//! does not hold, there is no outcome but an error.
 
 use std::rc::Rc;
 
-use weir_block::{BlockLayer, BlockOptions, Dispatch};
-use weir_crash::Tally;
-use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Profile, RecoveryReads, Stats};
-use weir_runtime::{Buffer, Handle, Runtime, Simulation};
-use weir_storage::{BLOCK_BYTES, Recorder, Rejected, Storage as _};
+use weir_crash::ByJudge;
+use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Profile, Stats};
+use weir_runtime::Handle;
+use weir_storage::Recorder;
 
+use crate::device_window::{DEVICE, DeviceWindow};
 use crate::error::FigureError;
-use crate::gauge::{Delays, Depth, Gauge, Window};
+use crate::experiment::Experiment;
+use crate::gauge::{Depth, Gauge, QUEUE_METERS};
 use crate::host::Host;
-use crate::steps::Steps;
-use crate::tap::Persisted;
-use crate::way::{QUEUE, Way, Writer};
+use crate::metric::{Meter, Metric, SECONDS};
+use crate::parameter::Parameter;
 
 /// Requests on their way that the order recorder keeps at most: more than any cache holds blocks.
 pub(crate) const RECORDED: usize = 1 << 23;
 
 /// What is run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Run {
     /// The device, with its barrier mechanism.
     pub device: Profile,
     /// The host.
     pub host: Host,
-    /// The way to write.
-    pub way: Way,
+    /// What is run there.
+    pub experiment: Rc<dyn Experiment>,
     /// Whether the device is new; otherwise every block that is used was written once in order.
     pub erased: bool,
     /// Blocks that are written to, 1 and more; all of the device if it has fewer.
@@ -42,94 +38,65 @@ pub struct Run {
     pub warm_up_max: u64,
     /// Time between two samples of queue depth, in nanoseconds of virtual time, 1 and more.
     pub sample_ns: u64,
+    /// Whether the kernel is a judge of crash tests, where it mounts images for us: its mounts take most of the time.
+    pub asks_kernel: bool,
 }
 
 /// What a run's window showed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Writes a second; of random writes, requests.
-    pub iops: f64,
-    /// The window's length, in seconds of virtual time.
-    pub seconds: f64,
+    pub(crate) metrics: Vec<(Metric, f64)>,
     /// The rate of the window's second half over that of its first: 1 in a steady state.
     pub drift: f64,
     /// The command queue's depth.
     pub depth: Depth,
-    /// Between the acceptance of two commands.
-    pub delays: Delays,
-    /// What each synchronisation call took, in microseconds; nothing at the block layer.
-    pub latency: Delays,
-    /// What the journal did; nothing at the block layer.
-    pub commits: Commits,
-    /// Synchronisation calls, of applications alone.
-    pub calls: u64,
-    /// What was written while a synchronisation call was under way; of applications alone.
-    pub persisted: Persisted,
-    /// What the time of synchronisation calls goes to; nothing at the block layer.
-    pub steps: Steps,
-    /// Context switches of the writing threads for each write; at the block layer, warm-up included.
-    pub switches: f64,
-    /// What the device counted in the window; nothing at the block layer.
-    pub counts: Stats,
-    /// Full erase blocks that cleaning may not take before the next checkpoint, on average; of random writes alone.
-    pub held_back: f64,
-    /// What recovery read after a power cut.
-    pub recovery: RecoveryReads,
-    /// What was counted, of a fact; of crash tests, different states.
-    pub number: f64,
-    /// What judges said of crash tests.
-    pub tally: Tally,
+    /// What each judge of crash tests says by itself, by the name of the metric that it belongs to.
+    pub judges: Vec<(&'static str, ByJudge)>,
     /// Hash of everything that happened: the same for the same run and seed.
     pub trace_hash: u64,
 }
 
-/// A journal's commits, on average, in microseconds (FAST 2018 paper, section 4.5).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Commits {
-    /// From one commit to the next.
-    pub interval_us: f64,
-    /// What the processor does for a commit: context switches of the commit task, composing, dispatch, and completions
-    /// where it waits for them.
-    pub dispatch_us: f64,
-    /// From the dispatch to the transfer of all commands of a commit, added up.
-    pub transfer_us: f64,
-    /// From the dispatch to the answer of its flushes, and what writes with FUA take beyond a transfer.
-    pub flush_us: f64,
-    /// From the dispatch of JD, its last command, to that of JC.
-    pub log_to_commit_us: f64,
-}
-
 impl Outcome {
-    /// Flash pages programmed with data that the host wrote, for each write.
+    /// The outcome of an experiment without a window.
+    pub(crate) fn steady() -> Outcome {
+        Outcome { drift: 1.0, ..Outcome::default() }
+    }
+
+    /// The metric of this name; not a number if the experiment does not give it.
     #[must_use]
-    pub fn data_pages(&self) -> f64 {
-        self.per_write(self.counts.programmed_pages)
+    pub fn value(&self, name: &str) -> f64 {
+        let found = self.metrics.iter().find(|(metric, _)| metric.name == name);
+        found.map_or(f64::NAN, |(_, value)| *value)
     }
 
-    /// Flash pages programmed for anything else, for each write: checkpoints, coalescing records, summary pages, what
-    /// cleaning moves.
+    /// All metrics, with their values.
     #[must_use]
-    pub fn firmware_pages(&self) -> f64 {
-        let Stats { checkpoint_pages, record_pages, summary_pages, moved_pages, .. } = self.counts;
-        self.per_write(checkpoint_pages + record_pages + summary_pages + moved_pages)
+    pub fn metrics(&self) -> &[(Metric, f64)] {
+        &self.metrics
     }
 
-    /// A count of the device, for each write.
-    pub(crate) fn per_write(&self, count: u64) -> f64 {
-        count as f64 / (self.iops * self.seconds)
+    pub(crate) fn set(&mut self, metric: Metric, value: f64) {
+        self.metrics.push((metric, value));
     }
 
-    /// A number of pages, in percent of the pages with the host's data.
-    pub(crate) fn share_of_data(&self, pages: u64) -> f64 {
-        100.0 * pages as f64 / self.counts.programmed_pages.max(1) as f64
+    /// Reads all of `meters`.
+    pub(crate) fn read<T>(&mut self, meters: &[Meter<T>], from: &T) {
+        self.metrics.extend(meters.iter().map(|meter| (meter.metric, (meter.read)(from))));
+    }
+
+    /// Reads what the device has counted, where `rate` says how much was done a second.
+    pub(crate) fn read_device(&mut self, counts: Stats, rate: Metric) {
+        let seconds = self.value(SECONDS.name);
+        let writes = self.value(rate.name) * seconds;
+        self.read(DEVICE, &DeviceWindow { counts, writes, seconds });
     }
 }
 
 impl Run {
-    /// Its name in errors and progress: device, host, way.
+    /// Its name in errors and progress: device, host, experiment.
     #[must_use]
     pub fn title(&self) -> String {
-        format!("{} on {}, {}", self.device.name, self.host.name, self.way)
+        format!("{} on {}, {}", self.device.name, self.host.name, self.experiment)
     }
 
     /// Runs it.
@@ -138,78 +105,35 @@ impl Run {
     /// [`FigureError::Order`] if order was not kept; what the block layer or the device answered.
     pub fn outcome(&self, seed: u64) -> Result<Outcome, FigureError> {
         // A filesystem reads what it has written.
-        let keep = if self.way.has_files() { Keep::Bytes } else { Keep::Versions };
+        let keep = if self.experiment.filesystem().is_some() { Keep::Bytes } else { Keep::Versions };
         let options = FlashOptions { keep, never_cut: true, ..FlashOptions::default() };
-        self.outcome_with(seed, options)
+        self.experiment.run(self, seed, options)
     }
 
-    fn outcome_with(&self, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
-        match self.way {
-            Way::Files(calls) => return self.files_outcome(calls, seed, options),
-            Way::Sqlite(inserts) => return self.sqlite_outcome(inserts, seed, options),
-            Way::Fio(fio) => return fio.outcome(self, seed, options),
-            Way::Varmail(varmail) => return varmail.outcome(self, seed, options),
-            Way::InnoDb(innodb) => return innodb.outcome(self, seed, options),
-            Way::App(application) => return application.outcome(self, seed, options),
-            Way::Random(writes) => return self.random_outcome(writes, seed, options),
-            Way::Recovery(writes) => return self.recovery_outcome(writes, seed),
-            Way::Crash(test) => {
-                let tally = test.tally(self.writes, seed)?;
-                return Ok(Outcome {
-                    number: tally.states() as f64,
-                    drift: 1.0,
-                    tally,
-                    ..Outcome::default()
-                });
-            }
-            Way::Fact(fact) => {
-                let number = fact.number(&self.device)? as f64;
-                return Ok(Outcome { number, drift: 1.0, ..Outcome::default() });
-            }
-            _ => {}
-        }
-        let cores = Some(self.host.simulated());
-        let runtime = Runtime::simulated(Simulation { seed, cores, ..Simulation::default() });
-        let handle = runtime.handle();
-        let gauge = Rc::new(Gauge::new(self.window()));
-        let recorder = self.way.has_barriers().then(|| Recorder::with(false, RECORDED));
-        let probe = Rc::clone(&gauge);
-        let options = FlashOptions { recorder: recorder.clone(), probe: Some(probe), ..options };
-        let (layer, writer) = self.stack(&handle, &gauge, options)?;
-        let work = async {
-            let thread = handle.spawn_thread("writer", writer.run());
-            // A task is cancelled only with its runtime.
-            thread.await.unwrap_or(Ok(()))?;
-            layer.when_space(BlockLayer::flush).await?.transferred().await.map_err(Rejected::from)
-        };
-        let ended = runtime.block_on(work);
-        ended
-            .map_err(|source| FigureError::Stalled { run: self.title(), source })?
-            .map_err(|source| FigureError::Command { run: self.title(), source })?;
-        let switches = handle.switches().total as f64 * self.way.commands() as f64 / gauge.accepted() as f64;
-        Ok(Outcome { switches, ..self.read(&handle, &gauge, recorder.as_deref())? })
+    /// The host's parameters, by name, that it depends on.
+    pub(crate) fn host_parameters(&self) -> impl Iterator<Item = (&'static str, &Parameter)> {
+        self.host.parameters().into_iter().filter(|(key, _)| self.experiment.depends_on(key))
     }
 
-    /// Checks that order was kept, and reads what the device showed; of the host and its calls nothing.
+    /// Checks that order was kept, and reads what the device's queue showed; `done` things in the window are the rate.
     pub(crate) fn read(
         &self,
         handle: &Handle,
         gauge: &Gauge,
         recorder: Option<&Recorder>,
+        rate: Metric,
+        done: u64,
     ) -> Result<Outcome, FigureError> {
         if let Some(recorder) = recorder {
             recorder.check().map_err(|source| FigureError::Order { run: self.title(), source })?;
         }
         let reading = gauge.reading();
-        Ok(Outcome {
-            iops: self.writes as f64 / reading.seconds,
-            seconds: reading.seconds,
-            drift: reading.drift,
-            depth: reading.depth,
-            delays: reading.delays,
-            trace_hash: handle.trace_hash(),
-            ..Outcome::default()
-        })
+        let (drift, depth) = (reading.drift, reading.depth.clone());
+        let mut outcome = Outcome { drift, depth, trace_hash: handle.trace_hash(), ..Outcome::default() };
+        outcome.set(rate, done as f64 / reading.seconds);
+        outcome.set(SECONDS, reading.seconds);
+        outcome.read(QUEUE_METERS, &reading);
+        Ok(outcome)
     }
 
     /// Fills the first `blocks` blocks of a new device, unless it is to stay erased.
@@ -222,50 +146,7 @@ impl Run {
     /// What watches the order of a run through the filesystem: of its barriers, and of all requests on a prefix device.
     pub(crate) fn recorder(&self) -> Option<Rc<Recorder>> {
         let prefix = self.device.barrier.mechanism == Mechanism::OrderPreservingRecovery;
-        (prefix || self.way.has_barriers()).then(|| Recorder::with(prefix, RECORDED))
-    }
-
-    fn window(&self) -> Window {
-        let cached = self.device.cache.bytes / BLOCK_BYTES as u64;
-        let warm_up = if self.way.waits() { self.writes / 4 } else { cached + self.writes / 4 };
-        let commands = self.way.commands();
-        Window {
-            warm_up: warm_up.clamp(1, self.warm_up_max.max(1)) * commands,
-            measured: self.writes * commands,
-            sample_ns: self.sample_ns.max(1),
-        }
-    }
-
-    /// The device, the block layer on it, and the writers.
-    fn stack(
-        &self,
-        handle: &Handle,
-        gauge: &Rc<Gauge>,
-        options: FlashOptions,
-    ) -> Result<(Rc<BlockLayer>, Writer), FigureError> {
-        let recorder = options.recorder.clone();
-        let device = FlashDevice::new(handle, &self.device, options);
-        let span = self.span.clamp(1, device.blocks());
-        self.prepare(&device, span);
-        let dispatch = if self.way.has_barriers() { Dispatch::OrderPreserving } else { Dispatch::Legacy };
-        // Random writes have nothing to merge; without it a request is a command, and can be counted.
-        let queue_requests = QUEUE as usize;
-        let options = BlockOptions { dispatch, queue_requests, merge: false, ..BlockOptions::default() };
-        let layer = BlockLayer::recorded(handle, device, options, recorder)
-            .map_err(|source| FigureError::Block { run: self.title(), source })?;
-        let writer = Writer {
-            handle: handle.clone(),
-            layer: Rc::clone(&layer),
-            gauge: Rc::clone(gauge),
-            host: self.host.clone(),
-            way: self.way,
-            span,
-            random: handle.random("writer"),
-            page: Rc::new(Buffer::new(BLOCK_BYTES)),
-            depth: self.device.host.queue_depth,
-            issued: 0,
-        };
-        Ok((layer, writer))
+        (prefix || self.experiment.has_barriers()).then(|| Recorder::with(prefix, RECORDED))
     }
 }
 
@@ -280,6 +161,7 @@ mod tests {
 
     use super::drive::drive;
     use super::*;
+    use crate::block_writes::BlockWrites;
     use crate::calls::{Call, Calls, Change, On};
     use crate::inserts::{Inserts, Journal, Synchronous, Syncs, Table};
 
@@ -289,12 +171,13 @@ mod tests {
         let run = Run {
             device: drive(Mechanism::InOrderRecovery),
             host: Host::builtin("pc").unwrap(),
-            way: Way::B,
+            experiment: Rc::new(BlockWrites::B),
             erased: false,
             span: 8192,
             writes: 4000,
             warm_up_max: 4000,
             sample_ns: 1000,
+            asks_kernel: false,
         };
         run.outcome(1).unwrap();
         for mutant in [FlashMutant::PriorityIgnored, FlashMutant::LogOutOfOrder] {
@@ -303,7 +186,7 @@ mod tests {
                 rules: Rules::but(Some(mutant)),
                 ..FlashOptions::default()
             };
-            let broken = run.outcome_with(1, options);
+            let broken = run.experiment.run(&run, 1, options);
             assert!(matches!(broken, Err(FigureError::Order { .. })), "{mutant:?}: {broken:?}");
         }
     }
@@ -321,17 +204,21 @@ mod tests {
         let run = Run {
             device: drive(Mechanism::InOrderRecovery),
             host: Host::builtin("pc").unwrap(),
-            way: Way::Files(calls),
+            experiment: Rc::new(calls),
             erased: false,
             span: 1024,
             writes: 2000,
             warm_up_max: 100,
             sample_ns: 1000,
+            asks_kernel: false,
         };
         run.outcome(1).unwrap();
         for mutant in [FlashMutant::PriorityIgnored, FlashMutant::LogOutOfOrder] {
-            let broken = run
-                .outcome_with(1, FlashOptions { rules: Rules::but(Some(mutant)), ..FlashOptions::default() });
+            let broken = run.experiment.run(
+                &run,
+                1,
+                FlashOptions { rules: Rules::but(Some(mutant)), ..FlashOptions::default() },
+            );
             assert!(matches!(broken, Err(FigureError::Order { .. })), "{mutant:?}: {broken:?}");
         }
     }
@@ -350,16 +237,17 @@ mod tests {
         let run = Run {
             device: drive(Mechanism::OrderPreservingRecovery),
             host: Host::builtin("desktop").unwrap(),
-            way: Way::Sqlite(inserts),
+            experiment: Rc::new(inserts),
             erased: true,
             span: 1,
             writes: 200,
             warm_up_max: 50,
             sample_ns: 1000,
+            asks_kernel: false,
         };
         run.outcome(1).unwrap();
         let rules = Rules::but(Some(FlashMutant::FlushLies));
-        let broken = run.outcome_with(1, FlashOptions { rules, ..FlashOptions::default() });
+        let broken = run.experiment.run(&run, 1, FlashOptions { rules, ..FlashOptions::default() });
         assert!(matches!(broken, Err(FigureError::Order { .. })), "{broken:?}");
     }
 }

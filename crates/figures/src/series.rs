@@ -1,13 +1,16 @@
-//! A *series* of a figure: a way to write, on devices as their profiles have them or with another barrier mechanism or
-//! ordered service, and what of the run is shown.
+//! A *series* of a figure: an experiment, on devices as their profiles have them or with another barrier mechanism or
+//! ordered service, and which of its metrics is shown.
+
+use std::rc::Rc;
 
 use serde::Deserialize;
 
 use crate::crash_test::CrashTest;
+use crate::error::FigureError;
+use crate::experiment::{Experiment, read, read_option};
 use crate::intervals::Compared;
-use crate::measure::Measure;
+use crate::metric::{Metric, OVERHEAD, WRITES};
 use crate::take::Take;
-use crate::way::Way;
 
 /// One series: how it is run, and what is shown of it.
 #[derive(Clone, Debug, Deserialize)]
@@ -15,19 +18,20 @@ use crate::way::Way;
 pub struct Series {
     /// Its name in the figure.
     pub name: String,
-    /// The way to write.
-    pub way: Way,
-    /// Further ways that make one row with it, each with what it is shown as a share of.
+    /// What is run.
+    #[serde(rename = "way", deserialize_with = "read")]
+    pub experiment: Rc<dyn Experiment>,
+    /// Further experiments that make one row with it, each with what it is shown as a share of.
     #[serde(skip)]
-    pub rest: Vec<(Way, Option<Way>)>,
+    pub rest: Vec<(Rc<dyn Experiment>, Option<Rc<dyn Experiment>>)>,
     /// What is made of them.
     #[serde(skip)]
     pub take: Take,
-    /// What is shown.
-    pub measure: Measure,
-    /// If set, the share in percent of what this way gives on the device as its profile has it.
-    #[serde(default)]
-    pub over: Option<Way>,
+    /// The name of the metric that is shown.
+    pub measure: String,
+    /// If set, the share in percent of what this experiment gives on the device as its profile has it.
+    #[serde(default, deserialize_with = "read_option")]
+    pub over: Option<Rc<dyn Experiment>>,
     /// What `over` is called in the unit, if not by its filesystem.
     #[serde(skip)]
     pub over_name: Option<String>,
@@ -50,14 +54,14 @@ pub struct Series {
 }
 
 impl Series {
-    /// A way on all of the figure's devices, as their profiles have them.
-    pub(crate) fn new(name: String, way: Way, measure: Measure) -> Series {
+    /// An experiment on all of the figure's devices, as their profiles have them.
+    pub(crate) fn new(name: String, experiment: Rc<dyn Experiment>, measure: &str) -> Series {
         Series {
             name,
-            way,
+            experiment,
             rest: Vec::new(),
             take: Take::default(),
-            measure,
+            measure: measure.to_owned(),
             over: None,
             over_name: None,
             over_mechanism: None,
@@ -69,34 +73,69 @@ impl Series {
     }
 
     /// Writes a second of fio.
-    pub(crate) fn of_fio(name: String, take: Take, ways: &[Compared]) -> Option<Series> {
-        let ways = ways.iter().map(|(way, over)| (Way::Fio(*way), over.map(Way::Fio)));
-        let mut ways: Vec<(Way, Option<Way>)> = ways.collect();
-        let first = (!ways.is_empty()).then(|| ways.remove(0))?;
-        let series = Series::new(name, first.0, Measure::Iops);
-        Some(Series { rest: ways, take, over: first.1, ..series })
+    pub(crate) fn of_fio(name: String, take: Take, compared: &[Compared]) -> Option<Series> {
+        let shared = |(fio, over): &Compared| {
+            let over = over.map(|over| Rc::new(over) as Rc<dyn Experiment>);
+            (Rc::new(*fio) as Rc<dyn Experiment>, over)
+        };
+        Series::of_several(name, take, WRITES.name, compared.iter().map(shared))
+    }
+
+    /// One row of several experiments, each with what it is shown as a share of; none of none.
+    pub(crate) fn of_several(
+        name: String,
+        take: Take,
+        measure: &str,
+        mut experiments: impl Iterator<Item = (Rc<dyn Experiment>, Option<Rc<dyn Experiment>>)>,
+    ) -> Option<Series> {
+        let (first, over) = experiments.next()?;
+        Some(Series { rest: experiments.collect(), take, over, ..Series::new(name, first, measure) })
     }
 
     /// What judges say of crash tests, and how many different states they had.
     pub(crate) fn of_crash_test(test: CrashTest) -> [Series; 4] {
-        let shown = [
-            (Measure::Clean, "clean"),
-            (Measure::Fixed, "fixed"),
-            (Measure::Failed, "failed"),
-            (Measure::States, "different states"),
-        ];
-        shown.map(|(measure, word)| Series::new(format!("{test}, {word}"), Way::Crash(test), measure))
+        let shown =
+            [("clean", "clean"), ("fixed", "fixed"), ("failed", "failed"), ("states", "different states")];
+        shown.map(|(measure, word)| Series::new(format!("{}, {word}", test.name()), Rc::new(test), measure))
+    }
+
+    /// The metric that is shown; none if the experiment does not give it.
+    fn metric(&self) -> Option<Metric> {
+        self.experiment.metrics().into_iter().find(|metric| metric.name == self.measure)
+    }
+
+    /// Checks that every experiment of the series gives the metric that is shown.
+    pub(crate) fn check(&self, figure: &str) -> Result<(), FigureError> {
+        let rest = self.rest.iter().flat_map(|(experiment, over)| std::iter::once(experiment).chain(over));
+        for experiment in std::iter::once(&self.experiment).chain(&self.over).chain(rest) {
+            let names: Vec<&str> = experiment.metrics().iter().map(|metric| metric.name).collect();
+            if !names.contains(&self.measure.as_str()) {
+                return Err(FigureError::Name {
+                    file: format!("{figure}/figure.toml"),
+                    what: "metric",
+                    name: self.measure.clone(),
+                    known: names.join(", "),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is shown of a number beside the one that it is shown as a share of: that share in percent, or how much less it
+    /// is.
+    pub(crate) fn compare(&self, ours: f64, over: f64) -> f64 {
+        let share = 100.0 * ours / over;
+        if self.measure == OVERHEAD.name { 100.0 - share } else { share }
     }
 
     /// The unit of what is shown.
     #[must_use]
     pub fn unit(&self) -> String {
-        match self.over {
-            Some(_) if self.measure == Measure::Overhead => self.measure.unit().to_owned(),
-            Some(way) => {
-                format!("% of {}", self.over_name.clone().unwrap_or_else(|| way.ground()))
+        match &self.over {
+            Some(over) if self.measure != OVERHEAD.name => {
+                format!("% of {}", self.over_name.clone().unwrap_or_else(|| over.ground()))
             }
-            None => self.measure.unit().to_owned(),
+            _ => self.metric().map_or_else(String::new, |metric| metric.unit.to_owned()),
         }
     }
 

@@ -2,15 +2,13 @@
 //! filesystem beside another (`[servers]` in `figure.toml`).
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use serde::Deserialize;
+use toml::Value;
 
-use crate::calls::{Call, On};
-use crate::innodb::InnoDb;
-use crate::measure::Measure;
+use crate::experiment::{Experiment, from_value};
 use crate::series::Series;
-use crate::varmail::Varmail;
-use crate::way::Way;
 
 /// The filesystems, what is run on each, and which are compared.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,14 +24,14 @@ pub struct Servers {
     pub workloads: Vec<Workload>,
 }
 
-/// A filesystem, and what a program calls there where it synchronises.
-#[derive(Clone, Copy, Debug, Deserialize)]
+/// A filesystem, and what a program calls there where it synchronises; both by their names in experiments.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct System {
     /// The filesystem.
-    pub on: On,
+    pub on: String,
     /// The call.
-    pub call: Call,
+    pub call: String,
 }
 
 /// A program with its parameters.
@@ -42,59 +40,75 @@ pub struct System {
 pub struct Workload {
     /// What it is called in the names of series.
     pub name: String,
-    /// The program; the filesystem and the call are those of the systems.
-    pub way: Way,
-    /// What is shown.
-    pub measure: Measure,
+    /// The program, an experiment; the filesystem and the call are those of the systems.
+    pub way: Value,
+    /// The name of the metric that is shown.
+    pub measure: String,
     /// Whether ratios alone are rows.
     #[serde(default)]
     pub ratios_alone: bool,
     /// Calls that it makes in place of those of the systems.
     #[serde(default)]
-    pub calls: BTreeMap<Call, Call>,
+    pub calls: BTreeMap<String, String>,
 }
 
 impl Servers {
     /// The series that a figure has in its place. Those that name a filesystem that is not described are left out.
-    pub(crate) fn all(&self) -> Vec<Series> {
-        self.workloads.iter().flat_map(|workload| self.of(workload)).collect()
+    ///
+    /// # Errors
+    /// A program that is no experiment, or none with such a filesystem and call.
+    pub(crate) fn all(&self) -> Result<Vec<Series>, toml::de::Error> {
+        let of_each: Result<Vec<Vec<Series>>, _> =
+            self.workloads.iter().map(|workload| self.of(workload)).collect();
+        Ok(of_each?.into_iter().flatten().collect())
     }
 
-    fn of(&self, workload: &Workload) -> Vec<Series> {
-        let way = |name: &String| self.systems.get(name).map(|system| workload.on(*system));
+    fn of(&self, workload: &Workload) -> Result<Vec<Series>, toml::de::Error> {
+        let mut series = Vec::new();
         let rates = if workload.ratios_alone { &[] } else { self.rates.as_slice() };
-        let rates = rates.iter().filter_map(|name| Some(workload.series(name.clone(), way(name)?, None)));
-        let ratios = self.ratios.iter().filter_map(|[of, over]| {
-            let beside = Some((over.clone(), way(over)?));
-            Some(workload.series(format!("{of} over {over}"), way(of)?, beside))
-        });
-        rates.chain(ratios).collect()
+        for name in rates {
+            if let Some(system) = self.systems.get(name) {
+                series.push(workload.series(name, workload.on(system)?));
+            }
+        }
+        for [of, over] in &self.ratios {
+            if let (Some(system), Some(over_system)) = (self.systems.get(of), self.systems.get(over)) {
+                let ratio = workload.series(&format!("{of} over {over}"), workload.on(system)?);
+                let over_experiment = Some(workload.on(over_system)?);
+                series.push(Series { over: over_experiment, over_name: Some(over.clone()), ..ratio });
+            }
+        }
+        Ok(series)
     }
 }
 
 impl Workload {
     /// The program on this filesystem.
-    fn on(&self, System { on, call }: System) -> Way {
-        let call = self.calls.get(&call).copied().unwrap_or(call);
-        match self.way {
-            Way::Varmail(varmail) => {
-                Way::Varmail(Varmail { on: varmail.on.with_engine(on), call, ..varmail })
+    fn on(&self, system: &System) -> Result<Rc<dyn Experiment>, toml::de::Error> {
+        let call = self.calls.get(&system.call).unwrap_or(&system.call);
+        let mut way = self.way.clone();
+        for (_, parameters) in way.as_table_mut().into_iter().flatten() {
+            if let Some(parameters) = parameters.as_table_mut() {
+                parameters.insert("call".to_owned(), Value::String(call.clone()));
+                if let Some(mounting) = parameters.get_mut("on").and_then(Value::as_table_mut) {
+                    mounting.insert("on".to_owned(), Value::String(system.on.clone()));
+                }
             }
-            Way::InnoDb(innodb) => Way::InnoDb(InnoDb { on: innodb.on.with_engine(on), call, ..innodb }),
-            way => way,
         }
+        from_value(way)
     }
 
-    fn series(&self, name: String, way: Way, over: Option<(String, Way)>) -> Series {
-        let (over_name, over) = over.unzip();
-        let series = Series::new(format!("{name}, {}", self.name), way, self.measure);
-        Series { over, over_name, ..series }
+    fn series(&self, name: &str, experiment: Rc<dyn Experiment>) -> Series {
+        Series::new(format!("{name}, {}", self.name), experiment, &self.measure)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calls::{Call, On};
+    use crate::mounting::Mounting;
+    use crate::varmail::Varmail;
 
     const SERVERS: &str = r#"
 rates = ["EXT4-DR", "BFS-OD"]
@@ -120,17 +134,20 @@ calls = { fdatabarrier = "fbarrier" }
     #[test]
     fn a_workload_has_a_row_for_each_filesystem_and_ratio() {
         let servers: Servers = toml::from_str(SERVERS).unwrap();
-        let all = servers.all();
+        let all = servers.all().unwrap();
         let names: Vec<&str> = all.iter().map(|series| series.name.as_str()).collect();
         let ratios = ["BFS-OD over EXT4-DR, mail", "BFS-OD over EXT4-DR, mail, fbarrier"];
         assert_eq!(names, ["EXT4-DR, mail", "BFS-OD, mail", ratios[0], ratios[1]]);
-        let call = |way| match way {
-            Some(Way::Varmail(varmail)) => Some((varmail.on.on, varmail.call)),
-            _ => None,
+        let mail = |on, call| {
+            let on = Mounting { on, ..Mounting::of(On::Ext4) };
+            let (files, threads, append_bytes, operation_us) = (10, 2, 16 << 10, 0);
+            let mail = Varmail { on, files, threads, call, append_bytes, operation_us, cores: None };
+            format!("{mail:?}")
         };
-        assert_eq!(call(Some(all[2].way)), Some((On::BarrierFs, Call::Fdatabarrier)));
-        assert_eq!(call(all[2].over), Some((On::Ext4, Call::Fsync)));
-        assert_eq!(call(Some(all[3].way)), Some((On::BarrierFs, Call::Fbarrier)));
+        let seen = |experiment: &Rc<dyn Experiment>| format!("{experiment:?}");
+        assert_eq!(seen(&all[2].experiment), mail(On::BarrierFs, Call::Fdatabarrier));
+        assert_eq!(all[2].over.as_ref().map(seen), Some(mail(On::Ext4, Call::Fsync)));
+        assert_eq!(seen(&all[3].experiment), mail(On::BarrierFs, Call::Fbarrier));
         assert_eq!(all[3].unit(), "% of EXT4-DR");
     }
 }

@@ -16,14 +16,20 @@ use weir_runtime::{Handle, Runtime, Simulation, Stalled};
 use weir_sqlite_vfs::rusqlite;
 use weir_sqlite_vfs::{Call, Connection, Fault, Vfs, What};
 
+use crate::calls::On;
 use crate::error::FigureError;
-use crate::gauge::{Gauge, Window, delays};
+use crate::experiment::{Experiment, depends_on};
+use crate::gauge::{Gauge, Window};
 use crate::host::{Host, microseconds};
 use crate::inserts::{Inserts, Journal, Syncs};
+use crate::metric::{Metric, OPERATIONS};
 use crate::mounting::Mounting;
 use crate::run::{Outcome, Run};
-use crate::stage::{APPLICATION, NEVER, Progress, mount};
+use crate::stage::{self, APPLICATION, NEVER, Progress, mount};
 use crate::tap::Tap;
+
+/// What counts.
+const INSERTS: Metric = Metric::new("inserts", "inserts/s");
 
 /// The database.
 const DATABASE: &str = "messages.db";
@@ -31,46 +37,51 @@ const DATABASE: &str = "messages.db";
 /// Bytes of the text in a row, as Mobibench has it.
 const TEXT_BYTES: usize = 100;
 
-impl Run {
-    /// Runs inserts.
-    pub(crate) fn sqlite_outcome(
-        &self,
-        inserts: Inserts,
-        seed: u64,
-        options: FlashOptions,
-    ) -> Result<Outcome, FigureError> {
-        let cores = Some(self.host.simulated());
+impl Experiment for Inserts {
+    fn metrics(&self) -> Vec<Metric> {
+        stage::metrics(INSERTS).into_iter().chain([OPERATIONS]).collect()
+    }
+
+    fn filesystem(&self) -> Option<On> {
+        Some(self.on)
+    }
+
+    fn waits(&self) -> bool {
+        self.syncs != Syncs::Order || !self.on.has_barriers()
+    }
+
+    fn depends_on(&self, parameter: &str) -> bool {
+        matches!(parameter, "sqlite_insert_us" | "small_call_us") || depends_on(self.filesystem(), parameter)
+    }
+
+    fn run(&self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+        let cores = Some(run.host.simulated());
         let runtime = Rc::new(Runtime::simulated(Simulation { seed, cores, ..Simulation::default() }));
         let handle = runtime.handle();
-        let window = Window { warm_up: NEVER, measured: 2, sample_ns: self.sample_ns };
+        let window = Window { warm_up: NEVER, measured: 2, sample_ns: run.sample_ns };
         let gauge = Rc::new(Gauge::new(window));
         let probe = Rc::clone(&gauge);
-        let recorder = self.recorder();
+        let recorder = run.recorder();
         let options = FlashOptions { recorder: recorder.clone(), probe: Some(probe), ..options };
-        let device = FlashDevice::new(&handle, &self.device, options);
-        self.prepare(&device, self.device.blocks);
-        let tap = Tap::new(&handle, device, self.host.no_fua.is_none());
-        let stalled = |source: Stalled| FigureError::Stalled { run: self.title(), source };
-        let mounted =
-            runtime.block_on(mount(self, Mounting::of(inserts.on), &handle, &tap, recorder.clone()));
+        let device = FlashDevice::new(&handle, &run.device, options);
+        run.prepare(&device, run.device.blocks);
+        let tap = Tap::new(&handle, device, run.host.no_fua.is_none());
+        let stalled = |source: Stalled| FigureError::Stalled { run: run.title(), source };
+        let mounted = runtime.block_on(mount(run, Mounting::of(self.on), &handle, &tap, recorder.clone()));
         let filesystem =
-            mounted.map_err(stalled)?.map_err(|source| FigureError::Files { run: self.title(), source })?;
+            mounted.map_err(stalled)?.map_err(|source| FigureError::Files { run: run.title(), source })?;
         runtime.simulate_caller(APPLICATION);
-        let progress = Progress::new(self, &handle, filesystem.clone(), &tap, &gauge);
-        let program = Program { run: self, inserts, runtime: Rc::clone(&runtime), handle: handle.clone() };
+        let progress = Progress::new(run, &handle, filesystem.clone(), &tap, &gauge);
+        let program = Program { run, inserts: *self, runtime: Rc::clone(&runtime), handle: handle.clone() };
         program
             .insert(&filesystem, &progress)
-            .map_err(|source| FigureError::Sqlite { run: self.title(), source })?;
+            .map_err(|source| FigureError::Sqlite { run: run.title(), source })?;
         let unmounted = runtime.block_on(filesystem.unmount()).map_err(stalled)?;
-        unmounted.map_err(|source| FigureError::Files { run: self.title(), source })?;
-        let seen = progress.seen(&self.host, inserts.on.has_barriers());
-        Ok(Outcome {
-            latency: delays(seen.latencies),
-            commits: seen.commits,
-            switches: seen.switches,
-            counts: seen.counts,
-            ..self.read(&handle, &gauge, recorder.as_deref())?
-        })
+        unmounted.map_err(|source| FigureError::Files { run: run.title(), source })?;
+        let seen = progress.seen(&run.host, self.on.has_barriers());
+        let mut outcome = run.read(&handle, &gauge, recorder.as_deref(), INSERTS, run.writes)?;
+        outcome.set(OPERATIONS, outcome.value(INSERTS.name));
+        Ok(seen.add_to(outcome, INSERTS))
     }
 }
 

@@ -18,13 +18,15 @@ use weir_runtime::{Cores, Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder};
 
 use crate::calls::Call;
+use crate::device_window::DEVICE;
 use crate::error::FigureError;
-use crate::gauge::{Gauge, Window, delays};
+use crate::gauge::{Delays, Gauge, QUEUE_METERS, Window, delays};
 use crate::host::{Host, microseconds};
+use crate::metric::{Meter, Metric, SECONDS, meter, metrics_of};
 use crate::mounting::Mounting;
-use crate::run::{Commits, Outcome, Run};
-use crate::steps::Steps;
-use crate::tap::Tap;
+use crate::run::{Outcome, Run};
+use crate::steps::{Step, Steps};
+use crate::tap::{Persisted, Tap};
 
 /// The threads whose context switches count.
 pub(crate) const APPLICATION: &str = "application";
@@ -102,11 +104,25 @@ impl Stage {
     }
 }
 
-/// Runs the threads that `play` makes, when it has made the files that they need; on so many cores, if not the host's.
+/// The metrics of an experiment through the filesystem, the first of which is its rate.
+pub(crate) fn metrics(rate: Metric) -> Vec<Metric> {
+    let queue = metrics_of(QUEUE_METERS).chain(metrics_of(CALL_METERS)).chain(metrics_of(DEVICE));
+    [rate, SECONDS].into_iter().chain(queue).collect()
+}
+
+/// What a run of threads needs beside the run itself.
+pub(crate) struct Setting {
+    pub(crate) mounting: Mounting,
+    /// Cores, if not the host's.
+    pub(crate) cores: Option<u32>,
+    /// What the threads do a second.
+    pub(crate) rate: Metric,
+}
+
+/// Runs the threads that `play` makes, when it has made the files that they need.
 pub(crate) fn perform(
     run: &Run,
-    mounting: Mounting,
-    cores: Option<u32>,
+    Setting { mounting, cores, rate }: Setting,
     seed: u64,
     options: FlashOptions,
     play: impl AsyncFnOnce(&Rc<Stage>) -> Result<Vec<Thread>, FsError>,
@@ -143,17 +159,8 @@ pub(crate) fn perform(
     let seen = ended
         .map_err(|source| FigureError::Stalled { run: run.title(), source })?
         .map_err(|source| FigureError::Files { run: run.title(), source })?;
-    let calls = seen.latencies.len() as u64;
-    Ok(Outcome {
-        latency: delays(seen.latencies),
-        calls,
-        commits: seen.commits,
-        steps: seen.steps,
-        persisted: tap.measured().persisted,
-        switches: seen.switches,
-        counts: seen.counts,
-        ..run.read(&handle, &gauge, recorder.as_deref())?
-    })
+    let outcome = run.read(&handle, &gauge, recorder.as_deref(), rate, run.writes)?;
+    Ok(seen.add_to(outcome, rate))
 }
 
 /// A new filesystem, mounted as a run wants it.
@@ -185,12 +192,72 @@ pub(crate) async fn mount(
 
 /// What the calls showed in the window.
 pub(crate) struct Seen {
-    pub(crate) latencies: Vec<u64>,
-    pub(crate) commits: Commits,
-    pub(crate) switches: f64,
-    pub(crate) counts: Stats,
-    pub(crate) steps: Steps,
+    /// Calls that were measured, and how long each took.
+    calls: u64,
+    latency: Delays,
+    commits: Commits,
+    /// Context switches of the calling threads for each call.
+    switches: f64,
+    counts: Stats,
+    steps: Steps,
+    persisted: Persisted,
 }
+
+/// A journal's commits, on average, in microseconds (FAST 2018 paper, section 4.5).
+struct Commits {
+    /// From one commit to the next.
+    interval_us: f64,
+    /// What the processor does for a commit: context switches of the commit task, composing, dispatch, and completions
+    /// where it waits for them.
+    dispatch_us: f64,
+    /// From the dispatch to the transfer of all commands of a commit, added up.
+    transfer_us: f64,
+    /// From the dispatch to the answer of its flushes, and what writes with FUA take beyond a transfer.
+    flush_us: f64,
+    /// From the dispatch of JD, its last command, to that of JC.
+    log_to_commit_us: f64,
+}
+
+impl Seen {
+    /// Adds what was seen to the outcome of the device's queue.
+    pub(crate) fn add_to(&self, mut outcome: Outcome, rate: Metric) -> Outcome {
+        outcome.read(CALL_METERS, self);
+        outcome.read_device(self.counts, rate);
+        outcome
+    }
+}
+
+const OF_CALLS: &str = "% of the calls";
+
+/// What is read from the calls: how long they take, in milliseconds; the parts of a commit, each with those before it, in
+/// microseconds; what each step takes of the calls' time; journal blocks over all blocks that are written while a call
+/// that is measured is under way, and both.
+pub(crate) const CALL_METERS: &[Meter<Seen>] = &[
+    meter("latency-mean", "ms", |seen| seen.latency.mean / 1e3),
+    meter("latency-p50", "ms", |seen| seen.latency.p50 / 1e3),
+    meter("latency-p99", "ms", |seen| seen.latency.p99 / 1e3),
+    meter("latency-p999", "ms", |seen| seen.latency.p999 / 1e3),
+    meter("latency-p9999", "ms", |seen| seen.latency.p9999 / 1e3),
+    meter("calls", "calls", |seen| seen.calls as f64),
+    meter("switches", "switches", |seen| seen.switches),
+    meter("commit-interval", "us", |seen| seen.commits.interval_us),
+    meter("commit-dispatch", "us", |seen| seen.commits.dispatch_us),
+    meter("commit-transfer", "us", |seen| seen.commits.dispatch_us + seen.commits.transfer_us),
+    meter("commit-flush", "us", |seen| {
+        seen.commits.dispatch_us + seen.commits.transfer_us + seen.commits.flush_us
+    }),
+    meter("log-to-commit", "us", |seen| seen.commits.log_to_commit_us),
+    meter("step-data-writeback", OF_CALLS, |seen| seen.steps.share(Step::DataWriteback)),
+    meter("step-compose-descriptor", OF_CALLS, |seen| seen.steps.share(Step::ComposeDescriptor)),
+    meter("step-wait-flush", OF_CALLS, |seen| seen.steps.share(Step::WaitFlush)),
+    meter("step-wait-writeback", OF_CALLS, |seen| seen.steps.share(Step::WaitWriteback)),
+    meter("step-wait-commit-block", OF_CALLS, |seen| seen.steps.share(Step::WaitCommitBlock)),
+    meter("step-flush-and-commit-block", OF_CALLS, |seen| seen.steps.share(Step::FlushAndCommitBlock)),
+    meter("step-others", OF_CALLS, |seen| seen.steps.share(Step::Others)),
+    meter("journal-ratio", "of all blocks", |seen| seen.persisted.journal_ratio()),
+    meter("persisted-journal", "blocks", |seen| seen.persisted.journal_blocks as f64),
+    meter("persisted-other", "blocks", |seen| seen.persisted.other_blocks as f64),
+];
 
 /// How far all threads together are, and what is known so far.
 pub(crate) struct Progress {
@@ -323,6 +390,7 @@ impl Progress {
         let counts = ended.device.since(&begun.device);
         let latencies = self.latencies.take();
         let steps = ended.steps.since(&begun.steps, latencies.iter().sum::<u64>() as f64);
-        Seen { latencies, commits, switches, counts, steps }
+        let (calls, latency) = (latencies.len() as u64, delays(latencies));
+        Seen { calls, latency, commits, switches, counts, steps, persisted: measured.persisted }
     }
 }

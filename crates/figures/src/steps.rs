@@ -1,12 +1,10 @@
 //! *Steps* of synchronisation calls: what their time goes to, as figure 12 of the eMMC paper divides it.
 
-use serde::Deserialize;
 use weir_fs::Statistics;
 
 /// A step, or two of them together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Step {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
     /// The wait until the data of the file, and of those in its transaction, are transferred.
     DataWriteback,
     /// The blocks of the log are made.
@@ -25,7 +23,7 @@ pub enum Step {
 
 /// How long the steps took, added up, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Steps {
+pub(crate) struct Steps {
     pub(crate) data: f64,
     pub(crate) compose: f64,
     pub(crate) flush: f64,
@@ -63,9 +61,8 @@ impl Steps {
         }
     }
 
-    /// What a step takes of the calls' time, in percent.
-    #[must_use]
-    pub fn share(&self, step: Step) -> f64 {
+    /// What a step takes of the calls' time, in percent; nothing of no calls.
+    pub(crate) fn share(&self, step: Step) -> f64 {
         let Steps { data, compose, flush, log, commit_block, calls } = *self;
         let time = match step {
             Step::DataWriteback => data,
@@ -76,7 +73,7 @@ impl Steps {
             Step::FlushAndCommitBlock => flush + commit_block,
             Step::Others => calls - (data + compose + flush + log + commit_block),
         };
-        100.0 * time / calls
+        if calls == 0.0 { 0.0 } else { 100.0 * time / calls }
     }
 }
 

@@ -1,13 +1,14 @@
 //! A *sweep* runs series of random writes for every combination of footprint, size and flush interval (`[sweep]` in
 //! `figure.toml`). A combination is a row, or all of them are one.
 
+use std::rc::Rc;
+
 use serde::Deserialize;
 
-use crate::measure::Measure;
+use crate::experiment::Experiment;
 use crate::random_writes::{RandomWrites, Size};
 use crate::series::Series;
 use crate::take::Take;
-use crate::way::Way;
 
 /// The combinations, and the series that are run for them.
 #[derive(Clone, Debug, Deserialize)]
@@ -29,8 +30,8 @@ pub struct Sweep {
 pub struct Swept {
     /// Its name in the figure, to which that of the combination is added where each is a row.
     pub name: String,
-    /// What is shown.
-    pub measure: Measure,
+    /// The name of the metric that is shown.
+    pub measure: String,
     /// What is made of the combinations.
     #[serde(default)]
     pub take: Take,
@@ -61,32 +62,32 @@ impl Sweep {
         let footprints = swept.footprints_mib.as_ref().unwrap_or(&self.footprints_mib);
         let sizes = swept.sizes.as_ref().unwrap_or(&self.sizes);
         let intervals = swept.flush_every.as_ref().unwrap_or(&self.flush_every);
-        let mut ways = Vec::new();
+        let mut all = Vec::new();
         for footprint_mib in footprints.iter().copied() {
             for size in sizes.iter().copied() {
-                let way = |flush_every| Way::Random(RandomWrites { footprint_mib, size, flush_every });
-                ways.extend(intervals.iter().copied().map(way));
+                let writes = |flush_every| RandomWrites { footprint_mib, size, flush_every };
+                all.extend(intervals.iter().copied().map(writes));
             }
         }
         if swept.take == Take::Each {
-            let named = |way| swept.series(format!("{}: {way}", swept.name), way, &[]);
-            return ways.into_iter().map(named).collect();
+            let row = |writes| swept.series(format!("{}: {writes}", swept.name), &[writes]);
+            return all.into_iter().filter_map(row).collect();
         }
-        let together = |(first, rest): (&Way, &[Way])| swept.series(swept.name.clone(), *first, rest);
-        ways.split_first().map(together).into_iter().collect()
+        swept.series(swept.name.clone(), &all).into_iter().collect()
     }
 }
 
 impl Swept {
-    fn series(&self, name: String, way: Way, rest: &[Way]) -> Series {
-        Series {
-            rest: rest.iter().map(|way| (*way, self.over_mechanism.as_ref().map(|_| *way))).collect(),
-            take: self.take,
-            over: self.over_mechanism.as_ref().map(|_| way),
-            over_mechanism: self.over_mechanism.clone(),
-            mechanism: self.mechanism.clone(),
-            ..Series::new(name, way, self.measure)
-        }
+    /// One row of these combinations.
+    fn series(&self, name: String, combinations: &[RandomWrites]) -> Option<Series> {
+        let shared = |writes: &RandomWrites| {
+            let experiment: Rc<dyn Experiment> = Rc::new(*writes);
+            let over = self.over_mechanism.as_ref().map(|_| Rc::clone(&experiment));
+            (experiment, over)
+        };
+        let all = Series::of_several(name, self.take, &self.measure, combinations.iter().map(shared))?;
+        let (over_mechanism, mechanism) = (self.over_mechanism.clone(), self.mechanism.clone());
+        Some(Series { over_mechanism, mechanism, ..all })
     }
 }
 
@@ -121,18 +122,16 @@ flush_every = [16, 4]
         assert_eq!(names.len(), 2 * 2 * 3 + 1);
         assert_eq!((names[0], names[4]), ("a: 1 MiB large, flush/1", "a: 1 MiB small, flush/4"));
         assert_eq!(names[12], "b");
-        let ways: Vec<String> = [(series[12].way, series[12].over)]
-            .iter()
-            .chain(&series[12].rest)
-            .map(|(way, _)| way.to_string())
-            .collect();
+        let first = &series[12].experiment;
+        let rest = series[12].rest.iter().map(|(experiment, _)| experiment);
+        let all: Vec<String> = std::iter::once(first).chain(rest).map(ToString::to_string).collect();
         let expected = [
             "1 MiB small, flush/16",
             "1 MiB small, flush/4",
             "80 MiB small, flush/16",
             "80 MiB small, flush/4",
         ];
-        assert_eq!(ways, expected);
-        assert_eq!(series[12].over, Some(series[12].way));
+        assert_eq!(all, expected);
+        assert_eq!(format!("{:?}", series[12].over), format!("{:?}", Some(first)));
     }
 }

@@ -33,17 +33,16 @@ impl Kind {
 
 /// Blocks written while a synchronisation call was under way, whatever for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Persisted {
+pub(crate) struct Persisted {
     /// To the journal.
-    pub journal_blocks: u64,
+    pub(crate) journal_blocks: u64,
     /// Elsewhere.
-    pub other_blocks: u64,
+    pub(crate) other_blocks: u64,
 }
 
 impl Persisted {
     /// Journal blocks over all blocks; nothing of none.
-    #[must_use]
-    pub fn journal_ratio(&self) -> f64 {
+    pub(crate) fn journal_ratio(&self) -> f64 {
         let all = self.journal_blocks + self.other_blocks;
         self.journal_blocks as f64 / all.max(1) as f64
     }

@@ -1,15 +1,16 @@
 //! *Variants* are series of a phone's programs, each on several filesystems (`[variants]` in `figure.toml`). A program
 //! is a row, or all of them are one.
 
+use std::rc::Rc;
+
 use serde::Deserialize;
 
 use crate::application::{App, Application};
 use crate::calls::On;
+use crate::experiment::Experiment;
 use crate::inserts::{Inserts, Journal, Synchronous, Syncs, Table};
-use crate::measure::Measure;
 use crate::series::Series;
 use crate::take::Take;
-use crate::way::Way;
 
 /// The programs, and the series that are run for them.
 #[derive(Clone, Debug, Deserialize)]
@@ -56,8 +57,8 @@ pub struct VariantSeries {
     /// If set, the share in percent of what the program gives on this one.
     #[serde(default)]
     pub over: Option<Variant>,
-    /// What is shown.
-    pub measure: Measure,
+    /// The name of the metric that is shown.
+    pub measure: String,
     /// What that is called in the series' name.
     pub what: String,
     /// What is made of the programs.
@@ -88,11 +89,11 @@ impl Program {
         }
     }
 
-    fn way(self, variant: Variant) -> Way {
+    fn experiment(self, variant: Variant) -> Rc<dyn Experiment> {
         let on = variant.on();
         match self {
-            Program::App(app) => Way::App(Application { on, app }),
-            Program::Sqlite => Way::Sqlite(Inserts {
+            Program::App(app) => Rc::new(Application { on, app }),
+            Program::Sqlite => Rc::new(Inserts {
                 on,
                 journal: Journal::Truncate,
                 synchronous: Synchronous::Full,
@@ -113,22 +114,21 @@ impl Variants {
     fn of(&self, series: &VariantSeries) -> Vec<Series> {
         let programs = series.programs.as_ref().unwrap_or(&self.programs);
         if series.take == Take::Each {
-            return programs.iter().map(|program| series.of(program.name(), &[*program])).collect();
+            return programs.iter().filter_map(|program| series.of(program.name(), &[*program])).collect();
         }
-        vec![series.of(series.take.name(), programs)]
+        series.of(series.take.name(), programs).into_iter().collect()
     }
 }
 
 impl VariantSeries {
     /// One row of these programs.
-    fn of(&self, name: &str, programs: &[Program]) -> Series {
+    fn of(&self, name: &str, programs: &[Program]) -> Option<Series> {
         let VariantSeries { variant, over, measure, what, take, .. } = self;
         let beside = over.map(|over| format!(" over {over:?}")).unwrap_or_default();
-        let mut ways =
-            programs.iter().map(|program| (program.way(*variant), over.map(|over| program.way(over))));
-        let (way, over) = ways.next().unwrap_or((Way::P, None));
-        let series = Series::new(format!("{variant:?}{beside}, {what}: {name}"), way, *measure);
-        Series { rest: ways.collect(), take: *take, over, ..series }
+        let all = programs
+            .iter()
+            .map(|program| (program.experiment(*variant), over.map(|over| program.experiment(over))));
+        Series::of_several(format!("{variant:?}{beside}, {what}: {name}"), *take, measure, all)
     }
 }
 
@@ -162,8 +162,9 @@ take = "most"
             ["B, journal blocks: facebook", "B, journal blocks: gmail", "B, journal blocks: chrome"];
         assert_eq!(names, [of_each.as_slice(), &["B over B, written: most"]].concat());
         assert!(all.iter().take(3).all(|series| series.over.is_none() && series.rest.is_empty()));
-        assert_eq!(all[3].over, Some(Program::App(App::Facebook).way(Variant::B)));
-        let sqlite = Program::Sqlite.way(Variant::B);
-        assert_eq!(all[3].rest, [(sqlite, Some(sqlite))]);
+        let facebook = Program::App(App::Facebook).experiment(Variant::B);
+        assert_eq!(format!("{:?}", all[3].over), format!("{:?}", Some(facebook)));
+        let sqlite = || Program::Sqlite.experiment(Variant::B);
+        assert_eq!(format!("{:?}", all[3].rest), format!("{:?}", [(sqlite(), Some(sqlite()))]));
     }
 }

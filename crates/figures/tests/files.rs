@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::rc::Rc;
+
 use crate::drive::drive;
-use weir_figures::{Call, Calls, Change, FigureError, Host, On, Outcome, Run, Way};
+use weir_figures::{Call, Calls, Change, FigureError, Host, On, Outcome, Run};
 use weir_flash::Mechanism;
 
 const ALL: [(On, Call); 5] = [
@@ -15,22 +17,25 @@ const ALL: [(On, Call); 5] = [
 ];
 
 fn run(on: On, change: Change, call: Call) -> Run {
+    run_threads(on, change, call, 2)
+}
+
+fn run_threads(on: On, change: Change, call: Call, threads: u32) -> Run {
     Run {
         device: drive(Mechanism::InOrderRecovery),
         host: Host::builtin("pc").unwrap(),
-        way: Way::Files(Calls { on, change, call, threads: 2, cores: None }),
+        experiment: Rc::new(Calls { on, change, call, threads, cores: None }),
         erased: false,
         span: 1024,
         writes: 400,
         warm_up_max: 100,
         sample_ns: 10_000,
+        asks_kernel: false,
     }
 }
 
 fn alone(on: On, change: Change, call: Call) -> Outcome {
-    let run = run(on, change, call);
-    let Way::Files(calls) = run.way else { unreachable!("it was made so") };
-    Run { way: Way::Files(Calls { threads: 1, ..calls }), ..run }.outcome(1).unwrap()
+    run_threads(on, change, call, 1).outcome(1).unwrap()
 }
 
 #[test]
@@ -44,14 +49,14 @@ fn a_run_is_a_function_of_its_seed() {
                 // Nothing else is random.
                 assert_ne!(seen.trace_hash, run.outcome(2).unwrap().trace_hash, "{}", run.title());
             }
-            assert!(seen.iops > 0.0 && seen.latency.p50 > 0.0, "{seen:?}");
+            assert!(seen.value("iops") > 0.0 && seen.value("latency-p50") > 0.0, "{seen:?}");
         }
     }
 }
 
 #[test]
 fn a_commit_with_barriers_is_one_wait_for_the_caller_and_without_two() {
-    let switches = |on, call| alone(on, Change::Append, call).switches;
+    let switches = |on, call| alone(on, Change::Append, call).value("switches");
     assert_eq!(switches(On::Ext4, Call::Fsync), 2.0);
     assert_eq!(switches(On::Ext4Unbarriered, Call::Fsync), 2.0);
     assert_eq!(switches(On::BarrierFs, Call::Fsync), 1.0);
@@ -63,11 +68,8 @@ fn a_commit_with_barriers_is_one_wait_for_the_caller_and_without_two() {
 /// groups together: one flush serves all.
 #[test]
 fn the_papers_list_brings_groups_of_threads_together() {
-    let rate = |on, threads| {
-        let run = run(on, Change::Append, Call::Fsync);
-        let Way::Files(calls) = run.way else { unreachable!("it was made so") };
-        Run { way: Way::Files(Calls { threads, ..calls }), ..run }.outcome(1).unwrap().iops
-    };
+    let rate =
+        |on, threads| run_threads(on, Change::Append, Call::Fsync, threads).outcome(1).unwrap().value("iops");
     let same = |one: f64, other: f64| (0.99..1.01).contains(&(one / other));
     for threads in [1, 2, 6] {
         let [paper, early, copies] =
@@ -81,13 +83,13 @@ fn the_papers_list_brings_groups_of_threads_together() {
 #[test]
 fn an_ordering_call_that_finds_only_data_does_not_wait() {
     let seen = alone(On::BarrierFs, Change::Overwrite, Call::Fbarrier);
-    assert!(seen.switches < 0.1, "{seen:?}");
+    assert!(seen.value("switches") < 0.1, "{seen:?}");
     assert_eq!(seen.depth.max, 32);
 }
 
 #[test]
 fn barriers_save_the_waits_and_a_flush() {
-    let latency = |on| alone(on, Change::Append, Call::Fsync).latency.mean;
+    let latency = |on| alone(on, Change::Append, Call::Fsync).value("latency-mean");
     let (ext4, unbarriered, barrier) =
         (latency(On::Ext4), latency(On::Ext4Unbarriered), latency(On::BarrierFs));
     assert!(barrier < 0.7 * ext4 && unbarriered < 0.5 * barrier, "{ext4} {unbarriered} {barrier}");
@@ -95,14 +97,18 @@ fn barriers_save_the_waits_and_a_flush() {
 
 #[test]
 fn a_serial_commit_takes_what_its_parts_take_and_a_concurrent_one_less() {
-    let commits = |on, call| run(on, Change::Permissions, call).outcome(1).unwrap().commits;
+    let commits = |on, call| {
+        let seen = run(on, Change::Permissions, call).outcome(1).unwrap();
+        ["commit-interval", "commit-dispatch", "commit-transfer", "commit-flush"].map(|name| seen.value(name))
+    };
     let serial = commits(On::Ext4, Call::Fsync);
-    let parts = serial.dispatch_us + serial.transfer_us + serial.flush_us;
-    assert!((serial.interval_us / parts - 1.0).abs() < 0.1, "{serial:?}");
+    let [interval, _, _, parts] = serial;
+    assert!((interval / parts - 1.0).abs() < 0.1, "{serial:?}");
     let concurrent = commits(On::BarrierFs, Call::Fbarrier);
-    assert!(concurrent.interval_us < concurrent.transfer_us, "{concurrent:?}");
-    assert!(concurrent.interval_us < 0.1 * serial.interval_us, "{concurrent:?} {serial:?}");
-    assert_eq!(concurrent.flush_us, 0.0);
+    let [concurrent_interval, dispatch, with_transfer, with_flush] = concurrent;
+    assert!(concurrent_interval < with_transfer - dispatch, "{concurrent:?}");
+    assert!(concurrent_interval < 0.1 * interval, "{concurrent:?} {serial:?}");
+    assert_eq!(with_flush, with_transfer);
 }
 
 /// A host that does not use FUA flushes in its place.
@@ -111,7 +117,7 @@ fn a_host_without_fua_flushes_twice() {
     let run = run(On::Ext4, Change::Append, Call::Fsync);
     let with = Run { host: Host { no_fua: None, ..run.host.clone() }, ..run.clone() };
     let (without, with) = (run.outcome(1).unwrap(), with.outcome(1).unwrap());
-    assert!(without.latency.mean > 1.2 * with.latency.mean, "{without:?} {with:?}");
+    assert!(without.value("latency-mean") > 1.2 * with.value("latency-mean"), "{without:?} {with:?}");
 }
 
 /// The device's order of receipt takes the place of a flush in each commit.
@@ -120,7 +126,7 @@ fn a_prefix_device_saves_a_flush_and_every_one_where_order_will_do() {
     let device = drive(Mechanism::OrderPreservingRecovery);
     let latency = |on, call| {
         let run = run(on, Change::Append, call);
-        Run { device: device.clone(), ..run }.outcome(1).unwrap().latency.mean
+        Run { device: device.clone(), ..run }.outcome(1).unwrap().value("latency-mean")
     };
     let [ext4, prefix, fence] =
         [(On::Ext4, Call::Fsync), (On::Prefix, Call::Fsync), (On::Prefix, Call::Fbarrier)]

@@ -3,11 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::rc::Rc;
+
 use crate::drive::drive;
 use weir_figures::{
-    Call, FigureError, Fio, Host, InnoDb, Mode, Mounting, On, Outcome, Pages, Run, Varmail, Way,
+    Call, Experiment, FigureError, Fio, Host, InnoDb, Mode, Mounting, On, Outcome, Pages, Run, Varmail,
 };
 use weir_flash::{Mechanism, Profile};
+
+/// An experiment that several runs have.
+type Shared = Rc<dyn Experiment>;
 
 const MODES: [Mode; 4] = [Mode::OJ, Mode::DJ, Mode::SOJ, Mode::SDJ];
 
@@ -24,12 +29,12 @@ fn on(mode: Mode) -> Mounting {
     Mounting { on: On::Ext4, mode, journal_mib: Some(4) }
 }
 
-fn fio(mode: Mode, fsync_every: u32) -> Way {
-    Way::Fio(Fio { on: on(mode), files: 20, file_writes: 25, fsync_every })
+fn fio(mode: Mode, fsync_every: u32) -> Shared {
+    Rc::new(Fio { on: on(mode), files: 20, file_writes: 25, fsync_every })
 }
 
-fn varmail(mode: Mode) -> Way {
-    Way::Varmail(mail(on(mode), Call::Fsync, 8))
+fn varmail(mode: Mode) -> Shared {
+    Rc::new(mail(on(mode), Call::Fsync, 8))
 }
 
 fn innodb(pages: Pages, mode: Mode, durable: bool) -> InnoDb {
@@ -51,26 +56,32 @@ fn innodb(pages: Pages, mode: Mode, durable: bool) -> InnoDb {
     }
 }
 
-fn run(way: Way) -> Run {
+fn run(experiment: Shared) -> Run {
     Run {
         device: sharing(),
         host: Host::builtin("workstation").unwrap(),
-        way,
+        experiment,
         erased: false,
         span: 1,
         writes: 600,
         warm_up_max: 100,
         sample_ns: 10_000,
+        asks_kernel: false,
     }
 }
 
-fn outcome(way: Way) -> Outcome {
-    run(way).outcome(1).unwrap()
+fn outcome(experiment: Shared) -> Outcome {
+    run(experiment).outcome(1).unwrap()
+}
+
+/// What is done a second: the first metric.
+fn rate(seen: &Outcome) -> f64 {
+    seen.metrics()[0].1
 }
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
-    let server = |pages, mode| Way::InnoDb(innodb(pages, mode, true));
+    let server = |pages, mode| -> Shared { Rc::new(innodb(pages, mode, true)) };
     let servers = [
         server(Pages::Doublewrite, Mode::OJ),
         server(Pages::Home, Mode::DJ),
@@ -84,14 +95,14 @@ fn a_run_is_a_function_of_its_seed() {
         let seen = run.outcome(1).unwrap();
         assert_eq!(seen, run.outcome(1).unwrap(), "{}", run.title());
         assert_ne!(seen.trace_hash, run.outcome(2).unwrap().trace_hash, "{}", run.title());
-        assert!(seen.iops > 0.0 && seen.counts.flushes > 0, "{seen:?}");
+        assert!(rate(&seen) > 0.0 && seen.value("total-flushes") > 0.0, "{seen:?}");
     }
 }
 
 #[test]
 fn whoever_synchronises_less_often_writes_more() {
     for mode in MODES {
-        let rates = [1, 8, 64].map(|every| outcome(fio(mode, every)).iops);
+        let rates = [1, 8, 64].map(|every| outcome(fio(mode, every)).value("iops"));
         assert!(rates.is_sorted_by(|often, seldom| 2.0 * often < *seldom), "{mode}: {rates:?}");
     }
 }
@@ -99,7 +110,7 @@ fn whoever_synchronises_less_often_writes_more() {
 /// The journal's copy is all that a checkpoint by remap leaves to be written.
 #[test]
 fn a_checkpoint_by_remap_writes_less() {
-    let written = |way: Way| outcome(way).counts.written_blocks as f64;
+    let written = |way: Shared| outcome(way).value("total-written");
     let [ordered, shared_ordered] = [Mode::OJ, Mode::SOJ].map(|mode| written(fio(mode, 1)));
     assert!(shared_ordered < ordered, "{shared_ordered} {ordered}");
     for way in [|mode| fio(mode, 64), varmail] {
@@ -110,20 +121,23 @@ fn a_checkpoint_by_remap_writes_less() {
 
 #[test]
 fn a_group_of_atomic_files_saves_the_second_write_and_the_flushes() {
-    let of = |pages, mode| outcome(Way::InnoDb(innodb(pages, mode, false))).counts;
+    let of = |pages, mode| outcome(Rc::new(innodb(pages, mode, false)));
     let twice = of(Pages::Doublewrite, Mode::OJ);
     let journaled = of(Pages::Home, Mode::DJ);
     let home = of(Pages::Home, Mode::OJ);
     let atomic = of(Pages::Atomic, Mode::SDJ);
-    let written = [twice, journaled, home, atomic].map(|counts| counts.written_blocks as f64);
+    let written = [&twice, &journaled, &home, &atomic].map(|seen| seen.value("total-written"));
     assert!(written[0] > 1.6 * written[3] && written[1] > 1.6 * written[3], "{written:?}");
     assert!(written[3] < 1.2 * written[2], "{written:?}");
-    let flushes = [twice, journaled, home, atomic].map(|counts| counts.flushes);
-    assert!(flushes[0] > 3 * flushes[3] && flushes[0] > flushes[2] && flushes[2] > flushes[3], "{flushes:?}");
+    let flushes = [&twice, &journaled, &home, &atomic].map(|seen| seen.value("total-flushes"));
+    assert!(
+        flushes[0] > 3.0 * flushes[3] && flushes[0] > flushes[2] && flushes[2] > flushes[3],
+        "{flushes:?}"
+    );
 }
 
 /// A run on a drive with barriers, by a call.
-fn with_barriers(on: On, call: Call, way: impl Fn(Mounting, Call) -> Way) -> Outcome {
+fn with_barriers(on: On, call: Call, way: impl Fn(Mounting, Call) -> Shared) -> Outcome {
     let way = way(Mounting { on, mode: Mode::OJ, journal_mib: Some(4) }, call);
     Run {
         device: sharing().with_mechanism(Mechanism::InOrderRecovery),
@@ -155,27 +169,30 @@ fn inserts(on: Mounting, call: Call, threads: u32) -> InnoDb {
 /// One thread, as threads may take turns in groups that wait for each other.
 #[test]
 fn order_costs_less_than_transfers_and_these_less_than_flushes() {
-    let ways: [fn(Mounting, Call) -> Way; 2] =
-        [|on, call| Way::Varmail(mail(on, call, 1)), |on, call| Way::InnoDb(inserts(on, call, 1))];
+    let ways: [fn(Mounting, Call) -> Shared; 2] =
+        [|on, call| Rc::new(mail(on, call, 1)), |on, call| Rc::new(inserts(on, call, 1))];
     for way in ways {
         let durable = with_barriers(On::Ext4, Call::Fsync, way);
         let one_flush = with_barriers(On::BarrierFs, Call::Fsync, way);
         let transferred = with_barriers(On::Ext4Unbarriered, Call::Fsync, way);
         let ordered = with_barriers(On::BarrierFs, Call::Fdatabarrier, way);
-        let rates = [&durable, &one_flush, &transferred, &ordered].map(|outcome| outcome.iops);
+        let rates = [&durable, &one_flush, &transferred, &ordered].map(rate);
         assert!(rates.is_sorted_by(|slow, fast| 1.3 * slow < *fast), "{rates:?}");
-        let flushes = [durable, one_flush, transferred, ordered].map(|outcome| outcome.counts.flushes);
-        assert!(flushes[0] > 3 * flushes[1] / 2 && flushes[1] > 20, "{flushes:?}");
-        assert_eq!(flushes[2..], [0, 0], "{flushes:?}");
+        let flushes =
+            [durable, one_flush, transferred, ordered].map(|outcome| outcome.value("total-flushes"));
+        assert!(flushes[0] > 3.0 * flushes[1] / 2.0 && flushes[1] > 20.0, "{flushes:?}");
+        assert_eq!(flushes[2..], [0.0, 0.0], "{flushes:?}");
     }
 }
 
 #[test]
 fn a_thread_alone_synchronises_both_logs_and_threads_do_it_together() {
     let flushes = |threads, bytes| {
-        let way = |on, call| Way::InnoDb(InnoDb { binary_log_bytes: bytes, ..inserts(on, call, threads) });
+        let way = |on, call| -> Shared {
+            Rc::new(InnoDb { binary_log_bytes: bytes, ..inserts(on, call, threads) })
+        };
         let outcome = with_barriers(On::BarrierFs, Call::Fsync, way);
-        outcome.counts.flushes as f64 / outcome.calls as f64
+        outcome.value("total-flushes") / outcome.value("calls")
     };
     let [alone, without, together] = [flushes(1, 414), flushes(1, 0), flushes(8, 414)];
     assert!((1.95..2.1).contains(&alone) && (0.95..1.1).contains(&without), "{alone} {without}");
@@ -185,22 +202,23 @@ fn a_thread_alone_synchronises_both_logs_and_threads_do_it_together() {
 #[test]
 fn a_mail_user_pays_for_each_operation_and_each_byte() {
     let of = |operation_us, append_bytes| {
-        let way = |on, call| Way::Varmail(Varmail { operation_us, append_bytes, ..mail(on, call, 1) });
+        let way =
+            |on, call| -> Shared { Rc::new(Varmail { operation_us, append_bytes, ..mail(on, call, 1) }) };
         with_barriers(On::Ext4Unbarriered, Call::Fsync, way)
     };
     let [plain, slower, larger] = [of(0, 16 << 10), of(100, 16 << 10), of(0, 64 << 10)];
-    let more = 1e6 / slower.iops - 1e6 / plain.iops;
+    let more = 1e6 / rate(&slower) - 1e6 / rate(&plain);
     assert!((90.0..110.0).contains(&more), "{more} us an operation");
-    let [few, many] = [plain, larger].map(|outcome| outcome.counts.written_blocks);
-    assert!(many > few + few / 2, "{few} {many}");
+    let [few, many] = [plain, larger].map(|outcome| outcome.value("total-written"));
+    assert!(many > few + few / 2.0, "{few} {many}");
 }
 
 #[test]
 fn a_transaction_that_waits_for_the_log_flushes() {
-    let flushes = |durable| outcome(Way::InnoDb(innodb(Pages::Home, Mode::OJ, durable))).counts.flushes;
+    let flushes = |durable| outcome(Rc::new(innodb(Pages::Home, Mode::OJ, durable))).value("total-flushes");
     let (waits, does_not) = (flushes(true), flushes(false));
     // Eight threads share a flush at most.
-    assert!(waits > does_not + 600 / 8 / 2, "{waits} {does_not}");
+    assert!(waits > does_not + (600 / 8 / 2) as f64, "{waits} {does_not}");
 }
 
 /// Negative control: without the command there is no such checkpoint to be had.

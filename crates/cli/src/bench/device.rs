@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use weir_bench::{BenchOptions, Emulated, Plan, Progress, ReadsOptions, SimulatedOptions, simulate};
 use weir_flash::Profile;
 use weir_runtime::Handle;
-use weir_workload::{BenchOptions, Emulated, Plan, Progress, ReadsOptions, SimulatedOptions, simulate};
 
 use super::{CommonArguments, Pace, PaceArguments};
 use crate::error::CliError;
@@ -87,7 +87,7 @@ fn emulated(arguments: &DeviceArguments) -> Result<(), CliError> {
     };
     let plan = plan.with(&options)?;
     let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
-        Ok(weir_workload::bench(&handle, plan, &options, progress).await?)
+        Ok(weir_bench::bench(&handle, plan, &options, progress).await?)
     };
     arguments.common.measure(work, table::speed)
 }
@@ -101,7 +101,7 @@ fn read(arguments: &DeviceArguments) -> Result<(), CliError> {
         seed: arguments.common.seed,
         ..ReadsOptions::default()
     };
-    arguments.common.print(&weir_workload::reads(&profile, &options)?, table::reads)
+    arguments.common.print(&weir_bench::reads(&profile, &options)?, table::reads)
 }
 
 /// Simulates the device, timed by the wall.

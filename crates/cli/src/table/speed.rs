@@ -1,6 +1,6 @@
 //! A disk or an emulated device, raw and through Weir, for people.
 
-use weir_workload::{DeviceReport, ModeReport, RATIOS, Report, Summary};
+use weir_bench::{DeviceReport, ModeReport, RATIOS, Report, Summary};
 
 use super::{
     CPU, Grid, amplification_cell, count, figure, is_cached, latencies, loss_window, page, paragraphs, place,

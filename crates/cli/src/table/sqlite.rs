@@ -1,6 +1,6 @@
 //! SQLite in different places, for people.
 
-use weir_workload::{SQLITE_RATIOS, SqlitePlace, SqliteReport, SqliteWayReport};
+use weir_bench::{SQLITE_RATIOS, SqlitePlace, SqliteReport, SqliteWayReport};
 
 use super::{Grid, count, figure, page, paragraphs, place, range, window_cell};
 

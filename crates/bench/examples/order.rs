@@ -1,4 +1,4 @@
-//! Write, barrier, flush, on a file: `cargo run --release -p weir-workload --example order -- FILE`.
+//! Write, barrier, flush, on a file: `cargo run --release -p weir-bench --example order -- FILE`.
 //!
 //! The file must not exist yet; it stays, as a volume that `weir volume check FILE` accepts. The function
 //! `run` is shown in docs/users/rust.md, too; a test checks that the two are the same.

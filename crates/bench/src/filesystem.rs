@@ -8,7 +8,7 @@
 //! | `ground` | what the turns share, with those of mounts |
 //! | `mounted` | a volume and a filesystem on it, made for a turn |
 //! | `check` | whether the filesystem is whole afterwards |
-//! | [`FsReport`] | medians, rates and ratios |
+//! | [`FileReport`] | medians, rates and ratios |
 //! | [`trace_files`] | D, JD and JC on an emulated device, for a timeline |
 
 mod bench;
@@ -25,5 +25,5 @@ pub(crate) use ground::FileGround;
 pub use mode::{Call, FsMode, FsWrite, JournalEngine, Promise};
 pub(crate) use mounted::{MountedFile, NAME, make, verify};
 pub use plan::FsPlan;
-pub use report::{FS_RATIOS, FsModeReport, FsReport, RATES};
+pub use report::{FS_RATIOS, FileModeReport, FileReport, RATES, ServerReport};
 pub use timeline::{FileCall, JournalProbe, JournalWrite, trace_files};

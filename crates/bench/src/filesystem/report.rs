@@ -93,41 +93,63 @@ pub const FS_RATIOS: [Ratio; 7] = [
     },
 ];
 
-/// The result of the benchmark of filesystems; serialised, it is the document that scripts read.
+/// The result of the benchmark of filesystems, or of mounts; serialised, it is the document that scripts read.
 #[derive(Clone, Debug, Serialize)]
-pub struct FsReport {
+pub struct FileReport {
     /// What was run, and where.
     #[serde(flatten)]
     pub setting: Setting<FsPlan>,
-    /// The rates by name, in calls a second.
+    /// The rates by name, in calls a second; of mounts none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rates: BTreeMap<&'static str, f64>,
     /// What was found.
     #[serde(flatten)]
-    pub summary: Summary<FsModeReport>,
+    pub summary: Summary<FileModeReport>,
 }
 
 /// The figures of one mode.
 #[derive(Clone, Debug, Serialize)]
-pub struct FsModeReport {
+pub struct FileModeReport {
     /// What a call promises.
     pub promise: Option<Promise>,
+    /// What servers tell; none in the benchmark of filesystems.
+    #[serde(flatten)]
+    pub server: Option<ServerReport>,
     /// The largest loss window seen in the mode's turns, where calls order only.
     pub loss_window: Option<LossWindowReport>,
-    /// What every mode has.
+    /// What every mode has. On a mount its processor time is that of the program that writes, without the server's.
     #[serde(flatten)]
     pub mode: ModeReport,
 }
 
-impl FsReport {
-    pub(crate) fn new(setting: Setting<FsPlan>, turns: &[Turn]) -> FsReport {
-        let rates = RATES.iter().filter_map(|&(name, mode)| Some((name, rate(mode, turns)?.median)));
-        let summary = Summary::new(&Mode::FILESYSTEMS, &FS_RATIOS, turns, |mode, turns| {
-            Some(FsModeReport {
+/// What servers tell in the turns of a mode.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ServerReport {
+    /// Requests of the kernel that the server was answering at one time, at most; none without a server. What need not
+    /// wait for the disk is answered as it comes, so these are those that wait.
+    pub requests_max: Option<u64>,
+}
+
+impl FileReport {
+    /// Of these modes, with these rates and ratios.
+    pub(crate) fn new(
+        setting: Setting<FsPlan>,
+        modes: &[Mode],
+        rates: &[(&'static str, Mode)],
+        ratios: &[Ratio],
+        turns: &[Turn],
+    ) -> FileReport {
+        let rates = rates.iter().filter_map(|&(name, mode)| Some((name, rate(mode, turns)?.median)));
+        let has_servers = modes.iter().any(|mode| matches!(mode, Mode::Mount(_)));
+        let summary = Summary::new(modes, ratios, turns, |mode, turns| {
+            let requests_max = turns.iter().filter_map(|turn| turn.requests_max).max();
+            Some(FileModeReport {
                 promise: mode.promise(),
+                server: has_servers.then_some(ServerReport { requests_max }),
                 loss_window: LossWindowReport::of_ordered(mode, turns),
                 mode: ModeReport::new(mode, 0, turns)?,
             })
         });
-        FsReport { setting, rates: rates.collect(), summary }
+        FileReport { setting, rates: rates.collect(), summary }
     }
 }

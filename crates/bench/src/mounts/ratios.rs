@@ -1,14 +1,9 @@
-//! What the benchmark of mounts found.
+//! The ratios of the benchmark of mounts.
 
-use serde::Serialize;
-
-use crate::filesystem::{FsPlan, Promise};
 use crate::host::HostCalls;
 use crate::mode::Mode;
 use crate::mounts::calls::MountCalls;
 use crate::ratio::{About, Quantity, Ratio};
-use crate::summary::{LossWindowReport, ModeReport, Setting, Summary};
-use crate::turn::Turn;
 
 const ORDERED: Mode = Mode::Mount(MountCalls::OverwriteBarrier);
 const HOST_OVERWRITE: Mode = Mode::Host(HostCalls::Fdatasync);
@@ -71,43 +66,3 @@ pub const MOUNT_RATIOS: [Ratio; 6] = [
         of: Quantity::Writes,
     },
 ];
-
-/// The result of the benchmark of mounts; serialised, it is the document that scripts read.
-#[derive(Clone, Debug, Serialize)]
-pub struct MountReport {
-    /// What was run, and where.
-    #[serde(flatten)]
-    pub setting: Setting<FsPlan>,
-    /// What was found.
-    #[serde(flatten)]
-    pub summary: Summary<MountModeReport>,
-}
-
-/// The figures of one mode. Its processor time is that of the program that writes, without the server's.
-#[derive(Clone, Debug, Serialize)]
-pub struct MountModeReport {
-    /// What a call promises.
-    pub promise: Option<Promise>,
-    /// Requests of the kernel that the server was answering at one time, at most; none without a server. What need not
-    /// wait for the disk is answered as it comes, so these are those that wait.
-    pub requests_max: Option<u64>,
-    /// The largest loss window seen in the mode's turns, where calls order only.
-    pub loss_window: Option<LossWindowReport>,
-    /// What every mode has.
-    #[serde(flatten)]
-    pub mode: ModeReport,
-}
-
-impl MountReport {
-    pub(super) fn new(setting: Setting<FsPlan>, turns: &[Turn]) -> MountReport {
-        let summary = Summary::new(&Mode::MOUNTS, &MOUNT_RATIOS, turns, |mode, turns| {
-            Some(MountModeReport {
-                promise: mode.promise(),
-                requests_max: turns.iter().filter_map(|turn| turn.requests_max).max(),
-                loss_window: LossWindowReport::of_ordered(mode, turns),
-                mode: ModeReport::new(mode, 0, turns)?,
-            })
-        });
-        MountReport { setting, summary }
-    }
-}

@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
-use weir_runtime::{Runtime, Wall};
-use weir_workload::{
-    BenchError, BenchOptions, FS_RATIOS, FsPlan, FsReport, Mode, Promise, RATES, filesystems,
+use weir_bench::{
+    BenchError, BenchOptions, FS_RATIOS, FileReport, FsPlan, Mode, Promise, RATES, filesystems,
 };
+use weir_runtime::{Runtime, Wall};
 
 fn options(directory: &Path) -> BenchOptions {
     BenchOptions {
@@ -25,11 +25,11 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn run(plan: FsPlan, options: &BenchOptions) -> Result<(FsReport, Vec<(u64, u64)>), BenchError> {
+fn run(plan: FsPlan, options: &BenchOptions) -> Result<(FileReport, Vec<(u64, u64)>), BenchError> {
     let runtime = Runtime::wall(Wall { seed: 3, ..Wall::default() }).unwrap();
     let handle = runtime.handle();
     let mut steps = Vec::new();
-    let mut progress = |progress: weir_workload::Progress| steps.push((progress.done, progress.total));
+    let mut progress = |progress: weir_bench::Progress| steps.push((progress.done, progress.total));
     let report = runtime.block_on(filesystems(&handle, plan, options, &mut progress)).unwrap()?;
     Ok((report, steps))
 }

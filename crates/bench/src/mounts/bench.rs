@@ -11,7 +11,7 @@ use weir_volume::{Format, Volume};
 use crate::chooser::Distribution;
 use crate::error::BenchError;
 use crate::filesystem::{
-    Call, FileGround, FsMode, FsPlan, FsWrite, JournalEngine, MountedFile, NAME, verify,
+    Call, FileGround, FileReport, FsMode, FsPlan, FsWrite, JournalEngine, MountedFile, NAME, verify,
 };
 use crate::ledger::{Coverage, Ledger};
 use crate::machine::{Machine, Usage};
@@ -19,7 +19,7 @@ use crate::measure::{Measured, Meter};
 use crate::mode::Mode;
 use crate::mounts::calls::MountCalls;
 use crate::mounts::kernel::KernelExt4;
-use crate::mounts::report::MountReport;
+use crate::mounts::ratios::MOUNT_RATIOS;
 use crate::mounts::served::{Door, Served, ServedStatus};
 use crate::plan::BenchOptions;
 use crate::raw::RawRun;
@@ -47,7 +47,7 @@ pub async fn mounts(
     plan: FsPlan,
     options: &BenchOptions,
     progress: &mut dyn FnMut(Progress),
-) -> Result<MountReport, BenchError> {
+) -> Result<FileReport, BenchError> {
     let superuser = rustix::process::geteuid().is_root();
     let makes_sense = |mode: &Mode| superuser || *mode != Mode::Mount(MountCalls::KernelAppendFsync);
     let modes: Vec<Mode> = Mode::MOUNTS.into_iter().filter(makes_sense).collect();
@@ -62,7 +62,8 @@ pub async fn mounts(
     }
     rounds.steps.end();
     let FileGround { plan, host, .. } = ground.files;
-    Ok(MountReport::new(Setting::new(plan, options.seed, Machine::seen(usage), Some(host.place)), &turns))
+    let setting = Setting::new(plan, options.seed, Machine::seen(usage), Some(host.place));
+    Ok(FileReport::new(setting, &Mode::MOUNTS, &[], &MOUNT_RATIOS, &turns))
 }
 
 /// Everything that the turns share.

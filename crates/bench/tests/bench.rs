@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use weir_flash::{Mechanism, Profile};
-use weir_runtime::{Runtime, Wall};
-use weir_workload::{
+use weir_bench::{
     BenchError, BenchOptions, Distribution, Emulated, Mode, Plan, RATIOS, Report, bench, cleaning, recovery,
 };
+use weir_flash::{Mechanism, Profile};
+use weir_runtime::{Runtime, Wall};
 
 fn options(directory: &Path) -> BenchOptions {
     BenchOptions {
@@ -40,7 +40,7 @@ fn every_mode_writes_its_share_and_is_read_back() {
     let runtime = runtime();
     let plan = Plan { turn_seconds_max: None, quota_bytes: 1 << 20, ..Plan::tiny() };
     let mut steps = Vec::new();
-    let mut progress = |progress: weir_workload::Progress| steps.push((progress.done, progress.total));
+    let mut progress = |progress: weir_bench::Progress| steps.push((progress.done, progress.total));
     let options = options(directory.path());
     let handle = runtime.handle();
     let work = bench(&handle, plan.clone(), &options, &mut progress);
@@ -136,7 +136,7 @@ fn the_smallest_span_works() {
     let below = BenchOptions { span_bytes: Some(7 << 20), ..smallest.clone() };
     assert!(matches!(Plan::tiny().with(&below), Err(BenchError::Size { min_mib: 8, .. })));
     let mut stages = Vec::new();
-    let mut progress = |progress: weir_workload::Progress| stages.push(progress.stage);
+    let mut progress = |progress: weir_bench::Progress| stages.push(progress.stage);
     let handle = runtime.handle();
     let work = bench(&handle, plan, &smallest, &mut progress);
     let report = runtime.block_on(work).unwrap().unwrap();
@@ -154,7 +154,7 @@ fn on_device(profile: Profile, backing: Option<&Path>) -> Result<Report, BenchEr
     let plan = Plan::tiny().with(&options).unwrap();
     let handle = runtime.handle();
     let mut steps = Vec::new();
-    let mut progress = |step: weir_workload::Progress| steps.push((step.done, step.total));
+    let mut progress = |step: weir_bench::Progress| steps.push((step.done, step.total));
     let work = bench(&handle, plan, &options, &mut progress);
     let report = runtime.block_on(work).unwrap();
     assert!(report.is_err() || steps.last().is_some_and(|(done, total)| done == total), "{steps:?}");

@@ -1,4 +1,4 @@
-//! Order and durability between files of BarrierFS: `cargo run --release -p weir-workload --example files -- FILE`.
+//! Order and durability between files of BarrierFS: `cargo run --release -p weir-bench --example files -- FILE`.
 //!
 //! The file must not exist yet; it stays, as a volume with a filesystem in it. The function `run` is shown
 //! in docs/users/rust.md, too; a test checks that the two are the same.

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+use weir_bench::{BenchError, ReadGround, ReadsOptions, reads};
 use weir_flash::Profile;
-use weir_workload::{BenchError, ReadGround, ReadsOptions, reads};
 
 const SMALL: ReadsOptions = ReadsOptions { span_blocks: 2048, depth: 32, seed: 3 };
 

@@ -4,9 +4,9 @@
 
 use std::rc::Rc;
 
+use weir_bench::{BenchError, SimulatedOptions, SimulatedReport, WeirCalls, simulate, trace};
 use weir_flash::{Busy, Mechanism, Probe, Profile, Subject};
 use weir_runtime::{Runtime, Wall};
-use weir_workload::{BenchError, SimulatedOptions, SimulatedReport, WeirCalls, simulate, trace};
 
 fn device(mechanism: Mechanism) -> Profile {
     Profile::builtin("sata-ssd").unwrap().with_capacity(1 << 18).with_mechanism(mechanism)

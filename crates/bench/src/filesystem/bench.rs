@@ -9,7 +9,7 @@ use crate::filesystem::ground::FileGround;
 use crate::filesystem::mode::{FsMode, FsWrite};
 use crate::filesystem::mounted::{MountedFile, verify};
 use crate::filesystem::plan::FsPlan;
-use crate::filesystem::report::FsReport;
+use crate::filesystem::report::{FS_RATIOS, FileReport, RATES};
 use crate::ledger::{Coverage, Ledger};
 use crate::machine::{Load, Machine, Usage};
 use crate::mode::Mode;
@@ -32,7 +32,7 @@ pub async fn filesystems(
     plan: FsPlan,
     options: &BenchOptions,
     progress: &mut dyn FnMut(Progress),
-) -> Result<FsReport, BenchError> {
+) -> Result<FileReport, BenchError> {
     let modes = Mode::FILESYSTEMS.to_vec();
     let mut rounds = Rounds::new(modes, Mode::title, plan.rounds, plan.quick, SETUP_STEPS, progress);
     rounds.steps.prepare("filling the files");
@@ -45,7 +45,8 @@ pub async fn filesystems(
     }
     rounds.steps.end();
     let FileGround { plan, host, .. } = ground.files;
-    Ok(FsReport::new(Setting::new(plan, options.seed, Machine::seen(usage), Some(host.place)), &turns))
+    let setting = Setting::new(plan, options.seed, Machine::seen(usage), Some(host.place));
+    Ok(FileReport::new(setting, &Mode::FILESYSTEMS, &RATES, &FS_RATIOS, &turns))
 }
 
 /// Everything that the turns share.
