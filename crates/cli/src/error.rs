@@ -14,7 +14,7 @@ use weir_image::ImageError;
 use weir_runtime::{RuntimeError, Stalled};
 use weir_storage::{FileDiskError, Rejected};
 use weir_volume::VolumeError;
-use weir_workload::BenchError;
+use weir_workload::{BenchError, TraceError};
 
 use crate::occupant::{Content, Occupant};
 use crate::size::Size;
@@ -41,6 +41,14 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// What is wrong with it.
         source: ParseError,
+    },
+    /// A block trace cannot be read.
+    #[error("{}: {source}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: TraceError,
     },
     /// A workload of nothing would be kept, whatever is wrong.
     #[error("{}: it has no operation: write one a line, such as create /a, as docs/crash.md says", path.display())]

@@ -40,7 +40,7 @@
 //! | [`Judges`], [`Judgement`] | what our model, our check, e2fsck and the kernel say of an image, each for itself |
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
 //! | [`UpdateCampaign`] | the same for atomic files, which are at one commit all together, and for units |
-//! | [`SqliteOnce`] | every call of SQLite failing once |
+//! | [`SqliteFaults`] | every call of SQLite failing once |
 //! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
 //!
 //! `weir crash campaign` runs the campaigns. The examples: `vst` drives firmware by a trace;
@@ -61,6 +61,7 @@ mod reader;
 mod recovery;
 mod request_history;
 mod run;
+mod shrink;
 mod sqlite;
 mod streams;
 mod updates;
@@ -76,14 +77,15 @@ pub use fs::workload::{
     ATTRIBUTE_BYTES_MAX, Allocation, Bench, ByJudge, Cut, CutName, FILE_BYTES_MAX, Found, FoundKind, Images,
     Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, Outcome, ParseError, PathError,
     PlayError, Session, Setup, SetupError, Shrunk, StateName, Swept, SyncCall, TEXT_BYTES_MAX, Tally,
-    Workload, WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, generate, is_visible, operation_lines,
+    Workload, WorkloadCampaign, WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, generate, is_visible,
+    operation_lines,
 };
 pub use fs::{Condition, FsCampaign, FsGround, FsTotals, Judgement, Judges};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use run::run;
-pub use sqlite::{SqliteCampaign, SqliteJournal, SqliteOnce, SqliteOnceTotals, SqliteSync, SqliteTotals};
+pub use sqlite::{SqliteCampaign, SqliteFaultTotals, SqliteFaults, SqliteJournal, SqliteSync, SqliteTotals};
 pub use streams::{StreamCampaign, StreamOptions, run_streams};
 pub use updates::{UpdateCampaign, UpdateTotals};
 pub use volume::VolumeCampaign;
-pub use vst::{SECTOR_BYTES, Vst, VstRequest, VstSummary};
+pub use vst::{SECTOR_BYTES, VstCampaign, VstRequest, VstTotals};

@@ -2,7 +2,7 @@
 //! the share command. And that the judges can fail: the SHARE paper's own SOJ is found out.
 
 use crate::passing::{failure, pass};
-use weir_crash::{FsCampaign, FsGround};
+use weir_crash::{FsCampaign, FsGround, Plan};
 use weir_flash::Mechanism;
 use weir_fs::{CheckpointBy, Conflicts, Engine, JournalMode, JournalMutant};
 
@@ -17,7 +17,7 @@ const SOJ: JournalMode = JournalMode::Ordered;
 const SDJ: JournalMode = JournalMode::Data;
 
 fn remapping(engine: Engine, mode: JournalMode, ground: FsGround, states: u64) -> FsCampaign {
-    let mut campaign = FsCampaign::new(engine, mode, ground, states, 20_261_123);
+    let mut campaign = FsCampaign::new(engine, mode, ground, Plan::new(states, 20_261_123));
     campaign.options.checkpoint = CheckpointBy::Remap;
     campaign
 }

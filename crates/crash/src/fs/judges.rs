@@ -19,8 +19,8 @@ use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Image, Lba};
 
 use super::ground::{BLOCKS, Bytes, new_image};
-use super::life::in_new_runtime;
 use super::outside;
+use super::run::in_new_runtime;
 use super::visible::Visible;
 use super::workload::Found;
 

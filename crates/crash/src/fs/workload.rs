@@ -9,6 +9,7 @@
 //! States are recovered once: what was found is remembered by the hash of what was left, for all plays on a bench. So
 //! workloads that begin alike share most of what they cost.
 
+mod campaign;
 mod crash_tests;
 mod cut;
 mod found;
@@ -25,6 +26,7 @@ mod shrink;
 mod sweep;
 
 pub use super::calls::Outcome;
+pub use campaign::WorkloadCampaign;
 pub use crash_tests::{ByJudge, Tally};
 pub use cut::{Cut, CutName, NoCut, StateName};
 pub use found::{Found, FoundKind};

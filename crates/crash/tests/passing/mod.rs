@@ -7,9 +7,9 @@ use weir_storage::Rules;
 /// Nothing is wrong in all its states, and checkpoints are among them.
 pub fn pass(campaign: FsCampaign) {
     let Summary { totals, failure, .. } = campaign.run_campaign();
-    let FsCampaign { engine, mode, ground, states, .. } = campaign;
+    let FsCampaign { engine, mode, ground, plan, .. } = campaign;
     assert_eq!(failure, None, "{engine:?}, {mode:?} on {}", ground.name());
-    assert!(totals.states_distinct >= states && totals.checkpoints > 0, "{totals:?}");
+    assert!(totals.states_distinct >= plan.states && totals.checkpoints > 0, "{totals:?}");
 }
 
 /// The first failure that a campaign with a mutant finds.

@@ -21,7 +21,7 @@ use super::setup::Bench;
 use crate::content::mix;
 use crate::fs::ground::{Left, bytes_of};
 use crate::fs::judges::{Condition, Judgement, Judges};
-use crate::fs::life::in_new_runtime;
+use crate::fs::run::in_new_runtime;
 
 /// Judgements of power cuts, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use super::setup::Setup;
 use crate::content::mix;
 use crate::fs::ground::Left;
 use crate::fs::history::{History, Illegal};
-use crate::fs::life::{images_of, in_new_runtime, mount};
 use crate::fs::outside;
+use crate::fs::run::{images_of, in_new_runtime, mount};
 use crate::fs::visible::Visible;
 
 /// Recoveries that are remembered, at most.

@@ -5,12 +5,14 @@ use std::cell::RefCell;
 use std::fmt::{self, Display, Write as _};
 use std::rc::Rc;
 
+use weir_storage::BLOCK_BYTES;
+
 use super::cut::{CutName, StateName};
 use super::found::{Found, FoundKind};
 use super::operation::{Operation, SyncCall, is_visible};
 use super::parse::Workload;
 use super::perform::PlayError;
-use super::setup::Bench;
+use super::setup::{Bench, Setup};
 use super::sweep::{SETTLES, WorkloadFailure};
 use crate::fs::FsGround;
 use crate::fs::calls::Outcome;
@@ -31,8 +33,28 @@ struct Shown {
     journal: Vec<std::ops::Range<u64>>,
 }
 
+impl Setup {
+    /// The command that judges a power cut of the workload in `file` again, by every judge of this setup. `file` is as a shell
+    /// takes it.
+    #[must_use]
+    pub fn replay_line(&self, file: &str, cut: Option<&CutName>) -> String {
+        let option = |is_set: bool, text: String| if is_set { text } else { String::new() };
+        format!(
+            "weir crash run {file} --ground {} --engine {} --journal {} --seed {}{}{}{}{}",
+            self.ground.name(),
+            self.engine(),
+            self.options.mode,
+            self.seed,
+            option(self.tear_bytes != BLOCK_BYTES as u32, format!(" --tear {}", self.tear_bytes)),
+            option(self.cut_recovery > 0, " --cut-recovery 1".to_owned()),
+            option(self.outside > 0, " --outside 1".to_owned()),
+            cut.map_or_else(String::new, |cut| format!(" --cut {cut}"))
+        )
+    }
+}
+
 impl Bench {
-    /// Tells a failure. The text is a workload itself: all but the operations is comment. `replay` is the command that does
+    /// Describes a failure. The text is a workload itself: all but the operations is comment. `replay` is the command that does
     /// it again.
     ///
     /// # Errors

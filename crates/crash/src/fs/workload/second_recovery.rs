@@ -11,7 +11,7 @@ use super::found::Found;
 use super::judge::{Judge, JudgedBy, Wrong};
 use crate::content::mix;
 use crate::fs::ground::{Left, MayLeave};
-use crate::fs::life::{in_new_runtime, mount};
+use crate::fs::run::{in_new_runtime, mount};
 use crate::fs::visible::Visible;
 
 /// What the cuts of one recovery have left so far.

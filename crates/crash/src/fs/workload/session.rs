@@ -19,7 +19,7 @@ use crate::bound::Bound;
 use crate::fs::calls::{Calls, Outcome};
 use crate::fs::ground::{Left, MayLeave, StorageStack};
 use crate::fs::history::{History, Terms};
-use crate::fs::life::{corrupts, mount, observe_zeros};
+use crate::fs::run::{corrupts, mount, observe_zeros};
 use crate::fs::visible::Visible;
 use crate::model::Verdict;
 

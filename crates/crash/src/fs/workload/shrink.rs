@@ -1,6 +1,4 @@
-//! A failure made small: the shortest workload that fails so, and the state that loses the fewest blocks. By delta
-//! debugging (Zeller and Hildebrandt, *Simplifying and Isolating Failure-Inducing Input*, IEEE TSE 2002): parts are left out,
-//! halves first, until nothing can be.
+//! A failure made small: the shortest workload that fails so, and the state that loses the fewest blocks.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,6 +12,7 @@ use super::session::Cutter;
 use super::setup::{Bench, Setup};
 use super::sweep::{SETTLES, WorkloadFailure};
 use crate::fs::ground::MayLeave;
+use crate::shrink::leave_out;
 
 /// Workloads that are tried for one failure, at most, and those where each of their states is shown to e2fsck.
 const TRIALS_MAX: u32 = 400;
@@ -61,24 +60,10 @@ impl Search<'_> {
         }
     }
 
-    /// Leaves operations out, as many at once as can be; whether any.
+    /// Leaves operations out, as many at once as possible; whether any.
     fn leave_out(&mut self) -> bool {
-        let mut any = false;
-        let mut size = self.operations().len().div_ceil(2);
-        while size > 0 {
-            let mut from = 0;
-            while from < self.operations().len() {
-                let mut fewer = self.operations().to_vec();
-                fewer.drain(from..(from + size).min(fewer.len()));
-                if self.takes(fewer) {
-                    any = true;
-                } else {
-                    from += size;
-                }
-            }
-            size /= 2;
-        }
-        any
+        let mut operations = self.operations().to_vec();
+        leave_out(&mut operations, |fewer| self.takes(fewer.to_vec()))
     }
 
     /// Makes what single operations do smaller; whether any.

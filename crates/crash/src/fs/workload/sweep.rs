@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::cut::{Cut, CutName};
 use super::judge::{JudgedBy, Wrong};
 use super::parse::Workload;
 use super::perform::PlayError;
 use super::setup::Bench;
+use crate::campaign::counts;
 use crate::content::mix;
 use crate::fs::calls::Outcome;
 use crate::fs::outside;
@@ -19,50 +18,34 @@ use crate::fs::outside;
 /// How long a play goes on behind the last operation: the filesystem commits by itself after 5 s.
 pub(super) const SETTLES: Duration = Duration::from_secs(6);
 
-/// What a workload was put to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct WorkloadTotals {
-    /// Workloads.
-    pub workloads: u64,
-    /// Operations.
-    pub operations: u64,
-    /// Of these, those that found no space, and were not done, or only in part.
-    pub operations_no_space: u64,
-    /// Events of the storage, and ends of operations: crash points.
-    pub events: u64,
-    /// Of these, those of which every state was looked at that a power cut there may leave; of the others some were drawn.
-    pub events_exhaustive: u64,
-    /// Power cuts, some of which left the same.
-    pub cuts: u64,
-    /// Of these, those at events of which every state was looked at.
-    pub exhaustive: u64,
-    /// Different states that were judged, where the same content under different promises counts as different.
-    pub states: u64,
-    /// Beside these, different states that were left by a cut during a recovery.
-    pub states_recovery: u64,
-    /// Of the states, shown to e2fsck.
-    pub states_outside: u64,
-    /// Of these, shown to the kernel, too.
-    pub states_kernel: u64,
-    /// Workloads with a state that is wrong.
-    pub failures: u64,
-}
-
-impl WorkloadTotals {
-    /// Adds those of other workloads.
-    pub fn add(&mut self, other: &WorkloadTotals) {
-        self.workloads += other.workloads;
-        self.operations += other.operations;
-        self.operations_no_space += other.operations_no_space;
-        self.events += other.events;
-        self.events_exhaustive += other.events_exhaustive;
-        self.cuts += other.cuts;
-        self.exhaustive += other.exhaustive;
-        self.states += other.states;
-        self.states_recovery += other.states_recovery;
-        self.states_outside += other.states_outside;
-        self.states_kernel += other.states_kernel;
-        self.failures += other.failures;
+counts! {
+    /// Counts of workloads with the power cut at every event.
+    pub struct WorkloadTotals {
+        /// Workloads.
+        pub workloads: u64,
+        /// Operations.
+        pub operations: u64,
+        /// Of these, those that found no space, and were not done, or only in part.
+        pub operations_no_space: u64,
+        /// Events of the storage, and ends of operations: crash points.
+        pub events: u64,
+        /// Of these, those of which every state was judged that a power cut there may leave; of the others some were drawn.
+        pub events_exhaustive: u64,
+        /// Power cuts, some of which left the same.
+        pub cuts: u64,
+        /// Of these, those at events of which every state was judged.
+        pub exhaustive: u64,
+        /// Different states that were judged, each workload's for itself. The same content under different promises counts as
+        /// different.
+        pub states: u64,
+        /// Beside these, different states that were left by a cut during a recovery.
+        pub states_recovery: u64,
+        /// Of the states, shown to e2fsck.
+        pub states_outside: u64,
+        /// Of these, shown to the kernel, too.
+        pub states_kernel: u64,
+        /// Workloads with a state that is wrong.
+        pub failures: u64,
     }
 }
 
@@ -79,10 +62,10 @@ pub struct WorkloadFailure {
     pub wrong: Wrong,
 }
 
-/// The end of a sweep.
+/// What a sweep has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swept {
-    /// What it was put to.
+    /// Its counts.
     pub totals: WorkloadTotals,
     /// The operations that found no space, by their places in the workload, from 1.
     pub no_space: Vec<usize>,

@@ -11,10 +11,11 @@ use weir_fs::MountOptions;
 use weir_runtime::{Random, Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode};
 
-use super::life::{PATH, find, start};
+use super::run::{PATH, find, start};
 use super::script::{Content, End, Past, Script, Settings, read};
 use super::{SqliteCampaign, SqliteJournal};
 use crate::FsGround;
+use crate::campaign::Plan;
 use crate::content::mix;
 use crate::fs::ground::{Blocks, new_image};
 use crate::fs::ground::{Left, Nature, StorageStack};
@@ -28,7 +29,7 @@ const FAULTS: [Fault; 3] = [Fault::Io, Fault::NoSpace, Fault::Short];
 
 /// A program in one journal mode, with one promise, on one ground.
 #[derive(Clone, Copy, Debug)]
-pub struct SqliteOnce {
+pub struct SqliteFaults {
     /// SQLite's journal mode.
     pub journal: SqliteJournal,
     /// What COMMIT promises.
@@ -41,7 +42,7 @@ pub struct SqliteOnce {
 
 /// What was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SqliteOnceTotals {
+pub struct SqliteFaultTotals {
     /// Programs run, in each of which one call failed.
     pub runs: u64,
     /// Of these, where the program heard of it.
@@ -59,14 +60,14 @@ struct Told {
     failed: bool,
 }
 
-impl SqliteOnce {
+impl SqliteFaults {
     /// Lets every call fail, one in each run and in every way.
     ///
     /// # Errors
     /// The first run in which something was not as promised: which call, how it failed, and what was wrong.
-    pub fn run_once(&self) -> Result<SqliteOnceTotals, String> {
+    pub fn inject_all(&self) -> Result<SqliteFaultTotals, String> {
         let image = new_image(true)?;
-        let mut totals = SqliteOnceTotals::default();
+        let mut totals = SqliteFaultTotals::default();
         for fault in FAULTS {
             for nth in 0.. {
                 let wrong = |what| format!("{fault:?} at call {nth}: {what}");
@@ -82,7 +83,7 @@ impl SqliteOnce {
 
     /// One run; `None` if the program makes fewer calls.
     fn run(&self, image: &Blocks, nth: u64, fault: Fault, cuts: &mut u64) -> Result<Option<Told>, String> {
-        let campaign = SqliteCampaign::new(self.journal, self.mode, self.ground, 0, self.seed);
+        let campaign = SqliteCampaign::new(self.journal, self.mode, self.ground, Plan::new(0, self.seed));
         let options = MountOptions::default();
         let runtime = Rc::new(Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() }));
         let handle = runtime.handle();

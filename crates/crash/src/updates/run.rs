@@ -1,4 +1,4 @@
-//! One run: a chain of lives, with the power cut at every event of each.
+//! One run: rounds of updates, with the power cut at every event of each.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,36 +10,45 @@ use weir_storage::BLOCK_BYTES;
 
 use super::history::{FILES, Files, Found, History, UNIT_BLOCKS, UNIT_FILE, UNITS, block_of, name_of};
 use super::{UpdateCampaign, UpdateTotals};
+use crate::campaign::{Run, runtime_of};
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
 use crate::options::{mount_options, pick};
 
-/// Lives of a run.
-const LIVES: u32 = 3;
-/// Steps of a life.
+/// Rounds of a run.
+const ROUNDS: u32 = 3;
+/// Steps of a round.
 const STEPS: u64 = 60;
 /// Blocks of an atomic file at most.
 const BLOCKS_MAX: u64 = 24;
-/// States of a life that are judged, at most.
+/// States of a round that are judged, at most.
 const STATES_MAX: u64 = 600;
 /// Of this many states, one is unmounted and checked.
 const CHECKED: u64 = 16;
 /// Ordinary files at most.
 const ORDINARY_MAX: u64 = 6;
 
-/// A run.
-pub(super) struct Chain {
+/// One run.
+pub(super) struct UpdateRun {
     handle: Handle,
     campaign: UpdateCampaign,
     options: MountOptions,
-    pub(super) found: Rc<RefCell<Cuts<UpdateTotals>>>,
+    found: Rc<RefCell<Cuts<UpdateTotals>>>,
     history: Rc<RefCell<History>>,
 }
 
-impl Chain {
-    pub(super) fn new(handle: &Handle, campaign: &UpdateCampaign) -> Chain {
+impl UpdateRun {
+    /// Plays the run of this seed.
+    pub(super) fn play(campaign: &UpdateCampaign, image: &Blocks, seed: u64) -> Run<UpdateTotals> {
+        let runtime = runtime_of(seed);
+        let run = UpdateRun::new(&runtime.handle(), campaign);
+        let ended = runtime.block_on(run.play_rounds(image));
+        run.found.borrow_mut().end_run(ended, runtime.handle().trace_hash())
+    }
+
+    fn new(handle: &Handle, campaign: &UpdateCampaign) -> UpdateRun {
         let mut random = handle.random("options");
-        Chain {
+        UpdateRun {
             handle: handle.clone(),
             options: mount_options(campaign.options, &mut random),
             campaign: campaign.clone(),
@@ -48,36 +57,29 @@ impl Chain {
         }
     }
 
-    /// Plays all lives, until something is wrong.
-    pub(super) async fn play_lives(&self, image: &Blocks) {
-        if let Err(what) = self.try_lives(image).await {
-            self.found.borrow_mut().fail(what);
-        }
-    }
-
-    async fn try_lives(&self, image: &Blocks) -> Result<(), String> {
+    async fn play_rounds(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let remaps = self.options.checkpoint == CheckpointBy::Remap;
         let share_blocks = remaps.then(|| pick(&mut random, &[1, 4, 64]));
         let nature = Nature { share_blocks, ..Nature::PLAIN };
         let ground = StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, nature);
-        let mut ground = ground.await.map_err(|error| error.to_string())?;
+        let ground = ground.await.map_err(|error| error.to_string())?;
         self.prepare(&ground).await?;
-        for life in 0..LIVES {
-            self.found.borrow_mut().begin_life(life);
-            self.play_life(&ground).await?;
+        let play_round = async |ground: &StorageStack, round| {
+            self.play_round(ground, round).await?;
             ground.rest();
-            let next = self.found.borrow_mut().take_next();
-            let Some(left) = next else { break };
+            Ok(())
+        };
+        let recover = async |left: Left| {
             // What is left is on the medium: no later cut takes it back, that of a recovery neither.
             let content = find(&left, &self.history.borrow(), self.options, 1, false)?;
             self.begin(content.files, content.units);
-            ground = left.power_up(&self.handle).await.map_err(|error| error.to_string())?;
-        }
-        Ok(())
+            left.power_up(&self.handle).await.map_err(|error| error.to_string())
+        };
+        Cuts::play_rounds(&self.found, ROUNDS, ground, play_round, recover).await
     }
 
-    /// What is there as a life begins is durable.
+    /// What is there as a round begins is durable.
     fn begin(&self, files: Files, units: Vec<Option<u64>>) {
         let mut history = History::begins(files);
         let units = units.into_iter().map(Option::unwrap_or_default);
@@ -104,8 +106,8 @@ impl Chain {
         Ok(())
     }
 
-    /// One life, from the mount on.
-    async fn play_life(&self, ground: &StorageStack) -> Result<(), String> {
+    /// One round, from the mount on.
+    async fn play_round(&self, ground: &StorageStack, round: u32) -> Result<(), String> {
         self.cut_at_every_event(ground);
         let fs = mount(&self.handle, ground, self.options).await?;
         let mut script = Script {
@@ -115,7 +117,7 @@ impl Chain {
             touched: [false; FILES],
             begun: [false; FILES],
             ordinary: 0,
-            writes: 1 + u64::from(self.found.borrow().life()) * 1_000_000,
+            writes: 1 + u64::from(round) * 1_000_000,
             history: Rc::clone(&self.history),
         };
         for _ in 0..STEPS {
@@ -163,7 +165,7 @@ struct Step {
     abandoned: bool,
 }
 
-/// The random operations of a life.
+/// The random operations of a round.
 struct Script {
     fs: Filesystem,
     random: Random,

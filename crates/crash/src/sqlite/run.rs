@@ -1,10 +1,12 @@
-//! One run: a chain of lives, with the power cut at every event of each. SQLite runs outside of any task, on a
+//! One run: rounds of transactions, with the power cut at every event of each. SQLite runs outside of any task, on a
 //! runtime that it drives; what a cut leaves is looked at in the middle of its calls, in runtimes of their own.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use weir_fs::{Filesystem, MountOptions};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs};
@@ -13,21 +15,22 @@ use weir_storage::Storage;
 use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
 use super::{SqliteCampaign, SqliteJournal, SqliteTotals};
+use crate::campaign::{Run, runtime_of};
 use crate::content::mix;
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
 use crate::ignores_barriers::IgnoresBarriers;
 use crate::options::{mount_options, pick};
 
-/// Lives of a run.
-const LIVES: u32 = 3;
-/// Transactions of a life at most.
+/// Rounds of a run.
+const ROUNDS: u32 = 3;
+/// Transactions of a round at most.
 const TRANSACTIONS_MAX: u64 = 30;
-/// Transactions before the first cut, in some lives: the journal and the log have been used again by then.
+/// Transactions before the first cut, in some rounds: the journal and the log have been used again by then.
 const TRANSACTIONS_WARM: u64 = 60;
 /// Of so many calls that begin or end a transaction without a journal, one fails.
 const BATCHES_PER_FAILURE: u64 = 8;
-/// States of a life that are judged, at most: what comes later in it is judged in other lives.
+/// States of a round that are judged, at most: what comes later in it is judged in other rounds.
 const STATES_MAX: u64 = 400;
 
 /// The database.
@@ -42,23 +45,31 @@ struct Promise {
     acknowledged: u64,
 }
 
-/// A run.
-pub(super) struct Chain {
+/// One run.
+pub(super) struct SqliteRun {
     runtime: Rc<Runtime>,
     handle: Handle,
     campaign: SqliteCampaign,
     options: MountOptions,
     settings: Settings,
-    pub(super) found: Rc<RefCell<Cuts<SqliteTotals>>>,
+    found: Rc<RefCell<Cuts<SqliteTotals>>>,
     past: Rc<RefCell<Past>>,
     promise: Rc<Cell<Promise>>,
 }
 
-impl Chain {
-    pub(super) fn new(runtime: &Rc<Runtime>, campaign: &SqliteCampaign) -> Chain {
+impl SqliteRun {
+    /// Plays the run of this seed.
+    pub(super) fn play(campaign: &SqliteCampaign, image: &Blocks, seed: u64) -> Run<SqliteTotals> {
+        let runtime = Rc::new(runtime_of(seed));
+        let run = SqliteRun::new(&runtime, campaign);
+        let ended = run.play_rounds(image);
+        run.found.borrow_mut().end_run(Ok::<_, Infallible>(ended), runtime.handle().trace_hash())
+    }
+
+    fn new(runtime: &Rc<Runtime>, campaign: &SqliteCampaign) -> SqliteRun {
         let handle = runtime.handle();
         let mut random = handle.random("options");
-        Chain {
+        SqliteRun {
             runtime: Rc::clone(runtime),
             campaign: campaign.clone(),
             options: mount_options(campaign.options, &mut random),
@@ -70,39 +81,34 @@ impl Chain {
         }
     }
 
-    /// Plays all lives, until something is wrong.
-    pub(super) fn play_lives(&self, image: &Blocks) {
-        if let Err(what) = self.try_lives(image) {
-            self.found.borrow_mut().fail(what);
-        }
-    }
-
-    fn try_lives(&self, image: &Blocks) -> Result<(), String> {
+    fn play_rounds(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let ground =
             StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
         let ground = self.runtime.block_on(ground).map_err(|error| error.to_string())?;
-        let mut ground = ground.map_err(|error| error.to_string())?;
-        for life in 0..LIVES {
-            self.found.borrow_mut().begin_life(life);
-            self.play_life(&ground, life)?;
+        let ground = ground.map_err(|error| error.to_string())?;
+        let play_round = async |ground: &StorageStack, round| {
+            self.play_round(ground, round)?;
             ground.rest();
-            let next = self.found.borrow_mut().take_next();
-            let Some(left) = next else { break };
+            Ok(())
+        };
+        let recover = async |left: Left| {
             // What is left is on the medium: no later cut takes it back, that of a recovery neither.
             let content = find(&left, &self.campaign, self.options, 0)?;
             self.past.borrow_mut().go_back_to(content.number);
             self.promise.set(Promise { floor: content.number, acknowledged: content.number });
             let up = self.runtime.block_on(left.power_up(&self.handle)).map_err(|error| error.to_string())?;
-            ground = up.map_err(|error| error.to_string())?;
-        }
-        Ok(())
+            up.map_err(|error| error.to_string())
+        };
+        // SQLite drives the runtime, so nothing here is pending.
+        let rounds = Cuts::play_rounds(&self.found, ROUNDS, ground, play_round, recover);
+        rounds.now_or_never().unwrap_or_else(|| Err("a round waits".to_owned()))
     }
 
-    /// One life, from the mount on.
-    fn play_life(&self, ground: &StorageStack, life: u32) -> Result<(), String> {
+    /// One round, from the mount on.
+    fn play_round(&self, ground: &StorageStack, round: u32) -> Result<(), String> {
         let mut random = self.handle.random("life");
-        let warm_up = if life == 0 { pick(&mut random, &[0, 0, TRANSACTIONS_WARM]) } else { 0 };
+        let warm_up = if round == 0 { pick(&mut random, &[0, 0, TRANSACTIONS_WARM]) } else { 0 };
         if warm_up == 0 {
             self.cut_at_every_event(ground);
         }
