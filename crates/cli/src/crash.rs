@@ -22,14 +22,14 @@ use crate::plain::{self, counted};
 use crate::progress::ProgressReporter;
 use crate::{Verdict, print, report_file};
 
-/// Failures that are shrunk and told; others are counted.
-const TOLD_MAX: u64 = 5;
+/// Failures that are made smaller and reported; others are only counted.
+const REPORTED_MAX: u64 = 5;
 
 /// Disks tear what they write at multiples of so many bytes, if nothing else is said: they tear no block.
 const TEAR_BYTES: u32 = 4096;
 
 /// What the file of a failure begins with.
-const BEGINNING: &str = "# Wrong, says ";
+const BEGINNING: &str = "# Failure found by ";
 
 /// Commands of `weir crash`.
 #[derive(Debug, Subcommand)]
@@ -63,7 +63,7 @@ struct TestArguments {
     /// Seed of the ground's choices, and of the states that are drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Show one of N states to e2fsck and to the kernel, where they are there; 0 for none
+    /// Show one of N states to e2fsck and to the kernel, where they are available; 0 for none
     #[arg(long, value_name = "N", default_value_t = 0)]
     outside: u64,
     /// Cut the power again, at every event of the recovery, in one of N states; 0 for none
@@ -73,7 +73,7 @@ struct TestArguments {
     #[arg(long, value_name = "BYTES", default_value_t = TEAR_BYTES,
         value_parser = PossibleValuesParser::new(["512", "4096"]).try_map(|bytes| bytes.parse::<u32>()))]
     tear: u32,
-    /// The directory for the files of failures, weir-crash-1.txt and so on, which has to be there
+    /// An existing directory for the files of failures, weir-crash-1.txt and so on
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     failures: PathBuf,
     /// Print one JSON document
@@ -84,12 +84,12 @@ struct TestArguments {
 /// Arguments of `weir crash run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Workloads, one operation a line; - is standard input
+    /// Files with workloads, one operation per line; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
     test: TestArguments,
-    /// Judge this power cut alone, as a failure names it
+    /// Judge only this power cut, by the name that a failure prints
     #[arg(long, value_name = "CUT")]
     cut: Option<CutName>,
 }
@@ -97,27 +97,27 @@ pub(crate) struct RunArguments {
 /// Arguments of `weir crash generate`.
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArguments {
-    /// Operations of a workload, beside calls and what is made before
+    /// Operations of a workload, not counting synchronisation calls and setup
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
     length: u8,
     /// Run them
     #[arg(long)]
     run: bool,
-    /// Only part I of N, which is as large as the others
-    #[arg(long, value_name = "I/N", value_parser = part)]
+    /// Only part I of N equal parts
+    #[arg(long, value_name = "I/N", value_parser = parse_part)]
     part: Option<(usize, usize)>,
-    /// At most so many
+    /// Run, print or write at most N workloads
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Write each to a file in this directory, which may be new
+    /// Write each workload to a file in this directory, which is created if needed
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "run")]
     write: Option<PathBuf>,
     #[command(flatten)]
     test: TestArguments,
 }
 
-/// `I/N`, from 1.
-fn part(text: &str) -> Result<(usize, usize), String> {
+/// Parses `I/N`, from 1.
+fn parse_part(text: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once('/').and_then(|(nth, of)| Some((nth.parse().ok()?, of.parse().ok()?)));
     let numbers = numbers.filter(|(nth, of): &(usize, usize)| (1..=*of).contains(nth));
     numbers.ok_or_else(|| "write I/N, as in 1/4".to_owned())
@@ -169,7 +169,7 @@ fn replay(test: &TestArguments, (path, named): (&Path, &Named), cut: &CutName) -
             let replay = bench.setup().replay_line(&plain::word(path), failure.cut.as_ref());
             bench.describe_failure(&named.workload, failure, &replay).map_err(failed)?
         }
-        None => format!("{}: this power cut leaves what it may", named.name),
+        None => format!("{}: this power cut leaves an allowed state", named.name),
     };
     match test.json {
         true => print(&json!({ "failures": u64::from(failure.is_some()), "told": text }).to_string())?,
@@ -236,13 +236,13 @@ impl Named {
         };
         let bytes = bytes.map_err(failed)?;
         if bytes.len() > TEXT_BYTES_MAX {
-            return Err(CliError::Usage("a workload has at most 1 MiB: name another file"));
+            return Err(CliError::Usage("a workload has at most 1 MiB: use a smaller file"));
         }
         let text = String::from_utf8_lossy(&bytes);
         let workload: Workload =
             text.parse().map_err(|source| CliError::Workload { path: path.to_owned(), source })?;
         if workload.operations.is_empty() {
-            return Err(CliError::NoOperation { path: path.to_owned() });
+            return Err(CliError::NoOperation(path.to_owned()));
         }
         let lines = operation_lines(&text).map(|(line, _)| line).collect();
         Ok(Named { name: plain::of_path(path), workload, lines })
@@ -282,8 +282,8 @@ impl WorkloadTest<'_> {
         let setup = arguments.setup()?;
         // A ground that does not take the engine is an error before anything is played.
         setup.prepare()?;
-        // A failure may come after hours, and has to find its place then.
-        for nth in 1..=TOLD_MAX {
+        // A failure may come after hours, and needs its file then.
+        for nth in 1..=REPORTED_MAX {
             report_file::check(&arguments.file(nth), BEGINNING)?;
         }
         let clock = Runtime::wall(Wall::default())?.handle();
@@ -320,7 +320,7 @@ impl WorkloadTest<'_> {
         self.failures += run.totals.failures;
         self.trace_hash = fold_hash(self.trace_hash, run.trace_hash);
         let named = &self.workloads[number as usize];
-        let is_reported = run.failure.is_some() && self.failures <= TOLD_MAX;
+        let is_reported = run.failure.is_some() && self.failures <= REPORTED_MAX;
         let is_played = run.totals.workloads > 0;
         if !is_played || is_reported || run.totals.operations_no_space > 0 {
             // A play is a function of its workload. This one says what is wrong, and not only that something is.
@@ -382,7 +382,7 @@ impl WorkloadTest<'_> {
     }
 }
 
-/// The trace hash of what came before, and of what comes next.
+/// Folds the next trace hash into the one of everything before.
 pub(crate) fn fold_hash(before: u64, next: u64) -> u64 {
     (before.rotate_left(5) ^ next).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -391,11 +391,11 @@ pub(crate) fn fold_hash(before: u64, next: u64) -> u64 {
 fn report_no_space(named: &Named, no_space: &[usize]) {
     let Some(first) = no_space.first() else { return };
     let operations = &named.workload.operations;
-    let told = operations.get(first - 1).map_or_else(String::new, ToString::to_string);
-    // Where standard error is gone, the totals still tell.
+    let operation = operations.get(first - 1).map_or_else(String::new, ToString::to_string);
+    // Where standard error is closed, the totals still say it.
     let _ = writeln!(
         std::io::stderr(),
-        "weir: {}: {} of {} operations find no space, the first in {}, {told}: they are not done, or only in part",
+        "weir: {}: {} of {} operations found no space, the first in {}, {operation}: they were not done, or only in part",
         named.name,
         no_space.len(),
         operations.len(),
@@ -420,7 +420,7 @@ fn totals_in_words(totals: &WorkloadTotals, has_outside: bool) -> String {
         false => String::new(),
     };
     format!(
-        "{}{no_space}, {} at {} (at {} of these every state is looked at, at {} a sample), {}{recoveries}{outside}: {}",
+        "{}{no_space}, {} at {} (all states judged at {} of these, a sample at {}), {}{recoveries}{outside}: {}",
         counted(totals.workloads, "workload", "workloads"),
         counted(totals.cuts, "power cut", "power cuts"),
         counted(totals.events, "event", "events"),

@@ -37,12 +37,12 @@ impl Plan {
     }
 }
 
-/// A share of a campaign's runs: of so many shares, this one, from 0. It has the runs whose numbers leave that rest.
+/// One of several shares of a campaign's runs: the runs whose numbers, divided by `count`, leave `index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which one.
+    /// Its number, from 0.
     pub index: u64,
-    /// Of how many, 1 and more.
+    /// How many shares there are, 1 and more.
     pub count: u64,
 }
 
@@ -60,8 +60,34 @@ pub trait Counts: Clone + Default + Serialize {
     fn set(&mut self, name: &str, value: u64);
 }
 
-/// Defines a struct of counts. The counts in `largest` are not added up: the largest of all runs counts.
+/// Defines a struct of counts. One `of rounds` has those of [`Cuts`](crate::cuts::Cuts), too. The counts in `largest` are not
+/// added up: the largest of all runs counts.
 macro_rules! counts {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident of rounds { $($fields:tt)* }
+        $($largest:tt)*
+    ) => {
+        $crate::campaign::counts! {
+            $(#[$meta])*
+            pub struct $name {
+                /// Runs.
+                pub runs: u64,
+                /// Rounds of these runs.
+                pub rounds: u64,
+                /// Events of the storage below.
+                pub events: u64,
+                /// Power cuts, some of which left the same.
+                pub cuts: u64,
+                /// Different states among them. The same content under different promises counts as different.
+                pub states_distinct: u64,
+                /// Of these, left by a second round or a later one.
+                pub states_deep: u64,
+                $($fields)*
+            }
+            $($largest)*
+        }
+    };
     (
         $(#[$meta:meta])*
         pub struct $name:ident {
@@ -96,7 +122,7 @@ macro_rules! counts {
 }
 pub(crate) use counts;
 
-/// A state that may not be, and where it came from.
+/// A state that is not allowed, and the cut that left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The number of the run.

@@ -20,17 +20,17 @@ counts! {
         pub runs: u64,
         /// Requests that were accepted.
         pub requests: u64,
-        /// Windows looked into.
+        /// Windows of which states were judged.
         pub windows: u64,
         /// Windows with at most [`EXHAUSTIVE_MAX`](crate::EXHAUSTIVE_MAX) states.
         pub windows_small: u64,
-        /// Windows all of whose states were looked at.
+        /// Windows of which all states were judged.
         pub windows_exhaustive: u64,
         /// Windows with a checkpoint in them.
         pub windows_checkpoint: u64,
         /// Windows with moved blocks in them.
         pub windows_cleaning: u64,
-        /// Crash states looked at, repetitions included.
+        /// Crash states, repetitions included.
         pub states_seen: u64,
         /// Different crash states, recovered and judged. The same image under a stronger promise is another.
         pub states_distinct: u64,
@@ -51,7 +51,7 @@ counts! {
     }
 }
 
-/// A state that may not be, and where it came from.
+/// A state that is not allowed, and the cuts that led to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFailure {
     /// The event of the run at which the power was cut, from 1; then that of its recovery, and so on.

@@ -28,11 +28,7 @@ pub struct FlashCampaign {
 
 counts! {
     /// What a campaign did.
-    pub struct FlashTotals {
-        /// Runs.
-        pub runs: u64,
-        /// Rounds of these runs.
-        pub rounds: u64,
+    pub struct FlashTotals of rounds {
         /// Commands accepted.
         pub commands: u64,
         /// Of these, shares.
@@ -41,13 +37,7 @@ counts! {
         pub packed: u64,
         /// Writes that were reliable, alone or in packed ones.
         pub reliable: u64,
-        /// Events of the device.
-        pub events: u64,
-        /// Power cuts judged, some of which left the same.
-        pub cuts: u64,
-        /// Different states of the flash among them, each run's for itself: runs draw their own devices and content.
-        pub states_distinct: u64,
-        /// Of these, left while the device was cleaning.
+        /// Of the states, left while the device was cleaning.
         pub states_cleaning: u64,
         /// Of these, left while a share was under way: submitted, and not answered.
         pub states_sharing: u64,
@@ -55,10 +45,8 @@ counts! {
         pub states_packing: u64,
         /// Of these, with pages that the cut has garbled.
         pub states_garbled: u64,
-        /// Of these, left by a cut during recovery.
+        /// Different states that were left by a cut during recovery.
         pub states_recovery: u64,
-        /// Of these, left by a second round or a later one: the flash had been recovered before.
-        pub states_deep: u64,
         /// Erase blocks erased.
         pub erases: u64,
         /// Checkpoints written.

@@ -69,24 +69,12 @@ pub struct FsCampaign {
 
 counts! {
     /// What a campaign did.
-    pub struct FsTotals {
-        /// Runs.
-        pub runs: u64,
-        /// Rounds of these runs.
-        pub rounds: u64,
+    pub struct FsTotals of rounds {
         /// Operations.
         pub operations: u64,
-        /// Events of the storage below.
-        pub events: u64,
-        /// Power cuts, some of which left the same.
-        pub cuts: u64,
-        /// Different states among them, where the same content under different promises counts as different.
-        pub states_distinct: u64,
-        /// Of these, left by a cut during recovery.
+        /// Different states that were left by a cut during recovery.
         pub states_recovery: u64,
-        /// Of these, left by a second round or a later one.
-        pub states_deep: u64,
-        /// Of these, shown to e2fsck.
+        /// Of all states, shown to e2fsck.
         pub states_outside: u64,
         /// Of these, shown to the kernel, too.
         pub states_kernel: u64,

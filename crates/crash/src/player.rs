@@ -66,7 +66,7 @@ pub(crate) async fn make_volume(
     let disk = AdversaryDisk::new(handle, options.adversary());
     let made = Volume::create(handle, &*disk, options.format()).await;
     made.map_err(|error| failed("making the volume", &error))?;
-    let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
+    let info = inspect(&*disk).await.map_err(|error| failed("reading the volume's superblock", &error))?;
     let of_logical = info.logical_blocks / options.stride;
     let blocks = (info.usable_blocks * options.fill / 100).min(of_logical).max(8);
     Ok((disk, Span { blocks, stride: options.stride }))

@@ -1,4 +1,4 @@
-//! What a run has been told: the model of what it asked for, and which of it was acknowledged as durable.
+//! The requests of a run: the model of what was requested, and which requests were acknowledged as durable.
 
 use std::future::Future;
 use std::pin::pin;
@@ -79,7 +79,7 @@ impl RequestHistory {
         promised
     }
 
-    /// Recovery is over and left the first `left` requests: all else is forgotten. `salt` tells equal pasts apart.
+    /// Recovery is over and left the first `left` requests: all else is forgotten. `salt` distinguishes equal pasts.
     pub(crate) fn forget_lost(&mut self, left: u64, salt: u64) {
         let past = mix(mix(self.past, left), salt);
         *self = RequestHistory { past, ..RequestHistory::new(self.model.from_prefix(left)) };

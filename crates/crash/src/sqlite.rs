@@ -22,47 +22,26 @@ use weir_sqlite_vfs::Mode;
 use crate::FsGround;
 use crate::campaign::{Campaign, Plan, Run, counts};
 use crate::fs::ground::{Blocks, new_image};
+use crate::named::named;
 use run::SqliteRun;
 
 pub use faults::{SqliteFaultTotals, SqliteFaults};
 pub use syncs::SqliteSync;
 
-/// How SQLite keeps a transaction whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SqliteJournal {
-    /// A rollback journal that is deleted.
-    Delete,
-    /// A rollback journal that is truncated.
-    Truncate,
-    /// A rollback journal whose header is zeroed.
-    Persist,
-    /// A write-ahead log.
-    Wal,
-    /// None: the database is an atomic file. Some transactions have a rollback journal all the same, because they are
-    /// larger than the cache, or because the update fails, which some are made to do.
-    BatchAtomic,
-}
-
-impl SqliteJournal {
-    /// All of them.
-    pub const ALL: [SqliteJournal; 5] = [
-        SqliteJournal::Delete,
-        SqliteJournal::Truncate,
-        SqliteJournal::Persist,
-        SqliteJournal::Wal,
-        SqliteJournal::BatchAtomic,
-    ];
-
-    /// Its name on a command line, and in `PRAGMA journal_mode` if it is one.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            SqliteJournal::Delete => "delete",
-            SqliteJournal::Truncate => "truncate",
-            SqliteJournal::Persist => "persist",
-            SqliteJournal::Wal => "wal",
-            SqliteJournal::BatchAtomic => "batch_atomic",
-        }
+named! {
+    /// How SQLite keeps a transaction whole.
+    SqliteJournal {
+        /// A rollback journal that is deleted.
+        Delete = "delete",
+        /// A rollback journal that is truncated.
+        Truncate = "truncate",
+        /// A rollback journal whose header is zeroed.
+        Persist = "persist",
+        /// A write-ahead log.
+        Wal = "wal",
+        /// None: the database is an atomic file. Some transactions have a rollback journal all the same, because they are
+        /// larger than the cache, or because the update fails, which some are made to do.
+        BatchAtomic = "batch_atomic",
     }
 }
 
@@ -89,21 +68,9 @@ pub struct SqliteCampaign {
 
 counts! {
     /// What a campaign did.
-    pub struct SqliteTotals {
-        /// Runs.
-        pub runs: u64,
-        /// Rounds of these runs.
-        pub rounds: u64,
+    pub struct SqliteTotals of rounds {
         /// Transactions committed.
         pub commits: u64,
-        /// Events of the storage below.
-        pub events: u64,
-        /// Power cuts, some of which left the same.
-        pub cuts: u64,
-        /// Different states among them, where the same content under different promises counts as different.
-        pub states_distinct: u64,
-        /// Of these, left by a second round or a later one, recovery included.
-        pub states_deep: u64,
     }
     largest {
         /// Acknowledged transactions that a state had lost, at most; 0 in mode `durable`.

@@ -109,7 +109,7 @@ struct Log {
     epochs: BTreeMap<StreamId, u64>,
     /// Flushes in flight, and the writes that were transferred when they were issued.
     flushes: Vec<(Vec<usize>, Ticket)>,
-    /// Counts promises, to tell images under different promises apart.
+    /// Counts promises: equal images under different promises are different states.
     promises: u64,
 }
 

@@ -31,26 +31,14 @@ pub struct UpdateCampaign {
 
 counts! {
     /// What a campaign did.
-    pub struct UpdateTotals {
-        /// Runs.
-        pub runs: u64,
-        /// Rounds of these runs.
-        pub rounds: u64,
+    pub struct UpdateTotals of rounds {
         /// Updates that were committed, those of a group as one.
         pub updates: u64,
         /// Updates that were taken back.
         pub abandoned: u64,
-        /// Events of the storage below.
-        pub events: u64,
-        /// Power cuts, some of which left the same.
-        pub cuts: u64,
-        /// Different states among them, where the same content under different promises counts as different.
-        pub states_distinct: u64,
-        /// Of these, left by a second round or a later one, recovery included.
-        pub states_deep: u64,
-        /// Of these, those in which units were judged, too: the storage keeps requests whole.
+        /// States in which units were judged, too: the storage keeps requests whole.
         pub states_units: u64,
-        /// Of these, shown to the format's own check after recovery.
+        /// States shown to the format's own check after recovery.
         pub states_checked: u64,
     }
 }

@@ -8,13 +8,13 @@ use crate::findings::Totals;
 use crate::options::RunOptions;
 use crate::run::run;
 
-/// Of so many runs one is a small case, looked at exhaustively.
+/// One of so many runs is a small case, of which all states are judged.
 const SMALL_EVERY: u64 = 4;
 
-/// Of so many runs one is on a volume that passes discards on.
+/// One of so many runs is on a volume that passes discards on.
 const DISCARDS_EVERY: u64 = 3;
 
-/// Of so many runs one makes packed writes.
+/// One of so many runs makes packed writes.
 const PACKED_EVERY: u64 = 7;
 
 /// A campaign on volumes.

@@ -2,8 +2,8 @@
 //! device, the power is cut at random events, and what recovery leaves is compared with a *golden disk*, the result of the
 //! requests up to the recovery point that the firmware reports.
 //!
-//! Sectors of 512 bytes hold their number and a version that each write raises by one. So one look at a sector tells a
-//! lost write, a stale one, a torn one, and one in the wrong place. Requests are numbered as they are submitted; a flush
+//! Sectors of 512 bytes hold their number and a version that each write raises by one. So a sector that is read shows a
+//! lost write, a stale one, a torn one, or one in the wrong place. Requests are numbered as they are submitted; a flush
 //! covers all before it, and a recovery point before the last flush is a violation as well.
 //!
 //! The paper cuts a compiled firmware from a second thread, and rebuilds the golden disk for each image by a replay of the

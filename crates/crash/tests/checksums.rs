@@ -1,12 +1,12 @@
 //! Power cuts under the engines that have checksums in the place of flushes: async commit and OptFS. What they promise, what
 //! they do not, and that each rule that is dropped is found out.
 
+use crate::passing::LEGACY;
 use weir_crash::{Campaign as _, FsCampaign, FsGround, Plan};
 use weir_flash::Mechanism;
 use weir_fs::{Engine, FsMutant, JournalMode, JournalMutant, ReplayMutant};
 use weir_storage::Rules;
 
-const LEGACY: FsGround = FsGround::Adversary { barriers: false };
 const FLASH: FsGround = FsGround::Flash(Mechanism::None);
 
 fn campaign(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {

@@ -2,17 +2,11 @@
 //! rule of J9 dropped once. What such a log holds is judged by e2fsck and the kernel after our replay, and refused by
 //! e2fsck before.
 
-use crate::passing::{failure, pass};
+use crate::passing::{ADVERSARY, DUAL, JBD2, LEGACY, LIST, NOBARRIER, failure, pass};
 use weir_crash::{FsCampaign, FsGround, Plan};
 use weir_flash::Mechanism;
-use weir_fs::{CheckpointBy, Conflicts, Engine, JournalMode, JournalMutant};
+use weir_fs::{CheckpointBy, Engine, JournalMode, JournalMutant};
 
-const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
-const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
-const JBD2: Engine = Engine::Jbd2 { barrier: true };
-const NOBARRIER: Engine = Engine::Jbd2 { barrier: false };
-const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
-const LEGACY: FsGround = FsGround::Adversary { barriers: false };
 const EMMC: FsGround = FsGround::Emmc { reliable: true };
 
 fn coalition(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {

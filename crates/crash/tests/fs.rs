@@ -1,18 +1,11 @@
 //! Power cuts under the filesystem: every engine, every journal mode, every ground. And that the judges can fail:
 //! what is not kept is noticed.
 
+use crate::passing::{ADVERSARY, DUAL, JBD2, LEGACY, LIST, NOBARRIER, RECOVERY};
 use weir_crash::{Campaign as _, FsCampaign, FsGround, FsTotals, Plan, Summary};
 use weir_flash::Mechanism;
-use weir_fs::{Conflicts, Discards, Engine, FsMutant, JournalMode, JournalMutant};
+use weir_fs::{Discards, Engine, FsMutant, JournalMode, JournalMutant};
 use weir_storage::Rules;
-
-const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
-const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
-const JBD2: Engine = Engine::Jbd2 { barrier: true };
-const NOBARRIER: Engine = Engine::Jbd2 { barrier: false };
-const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
-const LEGACY: FsGround = FsGround::Adversary { barriers: false };
-const RECOVERY: FsGround = FsGround::Flash(Mechanism::InOrderRecovery);
 
 fn pass(engine: Engine, mode: JournalMode, grounds: &[FsGround], states: u64) {
     for ground in grounds {

@@ -1,10 +1,9 @@
 //! Atomic files and units under power cuts, on every kind of ground; and filesystems that drop a rule fail.
 
+use crate::passing::DUAL;
 use weir_crash::{Campaign as _, FsGround, Plan, Summary, UpdateCampaign, UpdateTotals};
-use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
+use weir_fs::{CheckpointBy, Engine, FsMutant, JournalMode, MountOptions};
 use weir_storage::Rules;
-
-const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 
 fn campaign(
     ground: &str,

@@ -168,7 +168,7 @@ pub(super) struct FsArguments {
     /// The journal logs changed bytes, and not whole blocks
     #[arg(long)]
     coalition: bool,
-    /// Show one of N states to e2fsck and the kernel; 0 for none
+    /// Show one of N states to e2fsck and the kernel, where they are available; 0 for none
     #[arg(long, value_name = "N", default_value_t = 500)]
     outside: u64,
     /// On the worst disk, one flush fails in every first life

@@ -116,7 +116,7 @@ impl FlashRun {
             found.states_deep += 1;
             let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium);
             if image_of(&again).hash() != hash {
-                found.fail("a second recovery found something else");
+                found.fail("a second recovery found other content");
             }
         });
         while !device.is_serving() {
@@ -134,7 +134,7 @@ impl FlashRun {
         };
         let witness = Witness::new(storage, initial);
         let mut driver = Driver::new(&self.handle, Rc::clone(&witness));
-        let look = self.cut_at_every_event(device, &witness, driver.under_way());
+        let cut_power = self.cut_at_every_event(device, &witness, driver.under_way());
         for _ in 0..20 + driver.below(COMMANDS_MAX - 20) {
             if self.found.borrow().failure.is_some() {
                 break;
@@ -142,7 +142,7 @@ impl FlashRun {
             if let Err(rejected) = driver.submit_command().await {
                 self.found.borrow_mut().fail(format!("a command was rejected: {rejected}"));
             }
-            look();
+            cut_power();
             self.found.borrow_mut().totals.commands += 1;
         }
         let totals = &mut self.found.borrow_mut().totals;
@@ -161,7 +161,7 @@ impl FlashRun {
     ) -> Rc<dyn Fn()> {
         let (weak, found, witness) = (Rc::downgrade(device), Rc::clone(&self.found), Rc::clone(witness));
         let (handle, profile, options) = (self.handle.clone(), self.profile.clone(), self.options.clone());
-        let look = Rc::new(move || {
+        let cut_power = Rc::new(move || {
             let Some(device) = weak.upgrade() else { return };
             let mut found = found.borrow_mut();
             if !found.sees_event() {
@@ -178,9 +178,9 @@ impl FlashRun {
                 expectation.judge(&image_of(&again)).map(|()| true).map_err(|illegal| illegal.to_string())
             });
         });
-        let at_events = Rc::clone(&look);
+        let at_events = Rc::clone(&cut_power);
         device.observe(move || at_events());
-        look
+        cut_power
     }
 }
 

@@ -12,7 +12,7 @@ use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Record
 
 use super::calls::Inodes;
 use super::ground::{BLOCKS, Fails, Left, Nature, StorageStack, bytes_of};
-use super::history::{History, Terms};
+use super::history::{Guarantees, History};
 use super::script::{Plan, Script};
 use super::visible::Visible;
 use super::{FsCampaign, FsTotals, outside};
@@ -173,8 +173,8 @@ impl FsRun {
         let faulty = fails != Fails::Nothing;
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
         let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
-        let promised = Terms::of_engine(self.campaign.engine, self.campaign.mode);
-        let terms = Terms {
+        let promised = Guarantees::from_engine(self.campaign.engine, self.campaign.mode);
+        let guarantees = Guarantees {
             mode: self.campaign.judged_as.unwrap_or(promised.mode),
             // Until the flush fails order is promised, and what it leaves then is judged on the legacy path only.
             faulty: faulty && !(fails == Fails::Flush && self.trusts_order()),
@@ -183,7 +183,7 @@ impl FsRun {
             watch: ground.watch(),
             ..promised
         };
-        let history = History::of(terms, &visible, names);
+        let history = History::from_visible(guarantees, &visible, names);
         let history = Rc::new(RefCell::new(history.map_err(|error| error.to_string())?));
         let mut random = self.handle.random("life");
         let warm_up =
@@ -224,7 +224,7 @@ impl FsRun {
             // A caller that waits for that flush is told.
             self.handle.sleep(TOLD_WITHIN).await;
             if watch.has_failed() && fs.read_only().is_none() {
-                return Err("a flush has failed, and the filesystem goes on".to_owned());
+                return Err("a flush failed, and the filesystem still takes changes".to_owned());
             }
         }
         if let Some(lie) = history.borrow().lie() {
@@ -302,7 +302,7 @@ impl FsRun {
             found.totals.states_recovery += 1;
             match find(&left, options, state) {
                 Ok(visible) if visible == *same => {}
-                Ok(_) => found.fail("a second recovery found something else"),
+                Ok(_) => found.fail("a second recovery found other content"),
                 Err(what) => found.fail(format!("a second recovery: {what}")),
             }
         });
@@ -312,7 +312,7 @@ impl FsRun {
         if visible == *expected {
             Ok((ground, fs))
         } else {
-            Err("recovery does not do the same every time".to_owned())
+            Err("two recoveries of one state found different content".to_owned())
         }
     }
 }
@@ -373,7 +373,7 @@ pub(super) async fn mount(
         FsError::Format(FormatError::Checksum { structure: Structure::JournalBlock, .. }) => {
             Unfit::Log(format!("mounting: {error}"))
         }
-        error => Unfit::Wrong(format!("mounting: {error}")),
+        error => Unfit::Defect(format!("mounting: {error}")),
     })
 }
 
@@ -384,12 +384,12 @@ pub(super) enum Unfit {
     #[error("{0}")]
     Log(String),
     #[error("{0}")]
-    Wrong(String),
+    Defect(String),
 }
 
 impl From<String> for Unfit {
     fn from(what: String) -> Unfit {
-        Unfit::Wrong(what)
+        Unfit::Defect(what)
     }
 }
 

@@ -1,5 +1,5 @@
 //! One run: rounds of transactions, with the power cut at every event of each. SQLite runs outside of any task, on a
-//! runtime that it drives; what a cut leaves is looked at in the middle of its calls, in runtimes of their own.
+//! runtime that it drives; what a cut leaves is judged in the middle of its calls, in separate runtimes.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -36,13 +36,13 @@ const STATES_MAX: u64 = 400;
 /// The database.
 pub(super) const PATH: &str = "a.db";
 
-/// What a database may hold after a cut.
+/// The transactions that count when the power is cut, by their numbers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Promise {
-    /// The transaction that is there at least.
+struct Acknowledged {
+    /// The last one that has to be left.
     floor: u64,
     /// The last one whose COMMIT has returned.
-    acknowledged: u64,
+    newest: u64,
 }
 
 /// One run.
@@ -54,7 +54,7 @@ pub(super) struct SqliteRun {
     settings: Settings,
     found: Rc<RefCell<Cuts<SqliteTotals>>>,
     past: Rc<RefCell<Past>>,
-    promise: Rc<Cell<Promise>>,
+    acknowledged: Rc<Cell<Acknowledged>>,
 }
 
 impl SqliteRun {
@@ -76,7 +76,7 @@ impl SqliteRun {
             settings: Settings::draw(&mut random),
             found: Rc::new(RefCell::new(Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT))),
             past: Rc::default(),
-            promise: Rc::default(),
+            acknowledged: Rc::default(),
             handle,
         }
     }
@@ -96,7 +96,7 @@ impl SqliteRun {
             // What is left is on the medium: no later cut takes it back, that of a recovery neither.
             let content = find(&left, &self.campaign, self.options, 0)?;
             self.past.borrow_mut().go_back_to(content.number);
-            self.promise.set(Promise { floor: content.number, acknowledged: content.number });
+            self.acknowledged.set(Acknowledged { floor: content.number, newest: content.number });
             let up = self.runtime.block_on(left.power_up(&self.handle)).map_err(|error| error.to_string())?;
             up.map_err(|error| error.to_string())
         };
@@ -114,10 +114,10 @@ impl SqliteRun {
         }
         let (filesystem, vfs) = start(&self.runtime, ground, &self.campaign, self.options)?;
         let watch = Rc::<Watch>::default();
-        self.make_fail(&filesystem, &vfs, &watch);
+        self.inject_faults(&filesystem, &vfs, &watch);
         let connection = vfs.open(PATH, self.campaign.mode).map_err(|error| format!("opening: {error}"))?;
         let begun = self.past.borrow().begun();
-        self.is(&connection, begun)?;
+        self.require_content(&connection, begun)?;
         let settings = self.settings;
         let mut script = Script::new(self.handle.random("script"), &self.past);
         // A rollback has syncs of its own.
@@ -139,7 +139,7 @@ impl SqliteRun {
             return Ok(());
         }
         let begun = self.past.borrow().begun();
-        self.is(&connection, begun)?;
+        self.require_content(&connection, begun)?;
         if random.below(3) == 0 {
             // The last connection that closes a write-ahead log checkpoints it.
             drop(connection);
@@ -155,30 +155,30 @@ impl SqliteRun {
         match script.step(connection).map_err(|error| format!("a transaction: {error}"))? {
             End::RolledBack => {}
             End::Committed => {
-                let acknowledged = self.past.borrow().begun();
+                let newest = self.past.borrow().begun();
                 let floor = match self.campaign.promises_durability() {
-                    true => acknowledged,
-                    false => self.promise.get().floor,
+                    true => newest,
+                    false => self.acknowledged.get().floor,
                 };
-                self.promise.set(Promise { floor, acknowledged });
+                self.acknowledged.set(Acknowledged { floor, newest });
                 self.found.borrow_mut().totals.commits += 1;
             }
         }
         Ok(())
     }
 
-    /// What is read through a connection is what was committed last.
-    fn is(&self, connection: &Connection, number: u64) -> Result<(), String> {
+    /// Fails unless a connection reads what transaction `number` has left.
+    fn require_content(&self, connection: &Connection, number: u64) -> Result<(), String> {
         let content = read(connection)?;
         match self.past.borrow().content(number) {
             Some(expected) if expected == content => Ok(()),
-            expected => Err(format!("before any cut: {content:?} is there, and not {expected:?}")),
+            expected => Err(format!("before any cut the content is {content:?}, and should be {expected:?}")),
         }
     }
 
-    /// Has some transactions without a journal fail, so that they have one, and lets time pass while they are written, in
-    /// which others have the filesystem synchronised; and drops one sync of each transaction, as a negative control.
-    fn make_fail(&self, filesystem: &Filesystem, vfs: &Vfs, watch: &Rc<Watch>) {
+    /// Lets some transactions without a journal fail, so that SQLite repeats them with one. While such transactions are
+    /// written, time passes and the filesystem is synchronised. As a negative control, drops one sync of each transaction.
+    fn inject_faults(&self, filesystem: &Filesystem, vfs: &Vfs, watch: &Rc<Watch>) {
         let (dropped, watch) = (self.campaign.dropped, Rc::clone(watch));
         let random = RefCell::new(self.handle.random("batch"));
         let (runtime, handle, filesystem) =
@@ -205,17 +205,17 @@ impl SqliteRun {
 
     /// Cuts the power, on copies, at every event of the storage from now on, and when a transaction has ended.
     fn cut_at_every_event(&self, ground: &StorageStack) {
-        let (found, past, promise) =
-            (Rc::clone(&self.found), Rc::clone(&self.past), Rc::clone(&self.promise));
+        let (found, past, acknowledged) =
+            (Rc::clone(&self.found), Rc::clone(&self.past), Rc::clone(&self.acknowledged));
         let (campaign, options) = (self.campaign.clone(), self.options);
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
             if !found.sees_event() {
                 return;
             }
-            let (past, promise) = (past.borrow(), promise.get());
-            found.at_event(draw, mix(promise.floor, past.begun()), |left, state, totals| {
-                let lost = judge(find(left, &campaign, options, state)?, &past, promise)?;
+            let (past, promised) = (past.borrow(), acknowledged.get());
+            found.at_event(draw, mix(promised.floor, past.begun()), |left, state, totals| {
+                let lost = judge(find(left, &campaign, options, state)?, &past, promised)?;
                 totals.lost_max = totals.lost_max.max(lost);
                 Ok(true)
             });
@@ -223,17 +223,17 @@ impl SqliteRun {
     }
 }
 
-/// Whether a content may be what a cut has left; how many acknowledged transactions it has not.
-fn judge(content: Content, past: &Past, promise: Promise) -> Result<u64, String> {
-    let Promise { floor, acknowledged } = promise;
+/// Judges the content that a cut has left; returns how many acknowledged transactions are lost.
+fn judge(content: Content, past: &Past, promised: Acknowledged) -> Result<u64, String> {
+    let Acknowledged { floor, newest } = promised;
     let number = content.number;
     if past.content(number) != Some(content) {
-        return Err(format!("{content:?} is what no COMMIT has left"));
+        return Err(format!("no COMMIT has left this content: {content:?}"));
     }
     if number < floor {
-        return Err(format!("transaction {number} is the last, and {floor} was promised"));
+        return Err(format!("the last transaction is {number}, and {floor} was promised"));
     }
-    Ok(acknowledged.saturating_sub(number))
+    Ok(newest.saturating_sub(number))
 }
 
 /// Mounts what the ground holds, and SQLite on it.

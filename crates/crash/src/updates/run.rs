@@ -81,10 +81,10 @@ impl UpdateRun {
 
     /// What is there as a round begins is durable.
     fn begin(&self, files: Files, units: Vec<Option<u64>>) {
-        let mut history = History::begins(files);
+        let mut history = History::from_files(files);
         let units = units.into_iter().map(Option::unwrap_or_default);
-        // Where they are not promised, nobody asks.
-        history.units_are(units.chain(std::iter::repeat(0)).take(UNITS).collect());
+        // Where units are not promised, they are not judged.
+        history.set_units(units.chain(std::iter::repeat(0)).take(UNITS).collect());
         self.history.replace(history);
     }
 
@@ -149,9 +149,9 @@ impl UpdateRun {
             found.at_event(draw, history.hash(), |left, state, totals| {
                 let checked = state.is_multiple_of(CHECKED);
                 totals.states_checked += u64::from(checked);
-                let is = find(left, &history, options, state, checked)?;
-                history.judge(&is)?;
-                totals.states_units += u64::from(!is.units.is_empty());
+                let content = find(left, &history, options, state, checked)?;
+                history.judge(&content)?;
+                totals.states_units += u64::from(!content.units.is_empty());
                 Ok(true)
             });
         });
@@ -216,11 +216,7 @@ impl Script {
             let first = self.random.below(BLOCKS_MAX);
             let blocks = 1 + self.random.below((BLOCKS_MAX - first).min(6));
             let bytes: Vec<u8> = (first..first + blocks).flat_map(|place| block_of(write, place)).collect();
-            let mut written = 0;
-            while written < bytes.len() {
-                let at = first * BLOCK_BYTES as u64 + written as u64;
-                written += self.fs.write(inode, at, &bytes[written..]).await?;
-            }
+            write_all(&self.fs, inode, first * BLOCK_BYTES as u64, &bytes).await?;
             let content = &mut self.pending[file];
             let end = (first + blocks) as usize;
             content.resize(content.len().max(end), 0);
@@ -311,10 +307,7 @@ impl Script {
         let places = unit * UNIT_BLOCKS..end * UNIT_BLOCKS;
         let bytes: Vec<u8> = places.clone().flat_map(|place| block_of(write, place as u64)).collect();
         self.history.borrow_mut().write_units(unit..end, write);
-        let (at, mut written) = ((places.start * BLOCK_BYTES) as u64, 0);
-        while written < bytes.len() {
-            written += self.fs.write(inode, at + written as u64, &bytes[written..]).await?;
-        }
+        write_all(&self.fs, inode, (places.start * BLOCK_BYTES) as u64, &bytes).await?;
         if self.random.below(3) == 0 {
             self.fs.fdatasync(inode).await?;
             self.history.borrow_mut().units_durable();
@@ -333,10 +326,7 @@ impl Script {
         let blocks = 1 + self.random.below(12);
         let inode = create(&self.fs, &name).await?;
         let bytes: Vec<u8> = (0..blocks).flat_map(|place| block_of(write, place)).collect();
-        let mut written = 0;
-        while written < bytes.len() {
-            written += self.fs.write(inode, written as u64, &bytes[written..]).await?;
-        }
+        write_all(&self.fs, inode, 0, &bytes).await?;
         // Some have been atomic: the journal holds their blocks when they are freed.
         if self.random.below(2) == 0 {
             self.fs.set_atomic(inode, true).await?;
@@ -360,6 +350,14 @@ impl Script {
 
 async fn create(fs: &Filesystem, name: &[u8]) -> Result<InodeNumber, FsError> {
     fs.create(ROOT_INODE, name, &NewNode::new(FileType::Regular, 0o644)).await
+}
+
+async fn write_all(fs: &Filesystem, inode: InodeNumber, at: u64, bytes: &[u8]) -> Result<(), FsError> {
+    let mut written = 0;
+    while written < bytes.len() {
+        written += fs.write(inode, at + written as u64, &bytes[written..]).await?;
+    }
+    Ok(())
 }
 
 async fn mount(handle: &Handle, ground: &StorageStack, options: MountOptions) -> Result<Filesystem, String> {

@@ -79,7 +79,7 @@ impl Campaign for WorkloadCampaign {
             Ok(swept) => {
                 let failure = swept.failure.map(|failure| {
                     let event = failure.cut.as_ref().map_or(0, |cut| cut.event);
-                    Failure::new(0, event, failure.wrong.to_string())
+                    Failure::new(0, event, failure.defect.to_string())
                 });
                 Run { totals: swept.totals, seen: BTreeSet::new(), failure, trace_hash: swept.trace_hash }
             }

@@ -101,7 +101,8 @@ impl Bench {
             session.unmount().await?;
             Ok::<_, PlayError>(session.at_rest())
         })??;
-        self.base = left.ok_or_else(|| PlayError::Ground("the ground cannot be looked at".to_owned()))?;
+        self.base =
+            left.ok_or_else(|| PlayError::Ground("the state of the ground cannot be read".to_owned()))?;
         Ok(self)
     }
 

@@ -51,7 +51,7 @@ impl Search<'_> {
         let workload = Workload { operations };
         let swept = self.bench.sweep(&workload);
         let failure = swept.ok().and_then(|swept| swept.failure);
-        match failure.filter(|failure| failure.wrong.by == self.smallest.failure.wrong.by) {
+        match failure.filter(|failure| failure.defect.by == self.smallest.failure.defect.by) {
             Some(failure) => {
                 self.smallest = Shrunk { workload, failure };
                 true
@@ -121,7 +121,7 @@ impl Bench {
     /// Makes a failure small. A state on an emulated device is what its firmware left, and stays as it is.
     #[must_use]
     pub fn shrink(&self, workload: &Workload, failure: &WorkloadFailure) -> Shrunk {
-        let by = failure.wrong.by;
+        let by = failure.defect.by;
         let thorough = self.thorough(by == JudgedBy::SecondRecovery, by == JudgedBy::Outside);
         let smallest = Shrunk { workload: workload.clone(), failure: failure.clone() };
         let trials = if by == JudgedBy::Outside { TRIALS_OUTSIDE_MAX } else { TRIALS_MAX };
@@ -155,8 +155,8 @@ impl Bench {
         self.thorough(cut_recovery > 0, outside > 0).at_cut(workload, name, judge)
     }
 
-    /// The same bench, where more states are drawn, so that what is left out is not missed by chance; where our check looks
-    /// at every state; and where every recovery is cut, and every state shown to the outside judges, if that is asked for.
+    /// The same bench, where more states are drawn, so that what is left out is not missed by chance; where our check judges
+    /// every state; and where every recovery is cut, and every state shown to the outside judges, if that is asked for.
     fn thorough(&self, cuts_recovery: bool, asks_outside: bool) -> Bench {
         let Setup { exhaustive_max, samples, .. } = self.setup;
         let (exhaustive_max, samples) = (exhaustive_max.saturating_mul(8), samples.saturating_mul(4));
@@ -196,7 +196,7 @@ fn smallest_state(
     by: JudgedBy,
 ) -> Option<WorkloadFailure> {
     let judge = |state: &StateName| {
-        failure(&cutter.named(may_leave, state)?).filter(|failure| failure.wrong.by == by)
+        failure(&cutter.named(may_leave, state)?).filter(|failure| failure.defect.by == by)
     };
     let mut smallest = judge(state)?;
     let Some(states) = may_leave.states() else { return Some(smallest) };
@@ -220,5 +220,5 @@ fn failure(cut: &Cut) -> Option<WorkloadFailure> {
     if judged.is_ok() && outside > 0 {
         judged = cut.show_outside().map(drop);
     }
-    judged.err().map(|wrong| WorkloadFailure::of(cut, wrong))
+    judged.err().map(|defect| WorkloadFailure::from_cut(cut, defect))
 }

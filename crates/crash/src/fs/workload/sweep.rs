@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::cut::{Cut, CutName};
-use super::judge::{JudgedBy, Wrong};
+use super::judge::{Defect, JudgedBy};
 use super::parse::Workload;
 use super::perform::PlayError;
 use super::setup::Bench;
@@ -59,12 +59,12 @@ pub struct WorkloadFailure {
     /// Blocks of the disk of which something is lost.
     pub lost: Vec<u64>,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub defect: Defect,
 }
 
 /// What a sweep has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepResult {
     /// Its counts.
     pub totals: WorkloadTotals,
     /// The operations that found no space, by their places in the workload, from 1.
@@ -75,9 +75,9 @@ pub struct Swept {
     pub trace_hash: u64,
 }
 
-/// What a sweep has seen.
+/// A sweep under way.
 #[derive(Default)]
-struct Seen {
+struct Sweep {
     totals: WorkloadTotals,
     states: BTreeSet<u64>,
     no_space: Vec<usize>,
@@ -85,7 +85,7 @@ struct Seen {
     hash: u64,
 }
 
-impl Seen {
+impl Sweep {
     fn visit(&mut self, cut: &Cut, outside: u64) {
         let (event, is_exhaustive) = (cut.name().event, u64::from(cut.is_exhaustive()));
         if event > self.totals.events {
@@ -101,7 +101,7 @@ impl Seen {
         self.totals.states += 1;
         self.hash = mix(self.hash, identity);
         let mut judged = cut.judge();
-        // Media of different plays look alike, so what was done before says, too, which states are taken.
+        // Media of different plays may be equal, so the choice depends on the operations before, too.
         let is_one_of =
             |many: u64, salt| many > 0 && mix(mix(identity, cut.origin), salt).is_multiple_of(many);
         if judged.is_ok() && is_one_of(cut.judge.setup.cut_recovery, 4) {
@@ -111,8 +111,8 @@ impl Seen {
             self.totals.states_outside += 1;
             judged = cut.show_outside().map(|kernel| self.totals.states_kernel += u64::from(kernel));
         }
-        if let Err(wrong) = judged {
-            self.fail(WorkloadFailure::of(cut, wrong));
+        if let Err(defect) = judged {
+            self.fail(WorkloadFailure::from_cut(cut, defect));
         }
     }
 
@@ -124,14 +124,14 @@ impl Seen {
 
 impl WorkloadFailure {
     /// Of a power cut.
-    pub(super) fn of(cut: &Cut, wrong: Wrong) -> WorkloadFailure {
+    pub(super) fn from_cut(cut: &Cut, defect: Defect) -> WorkloadFailure {
         let lost = cut.lost().iter().map(|block| block.0).collect();
-        WorkloadFailure { cut: Some(cut.name().clone()), operations: cut.operations(), lost, wrong }
+        WorkloadFailure { cut: Some(cut.name().clone()), operations: cut.operations(), lost, defect }
     }
 
     /// Without any.
-    fn uncut(operations: usize, wrong: Wrong) -> WorkloadFailure {
-        WorkloadFailure { cut: None, operations, lost: Vec::new(), wrong }
+    fn without_cut(operations: usize, defect: Defect) -> WorkloadFailure {
+        WorkloadFailure { cut: None, operations, lost: Vec::new(), defect }
     }
 }
 
@@ -142,8 +142,8 @@ impl Bench {
     ///
     /// # Errors
     /// [`PlayError`] if the workload cannot be played.
-    pub fn sweep(&self, workload: &Workload) -> Result<Swept, PlayError> {
-        let seen = Rc::new(RefCell::new(Seen::default()));
+    pub fn sweep(&self, workload: &Workload) -> Result<SweepResult, PlayError> {
+        let seen = Rc::new(RefCell::new(Sweep::default()));
         let outside = if self.setup().outside > 0 && outside::is_there() { self.setup().outside } else { 0 };
         let played = self.play(async |session| {
             let visitor = Rc::clone(&seen);
@@ -151,8 +151,8 @@ impl Bench {
             for (operation, nth) in workload.operations.iter().zip(1..) {
                 match session.perform(operation).await {
                     Err(PlayError::Refused { what, .. }) => {
-                        let wrong = Wrong::new(JudgedBy::Filesystem, what);
-                        seen.borrow_mut().fail(WorkloadFailure::uncut(nth, wrong));
+                        let wrong = Defect::new(JudgedBy::Filesystem, what);
+                        seen.borrow_mut().fail(WorkloadFailure::without_cut(nth, wrong));
                     }
                     Ok(Outcome::NoSpace) => seen.borrow_mut().no_space.push(nth),
                     Ok(Outcome::Done) => {}
@@ -164,15 +164,15 @@ impl Bench {
             }
             session.sleep(SETTLES).await;
             if let Err(wrong) = session.judge_now().await {
-                seen.borrow_mut().fail(WorkloadFailure::uncut(workload.operations.len(), wrong));
+                seen.borrow_mut().fail(WorkloadFailure::without_cut(workload.operations.len(), wrong));
             }
             Ok(session.trace_hash())
         });
         let trace_hash = match played {
             // It could be mounted before: this is a play that does not end, or an order that is broken.
             Err(PlayError::Ground(what)) => {
-                let wrong = Wrong::new(JudgedBy::Filesystem, what);
-                seen.borrow_mut().fail(WorkloadFailure::uncut(workload.operations.len(), wrong));
+                let wrong = Defect::new(JudgedBy::Filesystem, what);
+                seen.borrow_mut().fail(WorkloadFailure::without_cut(workload.operations.len(), wrong));
                 0
             }
             played => played??,
@@ -181,7 +181,7 @@ impl Bench {
         let operations = workload.operations.len() as u64;
         let operations_no_space = seen.no_space.len() as u64;
         let totals = WorkloadTotals { workloads: 1, operations, operations_no_space, ..seen.totals };
-        let Seen { no_space, failure, hash, .. } = seen;
-        Ok(Swept { totals, no_space, failure, trace_hash: mix(trace_hash, hash) })
+        let Sweep { no_space, failure, hash, .. } = seen;
+        Ok(SweepResult { totals, no_space, failure, trace_hash: mix(trace_hash, hash) })
     }
 }
