@@ -4,31 +4,32 @@ use std::fs;
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 
-use clap::builder::TypedValueParser as _;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use weir_crash::{
-    Bench, CutName, FsGround, Length, PlayError, Setup, TEXT_BYTES_MAX, Workload, WorkloadFailure,
-    WorkloadTotals, generate, operation_lines,
+    Bench, Campaign as _, CutName, FsGround, Length, Plan, PlayError, Run, Setup, Share, TEXT_BYTES_MAX,
+    Workload, WorkloadCampaign, WorkloadFailure, WorkloadTotals, generate, operation_lines,
 };
 use weir_fs::{Engine, JournalMode};
-use weir_runtime::{Handle, Runtime, Wall};
+use weir_runtime::{Runtime, Wall};
 
 use crate::campaign::{self, CampaignArguments};
 use crate::error::CliError;
 use crate::journal_engine::JournalEngine;
+use crate::journal_mode;
 use crate::plain::{self, counted};
 use crate::progress::ProgressReporter;
 use crate::{Verdict, print, report_file};
 
-/// Failures that are shrunk and told; others are counted.
-const TOLD_MAX: u64 = 5;
+/// Failures that are made smaller and reported; others are only counted.
+const REPORTED_MAX: u64 = 5;
 
 /// Disks tear what they write at multiples of so many bytes, if nothing else is said: they tear no block.
 const TEAR_BYTES: u32 = 4096;
 
 /// What the file of a failure begins with.
-const BEGINNING: &str = "# Wrong, says ";
+const BEGINNING: &str = "# Failure found by ";
 
 /// Commands of `weir crash`.
 #[derive(Debug, Subcommand)]
@@ -51,18 +52,18 @@ struct TestArguments {
     /// What the filesystem stands on: volume, legacy (the worst disk), adversary (the worst disk with barriers), prefix (one
     /// that keeps the order of receipt), emmc, emmc-unreliable, or an emulated device by its barrier mechanism
     #[arg(long, value_name = "NAME", default_value = "volume",
-        value_parser = clap::builder::PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
+        value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
     ground: String,
     /// How the journal commits [default: dual where the ground keeps barriers, jbd2 elsewhere]
     #[arg(long, value_enum)]
     engine: Option<JournalEngine>,
     /// What the journal holds of file data
-    #[arg(long, value_enum, default_value_t = Journal::Ordered)]
-    journal: Journal,
+    #[arg(long, default_value_t = JournalMode::Ordered, value_parser = journal_mode::copying_mode_parser())]
+    journal: JournalMode,
     /// Seed of the ground's choices, and of the states that are drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Show one of N states to e2fsck and to the kernel, where they are there; 0 for none
+    /// Show one of N states to e2fsck and to the kernel, where they are available; 0 for none
     #[arg(long, value_name = "N", default_value_t = 0)]
     outside: u64,
     /// Cut the power again, at every event of the recovery, in one of N states; 0 for none
@@ -70,9 +71,9 @@ struct TestArguments {
     cut_recovery: u64,
     /// Tear what the disk writes at multiples of so many bytes; 512 on the grounds adversary and legacy alone
     #[arg(long, value_name = "BYTES", default_value_t = TEAR_BYTES,
-        value_parser = clap::builder::PossibleValuesParser::new(["512", "4096"]).try_map(|bytes| bytes.parse::<u32>()))]
+        value_parser = PossibleValuesParser::new(["512", "4096"]).try_map(|bytes| bytes.parse::<u32>()))]
     tear: u32,
-    /// The directory for the files of failures, weir-crash-1.txt and so on, which has to be there
+    /// An existing directory for the files of failures, weir-crash-1.txt and so on
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     failures: PathBuf,
     /// Print one JSON document
@@ -83,12 +84,12 @@ struct TestArguments {
 /// Arguments of `weir crash run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Workloads, one operation a line; - is standard input
+    /// Files with workloads, one operation per line; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
     test: TestArguments,
-    /// Judge this power cut alone, as a failure names it
+    /// Judge only this power cut, by the name that a failure prints
     #[arg(long, value_name = "CUT")]
     cut: Option<CutName>,
 }
@@ -96,86 +97,47 @@ pub(crate) struct RunArguments {
 /// Arguments of `weir crash generate`.
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArguments {
-    /// Operations of a workload, beside calls and what is made before
+    /// Operations of a workload, not counting synchronisation calls and setup
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
     length: u8,
     /// Run them
     #[arg(long)]
     run: bool,
-    /// Only part I of N, which is as large as the others
-    #[arg(long, value_name = "I/N", value_parser = part)]
+    /// Only part I of N equal parts
+    #[arg(long, value_name = "I/N", value_parser = parse_part)]
     part: Option<(usize, usize)>,
-    /// At most so many
+    /// Run, print or write at most N workloads
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Write each to a file in this directory, which may be new
+    /// Write each workload to a file in this directory, which is created if needed
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "run")]
     write: Option<PathBuf>,
     #[command(flatten)]
     test: TestArguments,
 }
 
-/// What the journal holds of file data.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Journal {
-    /// Nothing, and data has no order with the journal
-    Writeback,
-    /// Nothing, but data is written before what refers to it
-    Ordered,
-    /// All of it
-    Data,
-}
-
-/// A value as it is typed.
-fn name_of(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-/// `I/N`, from 1.
-fn part(text: &str) -> Result<(usize, usize), String> {
+/// Parses `I/N`, from 1.
+fn parse_part(text: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once('/').and_then(|(nth, of)| Some((nth.parse().ok()?, of.parse().ok()?)));
     let numbers = numbers.filter(|(nth, of): &(usize, usize)| (1..=*of).contains(nth));
     numbers.ok_or_else(|| "write I/N, as in 1/4".to_owned())
 }
 
 impl TestArguments {
-    /// The engine's name.
-    fn engine(&self) -> String {
-        let default = || FsGround::from_name(&self.ground).map(FsGround::default_engine).map(Engine::name);
-        self.engine.map_or_else(|| default().unwrap_or_default().to_owned(), name_of)
-    }
-
-    fn bench(&self) -> Result<Bench, CliError> {
-        let mut setup = Setup::named(&self.ground, &self.engine())?;
-        setup.options.mode = match self.journal {
-            Journal::Writeback => JournalMode::Writeback,
-            Journal::Ordered => JournalMode::Ordered,
-            Journal::Data => JournalMode::Data,
-        };
-        (setup.seed, setup.outside) = (self.seed, self.outside);
-        (setup.cut_recovery, setup.tear_bytes) = (self.cut_recovery, self.tear);
-        Ok(setup.prepare()?)
+    /// The setup of the test.
+    fn setup(&self) -> Result<Setup, CliError> {
+        let ground = FsGround::from_name(&self.ground).unwrap_or(FsGround::Volume);
+        let named = self.engine.and_then(|engine| engine.to_possible_value());
+        let engine = named.map_or(Ok(ground.default_engine()), |engine| engine.get_name().parse())?;
+        let mut setup = Setup::new(ground, engine);
+        setup.options.mode = self.journal;
+        let TestArguments { seed, outside, cut_recovery, tear, .. } = *self;
+        Ok(Setup { seed, outside, cut_recovery, tear_bytes: tear, ..setup })
     }
 
     /// The file of a failure.
     fn file(&self, nth: u64) -> PathBuf {
         self.failures.join(format!("weir-crash-{nth}.txt"))
-    }
-
-    /// The command that judges one failure again.
-    fn replay(&self, file: &Path, failure: &WorkloadFailure) -> String {
-        let file = plain::word(file);
-        let cut = failure.cut.as_ref().map_or_else(String::new, |cut| format!(" --cut {cut}"));
-        let outside = if self.outside > 0 { " --outside 1" } else { "" };
-        let recovery = if self.cut_recovery > 0 { " --cut-recovery 1" } else { "" };
-        let tear = if self.tear == TEAR_BYTES { String::new() } else { format!(" --tear {}", self.tear) };
-        format!(
-            "weir crash run {file} --ground {} --engine {} --journal {} --seed {}{tear}{recovery}{outside}{cut}",
-            self.ground,
-            self.engine(),
-            name_of(self.journal),
-            self.seed
-        )
     }
 }
 
@@ -190,36 +152,28 @@ pub(crate) fn run(command: &CrashCommand) -> Result<Verdict, CliError> {
 
 fn run_files(arguments: &RunArguments) -> Result<Verdict, CliError> {
     let workloads = arguments.files.iter().map(|path| Named::read(path)).collect::<Result<Vec<_>, _>>()?;
-    let bench = arguments.test.bench()?;
     match (&arguments.cut, &workloads[..], &arguments.files[..]) {
-        (None, ..) => {
-            let total = workloads.len();
-            WorkloadTest::new(&arguments.test, &bench)?.run_all(workloads.into_iter(), total)
-        }
-        (Some(cut), [workload], [path]) => replay(&arguments.test, &bench, (path, workload), cut),
+        (None, ..) => WorkloadTest::run(&arguments.test, &workloads),
+        (Some(cut), [workload], [path]) => replay(&arguments.test, (path, workload), cut),
         (Some(_), ..) => Err(CliError::Usage("--cut is for one file: name one")),
     }
 }
 
 /// Judges one power cut, and reports it.
-fn replay(
-    test: &TestArguments,
-    bench: &Bench,
-    (path, named): (&Path, &Named),
-    cut: &CutName,
-) -> Result<Verdict, CliError> {
+fn replay(test: &TestArguments, (path, named): (&Path, &Named), cut: &CutName) -> Result<Verdict, CliError> {
     let failed = |source| named.cannot_be_played(source);
+    let bench = test.setup()?.prepare()?;
     let failure = bench.replay(&named.workload, cut).map_err(failed)?;
-    let told = match &failure {
+    let text = match &failure {
         Some(failure) => {
-            let again = test.replay(path, failure);
-            bench.describe_failure(&named.workload, failure, &again).map_err(failed)?
+            let replay = bench.setup().replay_line(&plain::word(path), failure.cut.as_ref());
+            bench.describe_failure(&named.workload, failure, &replay).map_err(failed)?
         }
-        None => format!("{}: this power cut leaves what it may", named.name),
+        None => format!("{}: this power cut leaves an allowed state", named.name),
     };
     match test.json {
-        true => print(&json!({ "failures": u64::from(failure.is_some()), "told": told }).to_string())?,
-        false => print(told.trim_end())?,
+        true => print(&json!({ "failures": u64::from(failure.is_some()), "told": text }).to_string())?,
+        false => print(text.trim_end())?,
     }
     Ok(if failure.is_some() { Verdict::Damaged } else { Verdict::Good })
 }
@@ -234,11 +188,9 @@ fn run_generated(arguments: &GenerateArguments) -> Result<Verdict, CliError> {
         (format!("length-{length}-{number:06}", length = arguments.length), workload)
     });
     if arguments.run {
-        let bench = arguments.test.bench()?;
-        let total = named.len();
-        let workloads =
+        let named =
             named.map(|(name, workload)| Named { name, workload: workload.clone(), lines: Vec::new() });
-        return WorkloadTest::new(&arguments.test, &bench)?.run_all(workloads, total);
+        return WorkloadTest::run(&arguments.test, &named.collect::<Vec<_>>());
     }
     match &arguments.write {
         Some(directory) => {
@@ -284,13 +236,13 @@ impl Named {
         };
         let bytes = bytes.map_err(failed)?;
         if bytes.len() > TEXT_BYTES_MAX {
-            return Err(CliError::Usage("a workload has at most 1 MiB: name another file"));
+            return Err(CliError::Usage("a workload has at most 1 MiB: use a smaller file"));
         }
         let text = String::from_utf8_lossy(&bytes);
         let workload: Workload =
             text.parse().map_err(|source| CliError::Workload { path: path.to_owned(), source })?;
         if workload.operations.is_empty() {
-            return Err(CliError::NoOperation { path: path.to_owned() });
+            return Err(CliError::NoOperation(path.to_owned()));
         }
         let lines = operation_lines(&text).map(|(line, _)| line).collect();
         Ok(Named { name: plain::of_path(path), workload, lines })
@@ -313,124 +265,137 @@ impl Named {
     }
 }
 
-/// Workloads, one after the other, and what came of them.
+/// A campaign on workloads of the reader's own, and what it has reported so far.
 struct WorkloadTest<'a> {
     arguments: &'a TestArguments,
-    bench: &'a Bench,
-    clock: Handle,
-    totals: WorkloadTotals,
+    workloads: &'a [Named],
+    reporter: ProgressReporter,
+    failures: u64,
     trace_hash: u64,
     /// The commands that judge failures again.
     replays: Vec<String>,
 }
 
 impl WorkloadTest<'_> {
-    fn new<'a>(arguments: &'a TestArguments, bench: &'a Bench) -> Result<WorkloadTest<'a>, CliError> {
-        // A failure may come after hours, and has to find its place then.
-        for nth in 1..=TOLD_MAX {
+    /// Runs all workloads, and prints what was found.
+    fn run(arguments: &TestArguments, workloads: &[Named]) -> Result<Verdict, CliError> {
+        let setup = arguments.setup()?;
+        // A ground that does not take the engine is an error before anything is played.
+        setup.prepare()?;
+        // A failure may come after hours, and needs its file then.
+        for nth in 1..=REPORTED_MAX {
             report_file::check(&arguments.file(nth), BEGINNING)?;
         }
         let clock = Runtime::wall(Wall::default())?.handle();
-        Ok(WorkloadTest {
-            arguments,
-            bench,
-            clock,
-            totals: WorkloadTotals::default(),
-            trace_hash: 0,
-            replays: Vec::new(),
-        })
+        let (reporter, began) = (ProgressReporter::new(None)?, clock.now());
+        let (failures, trace_hash, replays) = (0, 0, Vec::new());
+        let mut test = WorkloadTest { arguments, workloads, reporter, failures, trace_hash, replays };
+        test.report_progress(0);
+        let plan = Plan::new(u64::MAX, arguments.seed);
+        let played = workloads.iter().map(|named| named.workload.clone()).collect();
+        let mut outcome = Ok(());
+        let campaign = WorkloadCampaign { plan, setup, workloads: played };
+        let summary = campaign.run_observed(Share::WHOLE, |(bench, _), number, run| {
+            outcome = test.end_run(bench, number, run);
+            // With an error the campaign ends, with a failure it does not.
+            if outcome.is_ok() {
+                run.failure = None;
+            }
+        });
+        outcome?;
+        test.reporter.end();
+        test.print_totals(&summary.totals, setup, clock.now().since(began).as_secs_f64())
     }
 
-    fn run_all(mut self, workloads: impl Iterator<Item = Named>, total: usize) -> Result<Verdict, CliError> {
-        let mut reporter = ProgressReporter::new(None)?;
-        let began = self.clock.now();
-        for (named, done) in workloads.zip(0_u64..) {
-            let tenth = done * 10 / (total as u64).max(1);
-            if total > 1 {
-                reporter.report(
-                    (done, total as u64),
-                    format!("{} % of {total} workloads", tenth * 10),
-                    &named.name,
-                );
-            }
-            self.run_workload(&named)?;
+    /// Workloads are under way of which so many are over.
+    fn report_progress(&mut self, done: u64) {
+        let total = self.workloads.len() as u64;
+        if let (true, Some(named)) = (total > 1, self.workloads.get(done as usize)) {
+            let stage = format!("{} % of {total} workloads", done * 10 / total * 10);
+            self.reporter.report((done, total), stage, &named.name);
         }
-        reporter.end();
-        let seconds = self.clock.now().since(began).as_secs_f64();
-        self.print_totals(seconds)
     }
 
-    fn run_workload(&mut self, named: &Named) -> Result<(), CliError> {
-        let swept = self.bench.sweep(&named.workload).map_err(|source| named.cannot_be_played(source))?;
-        self.totals.add(&swept.totals);
-        self.trace_hash = fold_hash(self.trace_hash, swept.trace_hash);
-        match swept.failure {
-            Some(failure) if self.totals.failures <= TOLD_MAX => self.report_failure(named, &failure),
-            Some(_) => Ok(()),
-            None => {
-                tell_no_space(named, &swept.no_space);
-                Ok(())
+    fn end_run(&mut self, bench: &Bench, number: u64, run: &Run<WorkloadTotals>) -> Result<(), CliError> {
+        self.failures += run.totals.failures;
+        self.trace_hash = fold_hash(self.trace_hash, run.trace_hash);
+        let named = &self.workloads[number as usize];
+        let is_reported = run.failure.is_some() && self.failures <= REPORTED_MAX;
+        let is_played = run.totals.workloads > 0;
+        if !is_played || is_reported || run.totals.operations_no_space > 0 {
+            // A play is a function of its workload. This one says what is wrong, and not only that something is.
+            let swept = bench.sweep(&named.workload).map_err(|source| named.cannot_be_played(source))?;
+            match swept.failure {
+                Some(failure) if is_reported => self.report_failure(bench, named, &failure)?,
+                Some(_) => {}
+                None => report_no_space(named, &swept.no_space),
             }
         }
+        self.report_progress(number + 1);
+        Ok(())
     }
 
     /// Makes a failure smaller, and reports it.
-    fn report_failure(&mut self, named: &Named, failure: &WorkloadFailure) -> Result<(), CliError> {
-        let small = self.bench.shrink(&named.workload, failure);
-        let path = self.arguments.file(self.totals.failures);
-        let replay = self.arguments.replay(&path, &small.failure);
-        let told = self.bench.describe_failure(&small.workload, &small.failure, &replay);
-        let told = told.map_err(|source| named.cannot_be_played(source))?;
-        // Where standard error is gone the file tells, and where no file can be written standard error does.
+    fn report_failure(
+        &mut self,
+        bench: &Bench,
+        named: &Named,
+        failure: &WorkloadFailure,
+    ) -> Result<(), CliError> {
+        let small = bench.shrink(&named.workload, failure);
+        let path = self.arguments.file(self.failures);
+        let replay = bench.setup().replay_line(&plain::word(&path), small.failure.cut.as_ref());
+        let text = bench.describe_failure(&small.workload, &small.failure, &replay);
+        let text = text.map_err(|source| named.cannot_be_played(source))?;
+        // Where standard error is closed the file has it, and where no file can be written standard error does.
         let _ = writeln!(
             std::io::stderr(),
-            "weir: {} fails; {} left of {}, in {}:\n{told}",
+            "weir: {} fails; {} left of {}, in {}:\n{text}",
             named.name,
             counted(small.workload.operations.len() as u64, "operation is", "operations are"),
             named.workload.operations.len(),
             plain::of_path(&path)
         );
-        let wrote = report_file::create(&path, BEGINNING)?.write_all(told.as_bytes());
+        let wrote = report_file::create(&path, BEGINNING)?.write_all(text.as_bytes());
         wrote.map_err(|source| CliError::File { doing: "write", path: path.clone(), source })?;
         self.replays.push(replay);
         Ok(())
     }
 
-    fn print_totals(self, seconds: f64) -> Result<Verdict, CliError> {
-        let rate = (self.totals.workloads as f64 * 60.0 / seconds.max(1e-9)).round();
-        let totals = self.totals;
+    fn print_totals(&self, totals: &WorkloadTotals, setup: Setup, seconds: f64) -> Result<Verdict, CliError> {
         if self.arguments.json {
             let mut document = serde_json::to_value(totals)?;
             document["ground"] = json!(self.arguments.ground);
-            document["engine"] = json!(self.arguments.engine());
-            document["journal"] = json!(name_of(self.arguments.journal));
+            document["engine"] = json!(setup.options.engine.map(Engine::name));
+            document["journal"] = json!(self.arguments.journal.name());
             document["seed"] = json!(self.arguments.seed);
             document["trace_hash"] = json!(format!("{:016x}", self.trace_hash));
             document["replays"] = json!(self.replays);
             document["seconds"] = json!((seconds * 1000.0).round() / 1000.0);
-            document["workloads_per_minute"] = json!(rate);
+            document["workloads_per_minute"] =
+                json!((totals.workloads as f64 * 60.0 / seconds.max(1e-9)).round());
             print(&serde_json::to_string_pretty(&document)?)?;
         } else {
-            print(&told(&totals, self.arguments.outside > 0))?;
+            print(&totals_in_words(totals, self.arguments.outside > 0))?;
         }
         Ok(if totals.failures > 0 { Verdict::Damaged } else { Verdict::Good })
     }
 }
 
-/// The trace hash of what came before, and of what comes next.
+/// Folds the next trace hash into the one of everything before.
 pub(crate) fn fold_hash(before: u64, next: u64) -> u64 {
     (before.rotate_left(5) ^ next).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Says of a workload that some of its operations, by their places, found no space.
-fn tell_no_space(named: &Named, no_space: &[usize]) {
+/// Reports that some operations of a workload, by their places, found no space.
+fn report_no_space(named: &Named, no_space: &[usize]) {
     let Some(first) = no_space.first() else { return };
     let operations = &named.workload.operations;
-    let told = operations.get(first - 1).map_or_else(String::new, ToString::to_string);
-    // Where standard error is gone, the totals still tell.
+    let operation = operations.get(first - 1).map_or_else(String::new, ToString::to_string);
+    // Where standard error is closed, the totals still say it.
     let _ = writeln!(
         std::io::stderr(),
-        "weir: {}: {} of {} operations find no space, the first in {}, {told}: they are not done, or only in part",
+        "weir: {}: {} of {} operations found no space, the first in {}, {operation}: they were not done, or only in part",
         named.name,
         no_space.len(),
         operations.len(),
@@ -438,8 +403,8 @@ fn tell_no_space(named: &Named, no_space: &[usize]) {
     );
 }
 
-/// Totals, for a person; of outside judges if they were asked for.
-fn told(totals: &WorkloadTotals, has_outside: bool) -> String {
+/// Totals as a sentence; with outside judges if they were asked.
+fn totals_in_words(totals: &WorkloadTotals, has_outside: bool) -> String {
     let no_space = match totals.operations_no_space {
         0 => String::new(),
         some => format!(" ({some} of {} operations found no space)", totals.operations),
@@ -455,7 +420,7 @@ fn told(totals: &WorkloadTotals, has_outside: bool) -> String {
         false => String::new(),
     };
     format!(
-        "{}{no_space}, {} at {} (at {} of these every state is looked at, at {} a sample), {}{recoveries}{outside}: {}",
+        "{}{no_space}, {} at {} (all states judged at {} of these, a sample at {}), {}{recoveries}{outside}: {}",
         counted(totals.workloads, "workload", "workloads"),
         counted(totals.cuts, "power cut", "power cuts"),
         counted(totals.events, "event", "events"),

@@ -16,6 +16,7 @@ use weir_runtime::{RuntimeError, Stalled};
 use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
 use weir_volume::VolumeError;
+use weir_workload::TraceError;
 
 use crate::occupant::{Content, Occupant};
 use crate::size::Size;
@@ -40,24 +41,18 @@ pub(crate) enum CliError {
     Crash(#[from] SetupError),
     /// A workload cannot be read.
     #[error("{}: {source}", path.display())]
-    Workload {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: ParseError,
-    },
+    Workload { path: PathBuf, source: ParseError },
+    /// A block trace cannot be read.
+    #[error("{}: {source}", path.display())]
+    Trace { path: PathBuf, source: TraceError },
     /// A workload of nothing would be kept, whatever is wrong.
-    #[error("{}: it has no operation: write one a line, such as create /a, as docs/crash.md says", path.display())]
-    NoOperation {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{path}: it has no operation: write one a line, such as create /a, as docs/crash.md says", path = .0.display())]
+    NoOperation(PathBuf),
     /// A workload cannot be played.
     #[error("{workload}: {source}")]
     Play {
         /// The file, or the name.
         workload: String,
-        /// Why.
         source: PlayError,
     },
     /// The runtime could not start.
@@ -79,14 +74,10 @@ pub(crate) enum CliError {
     Awake(#[source] std::io::Error),
     /// No way to the kernel.
     #[error("cannot open /dev/fuse: {source}; {}", hint_for_open_error(source))]
-    NoFuse {
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
+    NoFuse { source: std::io::Error },
     /// The kernel did not mount it.
     #[error("cannot mount on {}: {}{}", path.display(), source.to_string().trim_end(), hint_for_mount_error(source))]
     NoMount {
-        /// The mountpoint.
         path: PathBuf,
         /// What the kernel or `fusermount3` said.
         source: std::io::Error,
@@ -98,22 +89,11 @@ pub(crate) enum CliError {
     )]
     NoOrder,
     /// There is no directory to mount on.
-    #[error(
-        "cannot mount on {0}: No such file or directory: make the directory first: `mkdir -p {0}`", path.display()
-    )]
-    NoMountpoint {
-        /// The mountpoint.
-        path: PathBuf,
-    },
+    #[error("cannot mount on {path}: No such file or directory: make the directory first: `mkdir -p {path}`", path = .0.display())]
+    NoMountpoint(PathBuf),
     /// A file is where the directory to mount on should be.
-    #[error(
-        "cannot mount on {}: Not a directory: name the volume or image first, and behind it a directory",
-        path.display()
-    )]
-    MountpointNoDirectory {
-        /// The mountpoint.
-        path: PathBuf,
-    },
+    #[error("cannot mount on {path}: Not a directory: name the volume or image first, and behind it a directory", path = .0.display())]
+    MountpointNoDirectory(PathBuf),
     /// Options of `mount` are not those of `weir mount`.
     #[error("-o is an option of `mount -t weir` and of fstab: in place of `-o {given}` {instead}")]
     MountOptions {
@@ -123,37 +103,21 @@ pub(crate) enum CliError {
         instead: String,
     },
     /// Something of Weir is there.
-    #[error(
-        "{}: a filesystem of Weir is mounted there already: name another directory, or run `weir umount` on it first",
-        path.display()
-    )]
-    MountedThere {
-        /// The mountpoint.
-        path: PathBuf,
-    },
+    #[error("{path}: a filesystem of Weir is mounted there already: name another directory, or run `weir umount` on it first", path = .0.display())]
+    MountedThere(PathBuf),
     /// No status.
-    #[error("{}: no filesystem of Weir is mounted there", path.display())]
-    NotMounted {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("{path}: no filesystem of Weir is mounted there", path = .0.display())]
+    NotMounted(PathBuf),
     /// No status, since it is an image.
-    #[error(
-        "{0} is not on a mount of Weir: name the directory that it is mounted on; `weir volume info {0}` shows a volume \
-         that is not mounted, and `weir fsck {0}` checks a filesystem",
-        path.display()
-    )]
-    NotMountedFile {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("{path} is not on a mount of Weir: name the directory that it is mounted on; `weir volume info {path}` shows a volume \
+         that is not mounted, and `weir fsck {path}` checks a filesystem", path = .0.display())]
+    NotMountedFile(PathBuf),
     /// Another user's mount.
     #[error(
         "{}: user {owner} mounted it, and only that user may {doing}: `sudo -u {owner} weir {command} {}`",
         path.display(), path.display()
     )]
     OtherOwner {
-        /// The mountpoint.
         path: PathBuf,
         /// The user who mounted it.
         owner: String,
@@ -163,58 +127,33 @@ pub(crate) enum CliError {
         command: &'static str,
     },
     /// The kernel has a mount, and no server answers for it.
-    #[error(
-        "{}: its server has ended without unmounting, and writes that were not durable may be lost: run `weir umount` on it, then mount it again",
-        path.display()
-    )]
-    ServerEnded {
-        /// The mountpoint.
-        path: PathBuf,
-    },
+    #[error("{path}: its server has ended without unmounting, and writes that were not durable may be lost: run `weir umount` on it, then mount it again", path = .0.display())]
+    ServerEnded(PathBuf),
     /// Programs use the mount.
-    #[error(
-        "{0}: programs have files open there, or work in it (`fuser -vm {0}` lists them; your own shell may be one): end them, then try again; everything written so far is durable",
-        path.display()
-    )]
-    MountBusy {
-        /// The mountpoint.
-        path: PathBuf,
-    },
+    #[error("{path}: programs have files open there, or work in it (`fuser -vm {path}` lists them; your own shell may be one): end them, then try again; everything written so far is durable", path = .0.display())]
+    MountBusy(PathBuf),
     /// It lies on a mount.
     #[error("{}: not a mountpoint; it is on the mount {}", path.display(), mountpoint.display())]
     NotMountpoint {
-        /// The path.
         path: PathBuf,
         /// The mount's root.
         mountpoint: PathBuf,
     },
     /// A user who may not write cannot ask for durability in this way.
-    #[error(
-        "{}: you may not write there, so `weir umount` cannot make it durable for you: run it as a user who may write there, or run `fusermount3 -u`",
-        path.display()
-    )]
-    MayNotSynchronise {
-        /// The mountpoint.
-        path: PathBuf,
-    },
+    #[error("{path}: you may not write there, so `weir umount` cannot make it durable for you: run it as a user who may write there, or run `fusermount3 -u`", path = .0.display())]
+    MayNotSynchronise(PathBuf),
     /// The writes on a mount cannot be made durable, so it stays.
     #[error(
         "{}: cannot make it durable: {source}; it is still mounted, so copy what you need, then run umount",
         path.display()
     )]
-    NotDurable {
-        /// The mountpoint.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
+    NotDurable { path: PathBuf, source: std::io::Error },
     /// The disk below ran full, and still is.
     #[error(
         "{}: the disk below ran full, and the newest writes could not be made durable; it has {free} free: free {needed} there, then run `weir umount` again. It is still mounted, so copy what you need; `umount` ends it without that",
         path.display()
     )]
     FullBelow {
-        /// The mountpoint.
         path: PathBuf,
         /// What is free there.
         free: Size,
@@ -226,19 +165,13 @@ pub(crate) enum CliError {
         "{}: the server of the mount did not answer within {seconds} s: it may be stopped (`ps -C weir -o pid,stat,args` shows T then), or wait for a disk that does not answer",
         path.display()
     )]
-    Unanswered {
-        /// The mountpoint.
-        path: PathBuf,
-        /// The time limit.
-        seconds: u32,
-    },
+    Unanswered { path: PathBuf, seconds: u32 },
     /// The file of what was mounted was cut meanwhile.
     #[error(
         "{}: it is unmounted, but its file was cut while it was mounted, and what was behind the cut is lost: run `truncate -s {bytes}` and `weir volume repair` on the file",
         path.display()
     )]
     FileCut {
-        /// The mountpoint.
         path: PathBuf,
         /// Bytes that the file had.
         bytes: u64,
@@ -250,9 +183,7 @@ pub(crate) enum CliError {
         path.display()
     )]
     LostPages {
-        /// The mountpoint.
         path: PathBuf,
-        /// How many.
         files: u64,
         /// The inode of one of them.
         inode: u32,
@@ -267,14 +198,12 @@ pub(crate) enum CliError {
         "engine {engine} needs {needs}, which {ground} does not keep: take --engine jbd2, or another --ground"
     )]
     EngineNeeds {
-        /// The engine.
         engine: String,
         /// What it needs.
         needs: &'static str,
-        /// The ground.
         ground: &'static str,
     },
-    /// Some of what was to be copied is damaged; each was told.
+    /// Some of what was to be copied is damaged; each part was reported.
     #[error(
         "{failed} files or directories could not be read in whole, each named above; everything else was copied"
     )]
@@ -290,24 +219,13 @@ pub(crate) enum CliError {
     Disk(#[from] FileDiskError),
     /// The filesystem on the path cannot be checked.
     #[error("{}: {source}", path.display())]
-    Fsck {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: FsckError,
-    },
+    Fsck { path: PathBuf, source: FsckError },
     /// The volume on the path cannot be used.
     #[error("{}: {source}", path.display())]
-    Volume {
-        /// The path.
-        path: PathBuf,
-        /// What is wrong.
-        source: VolumeError,
-    },
+    Volume { path: PathBuf, source: VolumeError },
     /// It holds nothing that Weir knows.
     #[error("{}: neither an ext4 filesystem nor a volume of Weir: {}", path.display(), what_is_there(path, *found))]
     Foreign {
-        /// The path.
         path: PathBuf,
         /// What it holds.
         found: Content,
@@ -317,20 +235,13 @@ pub(crate) enum CliError {
         "{0}: no volume of Weir; it holds an ext4 filesystem, and `weir ls {0}` and `weir fsck {0}` look at that",
         path.display()
     )]
-    NoVolume {
-        /// The path.
-        path: PathBuf,
-    },
+    NoVolume { path: PathBuf },
     /// A report would go to a file that is something else.
-    #[error("{} exists, and is no report of this kind: name another file, or remove it yourself", path.display())]
-    NotOverwritten {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("{path} exists, and is no report of this kind: name another file, or remove it yourself", path = .0.display())]
+    NotOverwritten(PathBuf),
     /// A report or a log would go to what is no file of the user's own.
     #[error("{} is {what}; reports and logs are written only to regular files of your own: name another file", path.display())]
     NoReportFile {
-        /// The path.
         path: PathBuf,
         /// What it is.
         what: &'static str,
@@ -338,42 +249,25 @@ pub(crate) enum CliError {
     /// No mount fits the memory.
     #[error("--memory {asked} is too little: this mount takes {needed} at least")]
     MemoryLimitTooSmall {
-        /// The limit asked for.
         asked: Size,
         /// What it takes at least, in whole MiB.
         needed: Size,
     },
     /// There is data that only `--force` overwrites.
     #[error("{}: {source}; to destroy what is there, add --force", path.display())]
-    Occupied {
-        /// The path.
-        path: PathBuf,
-        /// What is there.
-        source: VolumeError,
-    },
+    Occupied { path: PathBuf, source: VolumeError },
     /// A file that is not there has no size.
-    #[error("{} does not exist yet, or is empty: give its size, as in --size 4G", path.display())]
-    NoSize {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("{path} does not exist yet, or is empty: give its size, as in --size 4G", path = .0.display())]
+    NoSize(PathBuf),
     /// What is there has a size already.
     #[error(
         "{} has {found} ({} bytes), not the {asked} ({} bytes) of --size: leave out --size, or name another file",
         path.display(), found.0, asked.0
     )]
-    OtherSize {
-        /// The path.
-        path: PathBuf,
-        /// Its size.
-        found: Size,
-        /// The size asked for.
-        asked: Size,
-    },
+    OtherSize { path: PathBuf, found: Size, asked: Size },
     /// No volume or filesystem is as small.
     #[error("a --size of {asked} is too small: use {least} or more")]
     TooFewBytes {
-        /// The size asked for.
         asked: Size,
         /// The least that does.
         least: Size,
@@ -381,28 +275,20 @@ pub(crate) enum CliError {
     /// No volume fits.
     #[error("{}: {found} is too small for a volume, which takes {needed} at least: use a larger --size, or another device", path.display())]
     TooSmall {
-        /// The path.
         path: PathBuf,
         /// Size that would do, in whole MiB.
         needed: Size,
-        /// Its size.
         found: Size,
     },
     /// No filesystem fits into the volume.
     #[error("{}: that leaves only {left} in the volume, and a filesystem takes 8 MiB at least: use --size 16M or more", path.display())]
-    NoRoomInVolume {
-        /// The path.
-        path: PathBuf,
-        /// The volume's capacity.
-        left: Size,
-    },
+    NoRoomInVolume { path: PathBuf, left: Size },
     /// The map of so many logical blocks leaves no room.
     #[error(
         "{}: a --logical size of {logical} takes {needed} on disk at least, and there is {found}: lower --logical, or use a larger --size",
         path.display()
     )]
     LogicalTooLarge {
-        /// The path.
         path: PathBuf,
         /// The capacity asked for.
         logical: Size,
@@ -421,7 +307,6 @@ pub(crate) enum CliError {
         path.display(), needed.0
     )]
     Truncated {
-        /// The path.
         path: PathBuf,
         /// Size that the volume was made with.
         needed: Size,
@@ -435,7 +320,6 @@ pub(crate) enum CliError {
         path.display()
     )]
     CopyOfOpen {
-        /// The path.
         path: PathBuf,
         /// The process that has the volume open.
         process: u32,
@@ -447,9 +331,8 @@ pub(crate) enum CliError {
         holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default()
     )]
     Held {
-        /// The path.
         path: PathBuf,
-        /// The process that has it, if the kernel tells.
+        /// The process that has it, if the kernel names it.
         holder: Option<String>,
     },
     /// The file could not be made ready.
@@ -457,60 +340,39 @@ pub(crate) enum CliError {
     File {
         /// What was tried.
         doing: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The kernel's answer.
         source: std::io::Error,
     },
     /// There is data that only `--force` overwrites.
     #[error("{}: it is not empty: there is {found}; {}", path.display(), what_overwrites(*found))]
-    InUse {
-        /// The path.
-        path: PathBuf,
-        /// What is there.
-        found: Occupant,
-    },
+    InUse { path: PathBuf, found: Occupant },
     /// After a crash, the filesystem cannot be read without changing it.
     #[error(
         "{}: the journal has to be replayed first, and that is more than is kept in memory: run `weir mount` and `weir umount` on it once",
         path.display()
     )]
-    NeedsRecovery {
-        /// The image.
-        path: PathBuf,
-    },
+    NeedsRecovery { path: PathBuf },
     /// The filesystem in an image cannot be used.
     #[error("{}: {source}{}", path.display(), what_shows_damage(path, source))]
-    Image {
-        /// The image.
-        path: PathBuf,
-        /// What is wrong.
-        source: FsError,
-    },
+    Image { path: PathBuf, source: FsError },
     /// Something in an image could not be read or changed.
     #[error("{} in {}: {source}", inside, path.display())]
     InImage {
-        /// The image.
         path: PathBuf,
         /// The path in it.
         inside: String,
-        /// What is wrong.
         source: FsError,
     },
     /// An image gives more than it can hold.
     #[error("{}: {source}; run `weir fsck` on it", path.display())]
     Overfull {
-        /// The image.
         path: PathBuf,
         /// Where that was noticed.
         source: ImageError,
     },
     /// A directory is copied only with what is in it.
-    #[error("{} is a directory: to copy it with everything in it, add --recursive", path.display())]
-    Directory {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("{path} is a directory: to copy it with everything in it, add --recursive", path = .0.display())]
+    Directory(PathBuf),
     /// Standard output is gone.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] std::io::Error),

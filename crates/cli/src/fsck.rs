@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
             Ok(if report.is_clean() { Verdict::Good } else { Verdict::Unclean })
         }
         Err(error) => {
-            // Where standard error is gone too, the exit code still tells.
+            // Where standard error is closed, too, the exit code still says it.
             let _ = writeln!(std::io::stderr(), "weir: {error}");
             Ok(Verdict::Unreadable)
         }

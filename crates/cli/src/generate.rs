@@ -55,7 +55,7 @@ fn made(directory: PathBuf) -> Result<PathBuf, CliError> {
     }
 }
 
-/// Writes the completions of a program, under the names that the shells look for.
+/// Writes the completions of a program, under the names that the shells expect.
 fn complete(mut program: Command, directory: &Path) -> Result<(), CliError> {
     let name = program.get_name().to_owned();
     for shell in SHELLS {

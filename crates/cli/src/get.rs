@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &GetArguments) -> Result<(), CliError> {
             ..GetOptions::default()
         };
         let mut told = |damage: &weir_image::ImageError| {
-            // Where standard error is gone too, the exit code still tells.
+            // Where standard error is closed, too, the exit code still says it.
             let _ = writeln!(std::io::stderr(), "weir: {}", image.about(damage));
         };
         let copied = weir_image::get(&image.filesystem, inside, &arguments.local, &options, &mut told).await;

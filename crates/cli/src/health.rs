@@ -49,13 +49,13 @@ fn findings(status: &Status) -> Vec<Finding> {
     if let Some(why) = read_only.filter(|why| *why != &ASKED_READ_ONLY.to_string()) {
         add("no_changes", format!("it takes no changes any more: {why}"));
     } else if let Some(why) = &status.storage.failed {
-        add("storage_failed", format!("the storage acknowledges nothing any more: {why}"));
+        add("storage_failed", format!("the storage has failed and acknowledges no write: {why}"));
     }
     if status.storage.below_is_silent {
-        add("below_is_silent", "the disk below does not answer: what needs it waits".to_owned());
+        add("below_is_silent", "the disk below does not answer: requests that need it wait".to_owned());
     }
     if let Some(bytes) = status.storage.cut_file_bytes {
-        let what = "its file was cut while it was mounted, and what was behind the cut is lost";
+        let what = "its file was truncated while it was mounted, and the data behind the new end is lost";
         add(
             "file_cut",
             format!("{what}: unmount it, and run `truncate -s {bytes}` and `weir volume repair` on the file"),

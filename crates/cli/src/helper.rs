@@ -113,7 +113,7 @@ pub(crate) fn commands() -> [clap::Command; 2] {
     [MountHelper::command(), UmountHelper::command()]
 }
 
-/// Tells what is wrong with the arguments, or what was asked of them.
+/// Prints what is wrong with the arguments, or the help that they ask for.
 fn wrong(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     if error.use_stderr() { ExitCode::from(WRONG_USE) } else { ExitCode::SUCCESS }

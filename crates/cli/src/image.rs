@@ -11,7 +11,7 @@ use crate::in_wall_time;
 use crate::repair::filesystem_in_memory;
 use crate::stack::Stack;
 
-/// A filesystem, and the names to tell of it.
+/// A filesystem, and its names in messages.
 #[derive(Clone)]
 pub(crate) struct Image<'a> {
     path: &'a Path,
@@ -50,7 +50,7 @@ pub(crate) fn with_image<T>(
         };
         let done = work(&Image { path, filesystem: filesystem.clone() }).await;
         let unmounted = filesystem.unmount().await;
-        // What went wrong first is what to tell.
+        // The first error is the one to report.
         let value = done?;
         unmounted.map_err(|source| CliError::Image { path: path.to_owned(), source })?;
         stack.close(path).await?;
@@ -64,14 +64,14 @@ impl Image<'_> {
         let path = self.path.to_owned();
         |error| match error {
             ImageError::Host { doing, path, source } => CliError::File { doing, path, source },
-            ImageError::Directory { path } => CliError::Directory { path },
+            ImageError::Directory { path } => CliError::Directory(path),
             ImageError::Output(source) => CliError::Output(source),
             ImageError::InImage { inside, source } => CliError::InImage { path, inside, source },
             overfull @ ImageError::Overfull { .. } => CliError::Overfull { path, source: overfull },
         }
     }
 
-    /// What damage is told as.
+    /// The error for damage.
     pub(crate) fn about(&self, damage: &ImageError) -> String {
         match damage {
             ImageError::InImage { inside, source } => {

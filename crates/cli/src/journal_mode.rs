@@ -2,6 +2,7 @@
 //! that goes home.
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use weir_fs::{CheckpointBy, JournalMode};
 
 /// What the journal holds of file data.
@@ -33,16 +34,22 @@ impl JournalName {
     }
 }
 
+/// Reads the name of a mode whose checkpoints copy.
+pub(crate) fn copying_mode_parser() -> impl TypedValueParser<Value = JournalMode> {
+    let modes = JournalName::value_variants().iter();
+    let modes = modes.filter(|name| name.options().1 == CheckpointBy::Copy);
+    PossibleValuesParser::new(modes.filter_map(ValueEnum::to_possible_value))
+        .try_map(|name| name.parse::<JournalMode>())
+}
+
 /// The name of a mode.
 pub(crate) const fn name(mode: JournalMode, checkpoint: CheckpointBy) -> &'static str {
     match (mode, checkpoint) {
+        (mode, CheckpointBy::Copy) => mode.name(),
+        (JournalMode::Ordered, CheckpointBy::Remap) => "soj",
+        (JournalMode::Data, CheckpointBy::Remap) => "sdj",
         // A mode of the interface in Rust alone.
         (JournalMode::Writeback, CheckpointBy::Remap) => "writeback, by remap",
-        (JournalMode::Writeback, CheckpointBy::Copy) => "writeback",
-        (JournalMode::Ordered, CheckpointBy::Copy) => "ordered",
-        (JournalMode::Ordered, CheckpointBy::Remap) => "soj",
-        (JournalMode::Data, CheckpointBy::Copy) => "data",
-        (JournalMode::Data, CheckpointBy::Remap) => "sdj",
     }
 }
 

@@ -137,7 +137,7 @@ enum Command {
     Trace(trace::TraceArguments),
 }
 
-/// All that the program takes. Help, manual pages and completions tell of [`Command`] alone.
+/// The whole command line. Help, manual pages and completions show [`Command`] alone.
 #[derive(Debug, Subcommand)]
 enum Taken {
     #[command(flatten)]
@@ -179,7 +179,7 @@ fn main() -> ExitCode {
         Err(CliError::Output(broken)) if broken.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(CliError::Silent) => ExitCode::from(2),
         Err(error) => {
-            // Where standard error is gone too, the exit code still tells.
+            // Where standard error is closed, too, the exit code still says it.
             let told = plain::of_text(&error.to_string());
             let _ = writeln!(std::io::stderr(), "weir: {told}");
             ExitCode::from(error.exit_code())

@@ -22,7 +22,7 @@ const PROGRAM_BYTES: u64 = 48 << 20;
 /// A request's bytes are in memory up to twice: on their way from or to the kernel, and from or to the disk.
 const REQUEST_COPIES: u64 = 2;
 
-/// What a server takes of memory at most, and what it comes back to.
+/// The memory that a server takes at most, and what it returns to when its files are gone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// At any time, in bytes.

@@ -22,7 +22,8 @@ use weir_runtime::Handle;
 use crate::error::CliError;
 use crate::report_file;
 
-/// What `RUST_LOG` adds to where a person will read it; and where only errors are told, by the commands themselves.
+/// The events that are written besides those of `RUST_LOG`: for a log that a person reads, and for commands, which print their errors
+/// themselves.
 const READ: &str = "warn";
 const UNREAD: &str = "off";
 
@@ -31,7 +32,7 @@ thread_local! {
     static RUNTIME: RefCell<Option<Handle>> = const { RefCell::new(None) };
 }
 
-/// Has events written to `log`, or else to standard error, which a server in the background lets go of when it has
+/// Has events written to `log`, or else to standard error, which a server in the background closes when it has
 /// mounted: so nothing is written there that was not asked for. Once in a process.
 pub(crate) fn send_to(log: Option<&Log>, in_background: bool) -> io::Result<()> {
     let always = if log.is_none() && in_background { UNREAD } else { READ };
@@ -52,7 +53,8 @@ pub(crate) fn send_to(log: Option<&Log>, in_background: bool) -> io::Result<()> 
     subscriber.try_init().map_err(io::Error::other)
 }
 
-/// A line of the program itself on standard error. Where that is gone, as a terminal or a pipe may be, a service goes on.
+/// Writes a line of the program itself to standard error. Where that is closed, as a terminal or a pipe may be, a service
+/// continues.
 pub(crate) fn print_message(text: &str) {
     let _ = writeln!(io::stderr(), "weir: {text}");
 }

@@ -21,7 +21,7 @@ use crate::size::Size;
 use crate::stack::{Stack, describe};
 use crate::{messages, status};
 
-/// How often a server looks whether its filesystem has failed: a person who reads its log is no faster.
+/// How often a server checks whether its filesystem has failed.
 const LOOKED_AT: Duration = Duration::from_secs(1);
 
 /// Arguments of `weir mount`.
@@ -53,10 +53,10 @@ pub(crate) struct MountArguments {
     /// is run on it, no other program can replay the journal
     #[arg(long, conflicts_with = "read_only")]
     journal_coalition: bool,
-    /// Let other users in; the kernel checks their permissions
+    /// Allow other users on the mount; the kernel checks their permissions
     #[arg(long)]
     allow_other: bool,
-    /// Let the kernel keep what programs write, and pass it on later: many small writes become few. If there is no room
+    /// Let the kernel keep what programs write, and hand it to the server later: many small writes become few. If there is no room
     /// for a write, close and fsync fail, not the write itself. Everything is passed on by close and fsync at the
     /// latest
     #[arg(long)]
@@ -77,10 +77,10 @@ pub(crate) struct MountArguments {
     /// Update a file's access time if the file has changed since then, or if it is a day old, as ext4 does [default]
     #[arg(long)]
     relatime: bool,
-    /// Tell the storage of space that deleted files have left [default: on a volume]
+    /// Discard the space of deleted files on the storage [default: on a volume]
     #[arg(long, conflicts_with = "read_only")]
     discard: bool,
-    /// Do not tell the storage of such space; fstrim does so when it is run
+    /// Do not discard the space of deleted files; fstrim does when it is run
     #[arg(long, conflicts_with = "discard")]
     no_discard: bool,
     /// Give the free space of a volume back to the host. Other files may take it then, and the volume may find its disk

@@ -60,7 +60,7 @@ pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
     Some(above.canonicalize().ok()?.join(name))
 }
 
-/// Whether the newest mount just there is one of Weir's, by the kernel's list: a dead one tells nothing else.
+/// Whether the newest mount just there is one of Weir's, by the kernel's list: one without a server answers nothing else.
 pub(crate) fn is_mount_of_ours(place: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     newest_mount(&mounts, place).is_some_and(|(kind, _)| kind == KIND)

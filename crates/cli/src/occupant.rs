@@ -43,7 +43,7 @@ impl fmt::Display for Occupant {
     }
 }
 
-/// What a look at a file or device has found.
+/// The content of a file or device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// All of it reads as zeros.
@@ -54,7 +54,7 @@ pub(crate) enum Content {
     Data(Occupant),
 }
 
-/// Looks at what is at `path`.
+/// Examines the file or device at `path`.
 ///
 /// # Errors
 /// What the kernel answered: what cannot be read may be anything.
@@ -64,7 +64,7 @@ pub(crate) fn content(path: &Path) -> io::Result<Content> {
     content_of(file, most)
 }
 
-/// Looks at a file, and reads up to `most` bytes between its ends before it takes samples.
+/// Examines a file, and reads up to `most` bytes between its ends before it takes samples.
 fn content_of(file: File, most: u64) -> io::Result<Content> {
     let bytes = seek(&file, SeekFrom::End(0))?;
     let disk = Disk { file, bytes };
@@ -102,7 +102,7 @@ impl Disk {
         let distance = (end.saturating_sub(read_to) / SAMPLES).max(SAMPLE_BYTES);
         let mut from = read_to;
         while from < end {
-            // A sample that would lie in a hole is of the data behind it.
+            // A sample that would lie in a hole is taken of the data after it.
             let Some(at) = self.next_data(from)?.filter(|at| *at < end) else { break };
             if let (Some(found), _) = self.first_byte_of_data(at, end.min(at + SAMPLE_BYTES), u64::MAX)? {
                 return Ok(data(found));

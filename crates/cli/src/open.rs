@@ -45,7 +45,7 @@ pub(crate) async fn open_disk(
     }
 }
 
-/// The process that has a lock on a file, as `process 123 (weir)`, if the kernel tells.
+/// The process that has a lock on a file, as `process 123 (weir)`, if the kernel names it.
 fn holder(path: &Path) -> Option<String> {
     let file = path.metadata().ok()?;
     let device = file.dev();

@@ -10,7 +10,7 @@ use crate::error::CliError;
 /// Shows a bar on a terminal, and elsewhere writes a line for each stage.
 pub(crate) struct ProgressReporter {
     bar: ProgressBar,
-    /// For the seconds that a line tells; none where nothing else takes a clock.
+    /// For the seconds in a line; none where nothing else reads a clock.
     clock: Option<Handle>,
     stage: String,
 }
@@ -37,7 +37,7 @@ impl ProgressReporter {
         if stage != self.stage {
             let seconds = |clock: &Handle| format!("{} s: ", clock.now().as_nanos() / 1_000_000_000);
             let seconds = self.clock.as_ref().map_or_else(String::new, seconds);
-            // Where standard error is gone the work goes on: its result is what was asked for.
+            // Where standard error is closed the work continues: its result is the purpose.
             let _ = writeln!(std::io::stderr(), "weir: {seconds}{stage}");
             self.stage = stage;
         }

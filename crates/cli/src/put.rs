@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &PutArguments) -> Result<(), CliError> {
         source,
     })?;
     if metadata.is_dir() && !arguments.recursive {
-        return Err(CliError::Directory { path: local.clone() });
+        return Err(CliError::Directory(local.clone()));
     }
     with_image(&arguments.image, Access::Change, async |image| {
         let inside = arguments.path.as_bytes();

@@ -25,7 +25,7 @@ pub(crate) fn append(path: &Path) -> Result<File, CliError> {
     Ok(open(path, "write the log to", OFlags::WRONLY | OFlags::APPEND)?.0)
 }
 
-/// Says now what [`create`] would say later, when what goes into the file is known; and leaves everything as it is.
+/// Makes the checks of [`create`] in advance, and changes nothing.
 pub(crate) fn check(path: &Path, beginning: &str) -> Result<(), CliError> {
     if standard(path).is_some() {
         return Ok(());
@@ -63,7 +63,7 @@ fn open_replaceable(path: &Path, beginning: &str) -> Result<(File, bool), CliErr
             read => read.map(|()| true).map_err(failed)?,
         };
         if !is_whole || start != beginning.as_bytes() {
-            return Err(CliError::NotOverwritten { path: path.to_owned() });
+            return Err(CliError::NotOverwritten(path.to_owned()));
         }
     }
     Ok((file, made))
@@ -71,7 +71,7 @@ fn open_replaceable(path: &Path, beginning: &str) -> Result<(File, bool), CliErr
 
 /// Standard output or standard error, if that is what the path leads to, and it is a pipe or a character device.
 fn standard(path: &Path) -> Option<File> {
-    // Links are followed, as nothing is opened but to look at it.
+    // Links are followed: the file is opened only to read its attributes.
     let there = fstat(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?).ok()?;
     if !matches!(FileType::from_raw_mode(there.st_mode), FileType::Fifo | FileType::CharacterDevice) {
         return None;
@@ -93,7 +93,7 @@ fn open(path: &Path, doing: &'static str, access: OFlags) -> Result<(File, bool)
         Err(Errno::EXIST) => {}
         made => return Ok((made.map_err(failed)?.into(), true)),
     }
-    // Only to look at it: to a device, a pipe or a link that is nothing.
+    // Only to read its attributes, which does nothing to a device, a pipe or a link.
     let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there: OwnedFd = openat(CWD, path, look, Mode::empty()).map_err(failed)?;
     let found = fstat(&there).map_err(failed)?;

@@ -29,7 +29,7 @@ const READY: &str = "mounted";
 const NAME: &str = "weir";
 /// And for `pgrep`.
 const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
-/// The first descriptor behind standard input, output and error.
+/// The first descriptor after standard input, output and error.
 const FIRST_DESCRIPTOR: i32 = 3;
 
 /// Where a service runs.
@@ -80,13 +80,13 @@ pub(crate) fn run(
 ) -> Result<(), CliError> {
     let failed = |doing| move |source| CliError::File { doing, path: mountpoint.to_owned(), source };
     std::fs::read_dir(mountpoint).map(drop).map_err(|source| match Errno::from_io_error(&source) {
-        Some(Errno::NOTCONN | Errno::CONNABORTED) => CliError::ServerEnded { path: mountpoint.to_owned() },
-        Some(Errno::NOENT) => CliError::NoMountpoint { path: mountpoint.to_owned() },
-        Some(Errno::NOTDIR) => CliError::MountpointNoDirectory { path: mountpoint.to_owned() },
+        Some(Errno::NOTCONN | Errno::CONNABORTED) => CliError::ServerEnded(mountpoint.to_owned()),
+        Some(Errno::NOENT) => CliError::NoMountpoint(mountpoint.to_owned()),
+        Some(Errno::NOTDIR) => CliError::MountpointNoDirectory(mountpoint.to_owned()),
         _ => failed("mount on")(source),
     })?;
     if is_mountpoint(mountpoint) && status::ask(mountpoint).is_ok() {
-        return Err(CliError::MountedThere { path: mountpoint.to_owned() });
+        return Err(CliError::MountedThere(mountpoint.to_owned()));
     }
     if arguments.awake {
         // Only to see that it can be done.
@@ -119,7 +119,7 @@ pub(crate) fn run(
 /// Starts this program anew, without a terminal, and waits until it has mounted or failed.
 fn in_background() -> std::io::Result<Result<(), CliError>> {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    // Right behind the command: what follows "--" is no option.
+    // Directly after the command: what follows "--" is not an option.
     arguments.splice(1..1, ["--foreground".into(), "--detach".into()]);
     // The server opens what it needs itself; what this process was given is the caller's.
     close_fds::set_fds_cloexec(FIRST_DESCRIPTOR, &[]);
@@ -167,7 +167,7 @@ fn leave_terminal() -> Result<(), CliError> {
     let _ = rustix::process::setsid();
     let null = File::options().read(true).write(true).open("/dev/null");
     let null = null.map(OwnedFd::from).map_err(failed("open", "/dev/null"))?;
-    // Before the caller goes on: it may wait until no process has its standard error open any more.
+    // Before the caller continues: it may wait until no process has its standard error open any more.
     let _ = rustix::stdio::dup2_stderr(&null);
     print(READY)?;
     let _ = rustix::stdio::dup2_stdout(&null);

@@ -14,7 +14,7 @@ const ENDING: [i32; 5] = [SIGTERM, SIGINT, SIGQUIT, SIGXCPU, Signal::POWER.as_ra
 /// These do nothing; of SIGUSR1, `weir disk --cuts` makes something else. SIGPIPE and SIGXFSZ do nothing in any command.
 const IGNORED: [i32; 7] = [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, Signal::STKFLT.as_raw()];
 
-/// Takes the signals from now on; they wait until [`until_end`] looks.
+/// Catches the signals from now on; they are pending until [`until_end`] reads them.
 pub(crate) fn take() -> std::io::Result<Signals> {
     Signals::new(ENDING.iter().chain(&IGNORED).chain(&[SIGHUP]))
 }

@@ -94,7 +94,7 @@ impl Mount {
         let mount = Mount { directory, server };
         match heard {
             Some(Ok(_)) if told.contains("mounted on") => {
-                // The server has it open: nothing large stays behind, however this program ends.
+                // The server has it open: no large file is left, however this program ends.
                 std::fs::remove_file(&volume).map_err(failed("unlink the volume"))?;
                 Ok(mount)
             }
@@ -108,7 +108,7 @@ impl Mount {
 }
 
 impl Drop for Mount {
-    /// The results are known by now: a failure here is not reported, and leaves a mount behind.
+    /// The results are known by now: a failure here is not reported, and the mount is left.
     fn drop(&mut self) {
         let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("weir"));
         let _ = Command::new(program).arg("umount").arg(self.path()).stderr(Stdio::null()).status();

@@ -52,7 +52,7 @@ pub(crate) struct StatusArguments {
 /// Why a filesystem takes no changes that was mounted so.
 pub(crate) const ASKED_READ_ONLY: ReadOnlyReason = ReadOnlyReason::Mounted;
 
-/// What a server tells of its mount.
+/// The status that a server reports of its mount.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Status {
     /// The server's process.
@@ -63,7 +63,7 @@ pub(crate) struct Status {
     /// What that is at most; none on emulated devices, which are in memory themselves.
     #[serde(default)]
     memory_bound_bytes: Option<u64>,
-    /// What it comes back to when the files are gone.
+    /// Memory that it returns to when the files are gone.
     #[serde(default)]
     memory_floor_bytes: Option<u64>,
     pub(crate) storage: StackStatus,
@@ -169,7 +169,7 @@ pub(crate) fn flushes(filesystem: &Filesystem) -> u64 {
     waits.flushes + waits.durable_commits
 }
 
-/// The status of a mounted filesystem, for its server to tell. `by_mounting` are the flushes that no call asked for, as
+/// The status of a mounted filesystem, for its server to report. `by_mounting` are the flushes that no call asked for, as
 /// they were part of mounting.
 pub(crate) async fn of_filesystem(
     handle: &Handle,
@@ -183,7 +183,7 @@ pub(crate) async fn of_filesystem(
     let flushes = flushes(filesystem) - by_mounting;
     let Answered { durable, ordered } = found.answered;
     let flushes_at_all = found.engine.is_none_or(|engine| engine.facts().flushes);
-    told(
+    status_document(
         handle,
         stack,
         load,
@@ -224,10 +224,10 @@ pub(crate) async fn of_filesystem(
 
 /// The status of a storage that is mounted as one file.
 pub(crate) async fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> String {
-    told(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None).await
+    status_document(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None).await
 }
 
-async fn told(
+async fn status_document(
     handle: &Handle,
     stack: &Stack,
     load: Load,
@@ -256,12 +256,10 @@ pub(crate) fn ask(path: &Path) -> Result<Status, CliError> {
     let asked = rustix::fs::getxattr(path, STATUS_ATTRIBUTE, spare_capacity(&mut value));
     asked.map_err(|errno| match errno {
         // Requests that were sent before the kernel noticed get the second.
-        Errno::NOTCONN | Errno::CONNABORTED => CliError::ServerEnded { path: path.to_owned() },
+        Errno::NOTCONN | Errno::CONNABORTED => CliError::ServerEnded(path.to_owned()),
         Errno::NOENT | Errno::ACCESS | Errno::IO => unreadable(path)(errno.into()),
-        _ if path.metadata().is_ok_and(|found| !found.is_dir()) => {
-            CliError::NotMountedFile { path: path.to_owned() }
-        }
-        _ => CliError::NotMounted { path: path.to_owned() },
+        _ if path.metadata().is_ok_and(|found| !found.is_dir()) => CliError::NotMountedFile(path.to_owned()),
+        _ => CliError::NotMounted(path.to_owned()),
     })?;
     serde_json::from_slice(&value).map_err(|error| unreadable(path)(error.into()))
 }

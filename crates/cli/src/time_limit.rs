@@ -34,7 +34,7 @@ impl Ended {
             file.rewind()?;
         }
         io::copy(&mut self.output, &mut io::stdout())?;
-        // Where standard error is gone, too, the exit code still tells.
+        // Where standard error is closed, too, the exit code still says it.
         let _ = io::copy(&mut self.errors, &mut io::stderr());
         Ok(self.status)
     }

@@ -31,7 +31,7 @@ use crate::status::{self, Status};
 /// How long a server may take to end before the command names the process that keeps the mount, if there is one.
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// What has to be free below before a mount is ended for which that ran full: enough to mount it again.
+/// Space that has to be free below before a mount is ended whose disk ran full: enough to mount it again.
 const ROOM_BELOW: Size = Size(16 << 20);
 
 /// Arguments of `weir umount`.
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     status::require_answer(path, arguments.timeout)?;
     // Opened while the server surely lives: later its number may be another process's.
     let (server, status) = match (server(path), other) {
-        (Err(CliError::ServerEnded { .. }), _) => return remove_dead(path),
+        (Err(CliError::ServerEnded(_)), _) => return remove_dead(path),
         // Without --allow-other, FUSE keeps out even the superuser.
         (Err(error), Some(owner)) if error.is_denied() => return Err(not_the_owner(path, &owner)),
         (server, _) => server?,
@@ -102,7 +102,7 @@ fn failed(doing: &'static str, path: &Path) -> impl Fn(Errno) -> CliError {
     move |errno| CliError::File { doing, path: path.to_owned(), source: errno.into() }
 }
 
-/// The process that serves a mount, and what it tells.
+/// The process that serves a mount, and its status.
 fn server(path: &Path) -> Result<(OwnedFd, Status), CliError> {
     let status = status::ask(path).map_err(|error| match error {
         CliError::File { path, source, .. } => CliError::File { doing: "unmount", path, source },
@@ -110,7 +110,7 @@ fn server(path: &Path) -> Result<(OwnedFd, Status), CliError> {
     });
     let status = status?;
     let pid = Pid::from_raw(status.pid.cast_signed());
-    let pid = pid.ok_or_else(|| CliError::NotMounted { path: path.to_owned() })?;
+    let pid = pid.ok_or_else(|| CliError::NotMounted(path.to_owned()))?;
     let server = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("find the server of", path))?;
     Ok((server, status))
 }
@@ -132,7 +132,7 @@ fn give_up_the_rest(path: &Path, status: &Status) -> Result<(), CliError> {
 /// Makes everything durable.
 fn synchronise(path: &Path) -> Result<(), CliError> {
     let not_durable = |source: std::io::Error| match source.kind() {
-        ErrorKind::PermissionDenied => CliError::MayNotSynchronise { path: path.to_owned() },
+        ErrorKind::PermissionDenied => CliError::MayNotSynchronise(path.to_owned()),
         _ => CliError::NotDurable { path: path.to_owned(), source },
     };
     let directory = File::open(path).map_err(not_durable)?;
@@ -196,7 +196,7 @@ fn end(path: &Path) -> Result<(), CliError> {
         Err(Errno::INVAL) => {
             return Err(CliError::NotMountpoint { path: path.to_owned(), mountpoint: above(path) });
         }
-        Err(Errno::BUSY) => return Err(CliError::MountBusy { path: path.to_owned() }),
+        Err(Errno::BUSY) => return Err(CliError::MountBusy(path.to_owned())),
         done => return done.map_err(failed("unmount", path)),
     }
     ask_helper(path, &["-u"])
@@ -210,6 +210,6 @@ fn ask_helper(path: &Path, options: &[&str]) -> Result<(), CliError> {
         path: path.to_owned(),
         source,
     })?;
-    // It has told the cause on standard error.
+    // It has printed the cause to standard error.
     if helper.success() { Ok(()) } else { Err(CliError::Silent) }
 }

@@ -58,7 +58,7 @@ pub(crate) struct CreateArguments {
     force: bool,
 }
 
-/// The volume to look at.
+/// The volume to examine.
 #[derive(Debug, Args)]
 pub(crate) struct PathArgument {
     /// The file or block device
@@ -111,7 +111,7 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
     Ok(Verdict::Good)
 }
 
-/// A disk that is too small, told in the words of the command line.
+/// The error for a disk that is too small, in the words of the command line.
 pub(crate) fn not_created(path: &Path, logical: Option<Size>, source: VolumeError) -> CliError {
     let VolumeError::Format(FormatError::TooSmall { needed, found }) = source else {
         return CliError::of_volume(path, source);
@@ -137,7 +137,7 @@ pub(crate) enum Made {
 }
 
 impl Made {
-    /// Leaves things as they were found. The error that made this necessary is the one to tell.
+    /// Leaves things as they were found. The error that made this necessary is the one to report.
     pub(crate) fn undo(self, path: &Path) {
         let _ = match self {
             Made::Nothing | Made::Unnamed => Ok(()),
@@ -168,7 +168,7 @@ pub(crate) fn ground(
     size: Option<Size>,
 ) -> Result<(Rc<FileDisk>, Made), CliError> {
     let options = FileDiskOptions::default();
-    let no_size = || CliError::NoSize { path: path.to_owned() };
+    let no_size = || CliError::NoSize(path.to_owned());
     let failed = |doing| move |source| CliError::File { doing, path: path.to_owned(), source };
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,

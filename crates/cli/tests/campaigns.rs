@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::{error_of, text, weir};
 
-const NAMES: [&str; 6] = ["volume", "streams", "flash", "fs", "sqlite", "updates"];
+const NAMES: [&str; 8] = ["volume", "streams", "flash", "vst", "fs", "workload", "sqlite", "updates"];
 
 /// What a campaign prints with `--json`, without what depends on the machine, and its exit code.
 fn run(arguments: &str) -> (Value, Option<i32>) {
@@ -23,6 +23,7 @@ fn run(arguments: &str) -> (Value, Option<i32>) {
 fn short(name: &str) -> String {
     let options = match name {
         "volume" | "streams" => "--states 1000",
+        "vst" => "--flush-every 100 --states 200",
         "flash" => "--mechanism in-order-recovery --states 1000",
         "fs" => "--ground volume --states 500 --outside 100",
         "sqlite" => "--journal wal --mode order --ground volume --states 100",

@@ -69,10 +69,10 @@ fn a_failure_is_small_is_told_and_replays_by_the_command_that_it_names() {
     let document = document(&run);
     assert_eq!(document["failures"], 1);
     let command = document["replays"][0].as_str().unwrap();
-    assert!(text(&run.stderr).contains(&format!("# again: {command}")), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains(&format!("# replay: {command}")), "{}", text(&run.stderr));
     let told = fs::read_to_string(directory.path().join("weir-crash-1.txt")).unwrap();
     let operations = told.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
-    assert!((1..6).contains(&operations) && told.starts_with("# Wrong, says "), "{told}");
+    assert!((1..6).contains(&operations) && told.starts_with("# Failure found by "), "{told}");
     let again = weir(directory.path(), command.strip_prefix("weir ").unwrap());
     assert_eq!(again.status.code(), Some(1), "{}", text(&again.stderr));
     assert_eq!(text(&again.stdout).trim_end(), told.trim_end());
@@ -137,12 +137,10 @@ fn what_cannot_be_read_or_played_says_where_and_why() {
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
         text(&output.stderr)
     };
-    assert!(
-        fails(b"sync\nwrite /a", "").starts_with("weir: w: line 2: write it as: write PATH OFFSET LENGTH")
-    );
+    assert!(fails(b"sync\nwrite /a", "").starts_with("weir: w: line 2: usage: write PATH OFFSET LENGTH"));
     let refused = fails(b"# nothing\nsync\nunlink /a", "");
     assert!(
-        refused.starts_with("weir: w: line 3: unlink /a: /a is not there; make what it needs"),
+        refused.starts_with("weir: w: line 3: unlink /a: /a does not exist; create what it needs"),
         "{refused}"
     );
     assert!(fails(b"# nothing\n", "").starts_with("weir: w: it has no operation: write one a line"));
@@ -154,10 +152,12 @@ fn what_cannot_be_read_or_played_says_where_and_why() {
     fs::write(directory.path().join(unplayable), "unlink /a").unwrap();
     let named = text(&weir(directory.path(), &format!("crash run {unplayable}")).stderr);
     assert!(named.contains("a\\033]0;x\\007b: line 1: unlink /a") && !named.contains('\x1b'), "{named:?}");
-    assert!(fails(b"\xff\x00", "").contains("no operation is called"));
-    assert!(fails(b"sync", "--ground legacy --engine dual").contains("no filesystem on the ground"));
+    assert!(fails(b"\xff\x00", "").contains("unknown operation"));
+    assert!(
+        fails(b"sync", "--ground legacy --engine dual").contains("cannot make a filesystem on the ground")
+    );
     assert!(fails(b"sync", "--ground floppy").contains("[possible values: adversary, legacy,"));
-    assert!(fails(b"sync", "--cut 1").contains("names no power cut"));
+    assert!(fails(b"sync", "--cut 1").contains("is not the name of a power cut"));
     let absent = weir(directory.path(), "crash run nothing");
     assert!(text(&absent.stderr).contains("cannot read nothing"), "{}", text(&absent.stderr));
 }
@@ -188,7 +188,7 @@ fn blocks_are_torn_and_recoveries_cut_if_asked_for() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(
         text(&refused.stderr)
-            .contains("a power cut on volume tears no block at multiples of 512 bytes: take 4096")
+            .contains("a power cut on volume cannot tear blocks at multiples of 512 bytes: use 4096")
     );
 }
 
@@ -202,7 +202,7 @@ fn what_finds_no_space_is_said_and_counted() {
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
     assert!(
         text(&run.stderr).contains(
-            "weir: w: 1 of 5 operations find no space, the first in line 4, falloc /b 0 3M: they are not done"
+            "weir: w: 1 of 5 operations found no space, the first in line 4, falloc /b 0 3M: they were not done"
         ),
         "{}",
         text(&run.stderr)

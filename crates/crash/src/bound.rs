@@ -15,12 +15,12 @@ use weir_storage::{Capabilities, Command, Rejected, Storage, StorageError, Ticke
 
 use crate::model::Verdict;
 
-/// The virtual time of a life, far more than any needs.
+/// The virtual time of a round, far more than any needs.
 const TIME_MAX: Duration = Duration::from_secs(600);
-/// Commands of a life, to the volume and to the disk below, refused ones included: many times what any needs.
+/// Commands of a round, to the volume and to the disk below, refused ones included: many times what any needs.
 const COMMANDS_MAX: u64 = 1_000_000;
 
-/// What one life, from opening to power cut, has left of its commands.
+/// The commands that a round may still submit.
 pub(crate) struct Bound {
     left: Cell<u64>,
     used_up: Event,
@@ -64,7 +64,7 @@ impl Bound {
             () = used_up => Err(Verdict::EndlessCommands(COMMANDS_MAX)),
             () = time_up => Err(Verdict::EndlessTime(TIME_MAX)),
         };
-        // The storage says that it is gone once the commands are used up: that is not what went wrong.
+        // Without commands left the storage fails; the cause is the bound, not the storage.
         outcome.map_err(|verdict| match self.left.get() {
             0 => Verdict::EndlessCommands(COMMANDS_MAX),
             _ => verdict,

@@ -6,10 +6,10 @@
 //! 2. The run plays a workload, cuts the power, recovers, and judges. It returns its counts, the crash states that it has
 //!    judged, and its first failure.
 //! 3. The campaign adds up the counts. A crash state that several runs have judged counts once. The campaign ends with the
-//!    first failure.
+//!    first failure, which is made smaller where the subject can do that.
 //!
-//! What differs from subject to subject is an `impl` of [`Campaign`]: the volume, the emulated flash, the filesystem,
-//! SQLite, atomic files.
+//! What differs from subject to subject is an `impl` of [`Campaign`]: the volume, streams, the emulated flash, its firmware
+//! under a trace, the filesystem, SQLite, atomic files, and workloads of the reader's own.
 
 use std::collections::BTreeSet;
 
@@ -29,12 +29,20 @@ pub struct Plan {
     pub only: Option<u64>,
 }
 
-/// A share of a campaign's runs: of so many shares, this one, from 0. It has the runs whose numbers leave that rest.
+impl Plan {
+    /// All runs from this seed until so many states are judged.
+    #[must_use]
+    pub fn new(states: u64, seed: u64) -> Plan {
+        Plan { states, seed, only: None }
+    }
+}
+
+/// One of several shares of a campaign's runs: the runs whose numbers, divided by `count`, leave `index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which one.
+    /// Its number, from 0.
     pub index: u64,
-    /// Of how many, 1 and more.
+    /// How many shares there are, 1 and more.
     pub count: u64,
 }
 
@@ -48,18 +56,38 @@ pub trait Counts: Clone + Default + Serialize {
     /// Adds the counts of another run.
     fn add(&mut self, other: &Self);
 
-    /// How many runs there were.
-    fn runs(&self) -> u64;
-
-    /// How many different states were judged in all of them.
-    fn states_distinct(&self) -> u64;
-
-    /// Sets both.
-    fn set_total(&mut self, runs: u64, states_distinct: u64);
+    /// Sets the count of this name, if there is one.
+    fn set(&mut self, name: &str, value: u64);
 }
 
-/// Defines a struct of counts. The counts in `largest` are not added up: the largest of all runs counts.
+/// Defines a struct of counts. One `of rounds` has those of [`Cuts`](crate::cuts::Cuts), too. The counts in `largest` are not
+/// added up: the largest of all runs counts.
 macro_rules! counts {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident of rounds { $($fields:tt)* }
+        $($largest:tt)*
+    ) => {
+        $crate::campaign::counts! {
+            $(#[$meta])*
+            pub struct $name {
+                /// Runs.
+                pub runs: u64,
+                /// Rounds of these runs.
+                pub rounds: u64,
+                /// Events of the storage below.
+                pub events: u64,
+                /// Power cuts, some of which left the same.
+                pub cuts: u64,
+                /// Different states among them. The same content under different promises counts as different.
+                pub states_distinct: u64,
+                /// Of these, left by a second round or a later one.
+                pub states_deep: u64,
+                $($fields)*
+            }
+            $($largest)*
+        }
+    };
     (
         $(#[$meta:meta])*
         pub struct $name:ident {
@@ -82,46 +110,39 @@ macro_rules! counts {
                 $($(self.$largest = self.$largest.max(other.$largest);)*)?
             }
 
-            fn runs(&self) -> u64 {
-                self.runs
-            }
-
-            fn states_distinct(&self) -> u64 {
-                self.states_distinct
-            }
-
-            fn set_total(&mut self, runs: u64, states_distinct: u64) {
-                (self.runs, self.states_distinct) = (runs, states_distinct);
+            fn set(&mut self, name: &str, value: u64) {
+                match name {
+                    $(stringify!($field) => self.$field = value,)*
+                    $($(stringify!($largest) => self.$largest = value,)*)?
+                    _ => {}
+                }
             }
         }
     };
 }
 pub(crate) use counts;
 
-/// A state that may not be, and where it came from.
+/// A state that is not allowed, and the cut that left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The number of the run.
     pub run: u64,
-    /// The life, from 0: how many power cuts came before.
-    pub life: u32,
-    /// The event of that life at which the power was cut, from 1; 0 before the first event.
+    /// The round, from 0: how many power cuts came before.
+    pub round: u32,
+    /// The event of that round at which the power was cut, from 1; 0 before the first event.
     pub event: u64,
     /// What was wrong.
     pub what: String,
-    /// What that life did until then, an operation a line, where the subject keeps it.
+    /// What was done until then, an operation a line, where the subject keeps it.
     pub story: Vec<String>,
 }
 
 impl Failure {
     /// A failure of a run whose number the campaign sets.
-    pub(crate) fn new((life, event, what): Wrong) -> Failure {
-        Failure { run: 0, life, event, what, story: Vec::new() }
+    pub(crate) fn new(round: u32, event: u64, what: String) -> Failure {
+        Failure { run: 0, round, event, what, story: Vec::new() }
     }
 }
-
-/// Where a run failed: the life, the event, and what was wrong.
-pub(crate) type Wrong = (u32, u64, String);
 
 /// What one run has found.
 #[derive(Clone, Debug)]
@@ -141,6 +162,8 @@ pub struct Run<T> {
 pub struct Summary<T> {
     /// The counts of all runs.
     pub totals: T,
+    /// How many runs there were.
+    pub runs: u64,
     /// Of the states that were judged, those that count for [`Plan::states`].
     pub states: u64,
     /// The first failure; the campaign ends there.
@@ -152,10 +175,8 @@ pub struct Summary<T> {
 impl<T: Counts> Summary<T> {
     /// Adds what the next share has found. A state that both have judged counts twice.
     pub fn add(&mut self, other: Summary<T>) {
-        let states_distinct = self.totals.states_distinct() + other.totals.states_distinct();
-        let runs = self.totals.runs() + other.totals.runs();
         self.totals.add(&other.totals);
-        self.totals.set_total(runs, states_distinct);
+        self.runs += other.runs;
         self.states += other.states;
         self.failure = self.failure.take().or(other.failure);
         self.trace_hash = mix(self.trace_hash, other.trace_hash);
@@ -186,6 +207,16 @@ pub trait Campaign {
         distinct
     }
 
+    /// How many runs there are.
+    fn runs(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Makes the failure that ends the campaign smaller, where the subject can. Its story then has the smaller run.
+    fn shrink_failure(&self, _beginning: &Self::Beginning, failure: Failure) -> Failure {
+        failure
+    }
+
     /// Plays runs until so many distinct states are judged, or one is wrong.
     #[must_use]
     fn run_campaign(&self) -> Summary<Self::Totals> {
@@ -195,27 +226,41 @@ pub trait Campaign {
     /// The same with a share of the runs, and of the states.
     #[must_use]
     fn run_share(&self, share: Share) -> Summary<Self::Totals> {
+        self.run_observed(share, |_, _, _| {})
+    }
+
+    /// The same. `observe` gets each run with its number when it has ended. A failure that it takes out of a run does not
+    /// end the campaign.
+    #[must_use]
+    fn run_observed(
+        &self,
+        share: Share,
+        mut observe: impl FnMut(&Self::Beginning, u64, &mut Run<Self::Totals>),
+    ) -> Summary<Self::Totals> {
         let Plan { states, seed, only } = self.plan();
         let states = states.div_ceil(share.count);
         let mut summary = Summary::default();
         let beginning = match self.prepare() {
             Ok(beginning) => beginning,
             Err(what) => {
-                summary.failure = Some(Failure::new((0, 0, what)));
+                summary.failure = Some(Failure::new(0, 0, what));
                 return summary;
             }
         };
         let mut distinct = BTreeSet::new();
-        let numbers = only.map_or(share.index..u64::MAX, |only| only..only + 1);
-        for (number, runs) in numbers.step_by(share.count as usize).zip(1..) {
+        let numbers = only.map_or(share.index..self.runs(), |only| only..only + 1);
+        for number in numbers.step_by(share.count as usize) {
             let mut run = self.play_run(&beginning, number, mix(seed, number));
+            observe(&beginning, number, &mut run);
             distinct.append(&mut run.seen);
             let judged = distinct.len() as u64;
+            summary.runs += 1;
             summary.totals.add(&run.totals);
-            summary.totals.set_total(runs, judged);
+            summary.totals.set("states_distinct", judged);
             summary.states = self.states_of(&summary.totals, judged);
             summary.trace_hash = mix(summary.trace_hash, run.trace_hash);
-            summary.failure = run.failure.map(|failure| Failure { run: number, ..failure });
+            let failure = run.failure.map(|failure| Failure { run: number, ..failure });
+            summary.failure = failure.map(|failure| self.shrink_failure(&beginning, failure));
             if summary.failure.is_some() || summary.states >= states {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Pages that say who wrote them. The *stamp* of a page names the request that wrote it; no two requests
+//! Pages that name the request that wrote them. The *stamp* of a page names the request that wrote it; no two requests
 //! of a run share one, and no page of one block is ever right in another.
 
 use weir_storage::BLOCK_BYTES;
@@ -7,7 +7,7 @@ const WORD_BYTES: usize = size_of::<u64>();
 /// An odd constant with well spread bits (2^64 divided by the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Names the request that wrote a page; 0 is a page of zeroes, which nobody wrote or somebody discarded.
+/// Names the request that wrote a page; 0 is a page of zeroes: never written, or discarded.
 pub type Stamp = u64;
 
 /// A word that depends on both arguments in every bit.
@@ -17,8 +17,8 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
-/// The words of a page: stamp and address, then words that follow from both, so that a page torn or
-/// spliced anywhere is nobody's.
+/// The words of a page: stamp and address, then words that follow from both, so that a page that is torn or
+/// spliced anywhere has no stamp.
 fn words(block: u64, stamp: Stamp) -> impl Iterator<Item = u64> {
     let seed = mix(block, stamp);
     let count = (BLOCK_BYTES / WORD_BYTES) as u64;
@@ -59,7 +59,7 @@ pub(crate) fn shared_stamp(stamp: Stamp, from: u64, to: u64) -> Stamp {
     seen_from(stamp, origin, to)
 }
 
-/// What a block holds, be it written there or shared to it; `None` if the page is not whole, or nobody's.
+/// What a block holds, be it written there or shared to it; `None` if the page is not whole, or no request wrote it.
 pub(crate) fn content_of(page: &[u8], block: u64) -> Option<Stamp> {
     let word = |at: usize| Some(u64::from_le_bytes(page.get(at..at + WORD_BYTES)?.try_into().ok()?));
     let origin = if word(0)? == 0 { block } else { word(WORD_BYTES)? };
@@ -68,7 +68,7 @@ pub(crate) fn content_of(page: &[u8], block: u64) -> Option<Stamp> {
         .then(|| seen_from(stamp, origin, block))
 }
 
-/// Whose page this is; `None` if it is not whole, of another block, or nobody's.
+/// The stamp of a page; `None` if the page is not whole, belongs to another block, or no request wrote it.
 #[must_use]
 pub fn stamp_of(page: &[u8], block: u64) -> Option<Stamp> {
     let found =

@@ -1,11 +1,13 @@
-//! The power cuts of one run, a chain of lives: which states they left, what of them was wrong, and from which one the next
-//! life goes on.
+//! The power cuts of one run, which is a sequence of rounds: which states they left, what of them was wrong, and from which
+//! state the next round goes on.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use weir_flash::Medium;
 use weir_runtime::Random;
 
-use crate::campaign::{Counts, Failure, Run, Wrong};
+use crate::campaign::{Counts, Failure, Run};
 use crate::content::mix;
 use crate::fs::ground::Left;
 
@@ -24,60 +26,48 @@ impl CrashState for Left {
     }
 }
 
+impl CrashState for Medium {
+    fn hash(&self) -> u64 {
+        self.hash()
+    }
+}
+
 /// Draws what a power cut now would leave.
 type Draw<'a, S> = &'a mut dyn FnMut(&mut Random) -> S;
 
-/// What every campaign counts of its cuts.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct CutCounts {
-    pub(crate) lives: u64,
-    pub(crate) events: u64,
-    pub(crate) cuts: u64,
-    pub(crate) states_deep: u64,
-}
-
-/// Counts that have those of the cuts among them.
-pub(crate) trait CutTotals: Counts {
-    fn set_cuts(&mut self, cuts: CutCounts);
-}
-
-macro_rules! impl_cut_totals {
-    ($($name:ty),*) => {$(
-        impl CutTotals for $name {
-            fn set_cuts(&mut self, CutCounts { lives, events, cuts, states_deep }: CutCounts) {
-                (self.lives, self.events, self.cuts, self.states_deep) = (lives, events, cuts, states_deep);
-            }
-        }
-    )*};
-}
-impl_cut_totals!(crate::FlashTotals, crate::FsTotals, crate::SqliteTotals, crate::UpdateTotals);
-
 /// See the head of this file. `T` is what a campaign counts besides, `S` what a cut leaves.
 pub(crate) struct Cuts<T, S = Left> {
-    pub(crate) counts: CutCounts,
     pub(crate) totals: T,
-    pub(crate) seen: BTreeSet<u64>,
-    pub(crate) failure: Option<Wrong>,
-    life: u32,
+    pub(crate) failure: Option<Failure>,
+    seen: BTreeSet<u64>,
+    rounds: u64,
+    events: u64,
+    cuts: u64,
+    /// States of a second round or a later one.
+    pub(crate) states_deep: u64,
+    round: u32,
     event: u64,
-    /// States of a life that were judged, and how many are at most: what comes later in it is judged in other lives.
-    states_of_life: u64,
+    /// States of a round that were judged, and how many are at most: what comes later in it is judged in other rounds.
+    states_of_round: u64,
     states_max: u64,
     cuts_per_event: u32,
     random: Random,
     next: Option<S>,
 }
 
-impl<T: Default, S: CrashState> Cuts<T, S> {
+impl<T: Counts, S: CrashState> Cuts<T, S> {
     pub(crate) fn new(random: Random, states_max: u64, cuts_per_event: u32) -> Cuts<T, S> {
         Cuts {
-            counts: CutCounts::default(),
             totals: T::default(),
-            seen: BTreeSet::new(),
             failure: None,
-            life: 0,
+            seen: BTreeSet::new(),
+            rounds: 0,
+            events: 0,
+            cuts: 0,
+            states_deep: 0,
+            round: 0,
             event: 0,
-            states_of_life: 0,
+            states_of_round: 0,
             states_max,
             cuts_per_event,
             random,
@@ -85,34 +75,48 @@ impl<T: Default, S: CrashState> Cuts<T, S> {
         }
     }
 
-    pub(crate) fn begin_life(&mut self, life: u32) {
-        (self.life, self.event, self.states_of_life) = (life, 0, 0);
-        self.counts.lives += 1;
+    /// Plays rounds until something is wrong: the first on `ground`, each other one on what `recover` makes of a state that
+    /// a power cut of the round before has left.
+    pub(crate) async fn play_rounds<G>(
+        cuts: &RefCell<Cuts<T, S>>,
+        rounds: u32,
+        mut ground: G,
+        mut play_round: impl AsyncFnMut(&G, u32) -> Result<(), String>,
+        mut recover: impl AsyncFnMut(S) -> Result<G, String>,
+    ) -> Result<(), String> {
+        for round in 0..rounds {
+            cuts.borrow_mut().begin_round(round);
+            play_round(&ground, round).await?;
+            let next = cuts.borrow_mut().take_next();
+            let Some(left) = next else { break };
+            ground = recover(left).await?;
+        }
+        Ok(())
     }
 
-    /// The life that runs.
-    pub(crate) fn life(&self) -> u32 {
-        self.life
+    fn begin_round(&mut self, round: u32) {
+        (self.round, self.event, self.states_of_round) = (round, 0, 0);
+        self.rounds += 1;
     }
 
     /// The first failure of a run counts.
     pub(crate) fn fail(&mut self, what: impl ToString) {
-        let (life, event) = (self.life, self.event);
-        self.failure.get_or_insert_with(|| (life, event, what.to_string()));
+        let (round, event) = (self.round, self.event);
+        self.failure.get_or_insert_with(|| Failure::new(round, event, what.to_string()));
     }
 
-    /// Nothing more of this life is judged.
+    /// Nothing more of this round is judged.
     pub(crate) fn is_over(&self) -> bool {
-        self.failure.is_some() || self.states_of_life >= self.states_max
+        self.failure.is_some() || self.states_of_round >= self.states_max
     }
 
-    /// The state that the next life begins with, if nothing was wrong.
-    pub(crate) fn take_next(&mut self) -> Option<S> {
+    /// The state that the next round begins with, if nothing was wrong.
+    fn take_next(&mut self) -> Option<S> {
         self.next.take().filter(|_| self.failure.is_none())
     }
 
     /// Cuts the power, on copies, and has each state judged that is new under what is promised now. The judge returns
-    /// whether a life may begin with the state.
+    /// whether a round may begin with the state.
     pub(crate) fn at_event(
         &mut self,
         draw: Draw<'_, S>,
@@ -121,43 +125,48 @@ impl<T: Default, S: CrashState> Cuts<T, S> {
     ) {
         for _ in 0..self.cuts_per_event {
             let left = draw(&mut self.random);
-            self.counts.cuts += 1;
+            self.cuts += 1;
             let state = mix(left.hash(), promised);
             if !self.seen.insert(state) {
                 continue;
             }
-            self.counts.states_deep += u64::from(self.life > 0);
+            self.states_deep += u64::from(self.round > 0);
             match judge(&left, state, &mut self.totals) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(what) => self.fail(what),
             }
-            // Each state of a life is equally likely to be the one to go on from.
-            self.states_of_life += 1;
-            if self.random.below(self.states_of_life) == 0 {
+            // Each state of a round is equally likely to be the one to go on from.
+            self.states_of_round += 1;
+            if self.random.below(self.states_of_round) == 0 {
                 self.next = Some(left);
             }
         }
     }
 
-    /// What the run has found, which ended by itself or in a deadlock.
-    pub(crate) fn end_run(&mut self, is_deadlock: bool, trace_hash: u64) -> Run<T>
-    where
-        T: CutTotals,
-    {
+    /// What the run has found. `ended` says whether it ended by itself or in a deadlock.
+    pub(crate) fn end_run<E>(&mut self, ended: Result<Result<(), String>, E>, trace_hash: u64) -> Run<T> {
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(what)) => self.fail(what),
+            Err(_) => {
+                let deadlock = "a deadlock: every task waits, and no event is left".to_owned();
+                self.failure.get_or_insert_with(|| Failure::new(0, 0, deadlock));
+            }
+        }
         let mut totals = std::mem::take(&mut self.totals);
-        totals.set_cuts(self.counts);
-        let deadlock = || (0, 0, "a deadlock: every task waits, and no event is left".to_owned());
-        let failure = self.failure.take().or_else(|| is_deadlock.then(deadlock)).map(Failure::new);
-        Run { totals, seen: std::mem::take(&mut self.seen), failure, trace_hash }
+        let counts = [("runs", 1), ("rounds", self.rounds), ("events", self.events), ("cuts", self.cuts)];
+        counts.into_iter().for_each(|(name, count)| totals.set(name, count));
+        totals.set("states_deep", self.states_deep);
+        Run { totals, seen: std::mem::take(&mut self.seen), failure: self.failure.take(), trace_hash }
     }
 
     /// Cuts the power, on a copy, at an event of a recovery: the state that is left, if it is new.
     pub(crate) fn at_recovery_event(&mut self, draw: Draw<'_, S>) -> Option<(S, u64)> {
         self.event += 1;
-        self.counts.events += 1;
+        self.events += 1;
         let left = draw(&mut self.random);
-        self.counts.cuts += 1;
+        self.cuts += 1;
         let state = left.hash();
         (self.failure.is_none() && self.seen.insert(state)).then_some((left, state))
     }
@@ -165,7 +174,7 @@ impl<T: Default, S: CrashState> Cuts<T, S> {
     /// An event of the storage; whether it is worth a cut.
     pub(crate) fn sees_event(&mut self) -> bool {
         self.event += 1;
-        self.counts.events += 1;
+        self.events += 1;
         !self.is_over()
     }
 }

@@ -1,7 +1,7 @@
-//! Power cuts under a filesystem: a chain of *lives*. In each, scripts of random operations run on a small and
-//! nearly full filesystem, one or several at once, and at every event of the storage below the power is cut, on copies: what is left is
-//! recovered by the layers below (firmware, volume), mounted, read, and judged by the [`history`] of the run. One
-//! of the cuts is where the next life begins; its recovery is cut, too, and must find the same every time. What is
+//! Power cuts under a filesystem. In each round of a run scripts of random operations are played on a small and nearly full
+//! filesystem, one or several at once, and at every event of the storage below the power is cut, on copies: what is left is
+//! recovered by the layers below (firmware, volume), mounted, read, and judged by the [`history`] of the run. The next round
+//! begins with what one of the cuts has left; its recovery is cut, too, and must find the same every time. What is
 //! read before any cut is judged as well, when all is quiet. On a sample of the states the format's own check is
 //! asked whether what was recovered is whole; on a smaller one outside judges are: e2fsck, and the kernel.
 //!
@@ -9,7 +9,7 @@
 //! each other's files; caches that hold everything or next to nothing, so that inodes are read again; files so
 //! scattered that it takes several transactions to free them; writeback early or never; blocks kept for extent trees or
 //! none, so that extents in a full filesystem are divided, or zeros written. On the adversary's
-//! disks, some first lives have one write fail: then order is not promised any more (S5), but what is called
+//! disks, in some first rounds one write fails: then order is not promised any more (S5), but what is called
 //! durable has to be, before and after.
 //!
 //! By option, a flush fails instead. From then on nothing may be called durable, and the filesystem has to become
@@ -26,8 +26,8 @@ mod calls;
 pub(crate) mod ground;
 mod history;
 mod judges;
-mod life;
 mod outside;
+mod run;
 mod script;
 mod tree;
 mod visible;
@@ -38,14 +38,16 @@ use std::rc::Rc;
 use weir_fs::{Engine, JournalMode, MountOptions};
 use weir_storage::BLOCK_BYTES;
 
-use crate::campaign::{Campaign, Failure, Plan, Run, counts, runtime_of};
+use crate::campaign::{Campaign, Plan, Run, counts};
 pub use ground::FsGround;
 pub use judges::{Condition, Judgement, Judges};
-use life::{Chain, Images};
+use run::{FsRun, Images};
 
 /// A campaign on one engine, one journal mode and one ground.
 #[derive(Clone)]
 pub struct FsCampaign {
+    /// How long it is.
+    pub plan: Plan,
     /// Who commits.
     pub engine: Engine,
     /// What the journal holds of file data.
@@ -54,15 +56,9 @@ pub struct FsCampaign {
     pub judged_as: Option<JournalMode>,
     /// What the filesystem stands on.
     pub ground: FsGround,
-    /// Distinct states to judge.
-    pub states: u64,
-    /// Determines everything.
-    pub seed: u64,
-    /// Replay only the run with this number.
-    pub only: Option<u64>,
     /// Of this many states, one is shown to the outside judges; 0 for none.
     pub outside: u64,
-    /// In every first life on an adversary's disk, one flush fails (instead of one write in some).
+    /// In every first round on an adversary's disk, one flush fails (instead of one write in some).
     pub flush_faults: bool,
     /// An adversary's disk, as a ground of its own, may tear what it writes at multiples of so many bytes: 512 or 4,096.
     pub tear_bytes: u32,
@@ -73,24 +69,12 @@ pub struct FsCampaign {
 
 counts! {
     /// What a campaign did.
-    pub struct FsTotals {
-        /// Runs, each a chain of lives.
-        pub runs: u64,
-        /// Lives.
-        pub lives: u64,
+    pub struct FsTotals of rounds {
         /// Operations.
         pub operations: u64,
-        /// Events of the storage below.
-        pub events: u64,
-        /// Power cuts, some of which left the same.
-        pub cuts: u64,
-        /// Different states among them, where the same content under different promises counts as different.
-        pub states_distinct: u64,
-        /// Of these, left by a cut during recovery.
+        /// Different states that were left by a cut during recovery.
         pub states_recovery: u64,
-        /// Of these, left by a second life or a later one.
-        pub states_deep: u64,
-        /// Of these, shown to e2fsck.
+        /// Of all states, shown to e2fsck.
         pub states_outside: u64,
         /// Of these, shown to the kernel, too.
         pub states_kernel: u64,
@@ -111,22 +95,17 @@ impl FsCampaign {
     /// A campaign on a filesystem without bugs, one of 500 states shown to outside judges where
     /// they are installed.
     #[must_use]
-    pub fn new(engine: Engine, mode: JournalMode, ground: FsGround, states: u64, seed: u64) -> FsCampaign {
-        let options = MountOptions::default();
-        let (judged_as, only, outside, flush_faults) = (None, None, 500, false);
-        let tear_bytes = BLOCK_BYTES as u32;
+    pub fn new(engine: Engine, mode: JournalMode, ground: FsGround, plan: Plan) -> FsCampaign {
         FsCampaign {
+            plan,
             engine,
             mode,
-            judged_as,
+            judged_as: None,
             ground,
-            states,
-            seed,
-            only,
-            outside,
-            flush_faults,
-            tear_bytes,
-            options,
+            outside: 500,
+            flush_faults: false,
+            tear_bytes: BLOCK_BYTES as u32,
+            options: MountOptions::default(),
         }
     }
 }
@@ -137,7 +116,7 @@ impl Campaign for FsCampaign {
     type Beginning = (Rc<Images>, u64);
 
     fn plan(&self) -> Plan {
-        Plan { states: self.states, seed: self.seed, only: self.only }
+        self.plan
     }
 
     fn prepare(&self) -> Result<(Rc<Images>, u64), String> {
@@ -146,12 +125,6 @@ impl Campaign for FsCampaign {
     }
 
     fn play_run(&self, (images, outside): &(Rc<Images>, u64), _number: u64, seed: u64) -> Run<FsTotals> {
-        let runtime = runtime_of(seed);
-        let campaign = FsCampaign { outside: *outside, ..self.clone() };
-        let chain = Chain::new(&runtime.handle(), &campaign, images);
-        let is_deadlock = runtime.block_on(chain.play_lives()).is_err();
-        let run = chain.found.borrow_mut().end_run(is_deadlock, runtime.handle().trace_hash());
-        let failure = run.failure.map(|failure| Failure { story: chain.story.take().take(), ..failure });
-        Run { failure, ..run }
+        FsRun::play(&FsCampaign { outside: *outside, ..self.clone() }, images, seed)
     }
 }

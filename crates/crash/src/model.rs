@@ -1,7 +1,7 @@
 //! The reference model: what each block holds after each request, and nothing about how a volume works.
 //!
 //! A *state* is the stamp of every block. The model keeps a hash of the state after each request, so that
-//! judging what recovery left is one look into a table: a prefix of the requests is left if, and only if,
+//! judging what recovery left is one access to a table: a prefix of the requests is left if, and only if,
 //! the hash is that of some state (S3 of a prefix device; that a request is atomic follows).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ pub enum Verdict {
         /// Requests that a flush, FUA or a durable ticket covered.
         promised: u64,
     },
-    /// A block holds what nobody wrote.
+    /// A block holds data that no request wrote.
     #[error("block {0} holds a page that was never written")]
     Foreign(u64),
     /// The volume counts another number of live blocks than different ones are read.

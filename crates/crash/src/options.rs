@@ -18,7 +18,7 @@ const MAP_PAGES: u64 = 2;
 const BLOCKS_PER_PAGE: u64 = 510;
 /// Blocks used at most where they are spread.
 const SPREAD_BLOCKS: u64 = 144;
-/// States of a window up to which a run may look at all of them.
+/// The most states of a window that a run judges completely.
 pub const EXHAUSTIVE_MAX: u64 = 1 << 16;
 
 /// How often each kind of step is taken, in relation to the others.
@@ -87,7 +87,7 @@ pub struct RunOptions {
     pub warm_up: u64,
     /// Steps of the workload, those of the warm-up included.
     pub steps: u64,
-    /// A window with at most so many states is looked at whole; at most [`EXHAUSTIVE_MAX`].
+    /// All states are judged of a window with at most so many; at most [`EXHAUSTIVE_MAX`].
     pub exhaustive_max: u64,
     /// States drawn from a larger window at each event; four times as many where a checkpoint or cleaning
     /// is in it.
@@ -187,7 +187,7 @@ impl RunOptions {
     }
 
     /// A small case: few requests to a small volume, so that most windows have at most
-    /// [`EXHAUSTIVE_MAX`] states, and all of those are looked at.
+    /// [`EXHAUSTIVE_MAX`] states, and all of those are judged.
     #[must_use]
     pub fn draw_small(seed: u64) -> RunOptions {
         let drawn = RunOptions::draw(seed);

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use weir_runtime::{Handle, Random};
 use weir_storage::{
-    BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, SharePair, Storage, StorageError, StreamId, Ticket,
-    Write, WriteFlags, submit_when_free,
+    AdversaryDisk, BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, SharePair, Storage, StorageError,
+    StreamId, Ticket, Write, WriteFlags, submit_when_free,
 };
-use weir_volume::Volume;
+use weir_volume::{Volume, inspect};
 
 use crate::bound::Bounded;
 use crate::content::{Stamp, content_of, push_page};
@@ -26,12 +26,6 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The range that a run uses of a volume of which `usable` blocks may be live.
-    pub(crate) fn of(options: &RunOptions, usable: u64, logical: u64) -> Span {
-        let blocks = (usable * options.fill / 100).min(logical / options.stride).max(8);
-        Span { blocks, stride: options.stride }
-    }
-
     pub(crate) fn lba(self, block: u64) -> Lba {
         Lba(block * self.stride)
     }
@@ -62,6 +56,20 @@ impl Span {
         let (counted, read) = (live_blocks(), Model::contents(&stamps));
         if counted == read { Ok(stamps) } else { Err(Verdict::MiscountedLive { counted, read }) }
     }
+}
+
+/// Makes the disk and the volume of a run; and which blocks of the volume the run uses.
+pub(crate) async fn make_volume(
+    handle: &Handle,
+    options: &RunOptions,
+) -> Result<(Rc<AdversaryDisk>, Span), Verdict> {
+    let disk = AdversaryDisk::new(handle, options.adversary());
+    let made = Volume::create(handle, &*disk, options.format()).await;
+    made.map_err(|error| failed("making the volume", &error))?;
+    let info = inspect(&*disk).await.map_err(|error| failed("reading the volume's superblock", &error))?;
+    let of_logical = info.logical_blocks / options.stride;
+    let blocks = (info.usable_blocks * options.fill / 100).min(of_logical).max(8);
+    Ok((disk, Span { blocks, stride: options.stride }))
 }
 
 async fn read(volume: &dyn Storage, extent: Extent) -> Result<weir_runtime::Buffer, Verdict> {

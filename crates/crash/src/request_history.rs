@@ -1,4 +1,4 @@
-//! What a run has been told: the model of what it asked for, and which of it was acknowledged as durable.
+//! The requests of a run: the model of what was requested, and which requests were acknowledged as durable.
 
 use std::future::Future;
 use std::pin::pin;
@@ -26,7 +26,7 @@ struct Pending {
     phase: Phase,
 }
 
-/// The history of one life of a volume.
+/// The history of a volume from one power-up to the next power cut.
 pub(crate) struct RequestHistory {
     pub model: Model,
     /// Requests that the volume has taken; the one after them may still be waiting for room.
@@ -34,16 +34,16 @@ pub(crate) struct RequestHistory {
     /// Requests acknowledged as durable.
     promised: u64,
     pending: Vec<Pending>,
-    /// Names the life among others that have gone through the same images.
-    life: u64,
+    /// Stands for what recoveries have left before: other pasts lead to the same images.
+    past: u64,
 }
 
 impl RequestHistory {
     pub(crate) fn new(model: Model) -> RequestHistory {
-        RequestHistory { model, accepted: 0, promised: 0, pending: Vec::new(), life: 0 }
+        RequestHistory { model, accepted: 0, promised: 0, pending: Vec::new(), past: 0 }
     }
 
-    /// The same past, for a life that forks off; promises made so far bind it.
+    /// A copy for a round that begins with a state of this one: promises made so far hold there.
     pub(crate) fn fork(&self) -> RequestHistory {
         RequestHistory { model: self.model.clone(), pending: Vec::new(), ..*self }
     }
@@ -79,14 +79,14 @@ impl RequestHistory {
         promised
     }
 
-    /// Recovery is over and left the first `left` requests: a new life begins, named by `salt` too.
-    pub(crate) fn decided(&mut self, left: u64, salt: u64) {
-        let life = mix(mix(self.life, left), salt);
-        *self = RequestHistory { life, ..RequestHistory::new(self.model.from_prefix(left)) };
+    /// Recovery is over and left the first `left` requests: all else is forgotten. `salt` distinguishes equal pasts.
+    pub(crate) fn forget_lost(&mut self, left: u64, salt: u64) {
+        let past = mix(mix(self.past, left), salt);
+        *self = RequestHistory { past, ..RequestHistory::new(self.model.from_prefix(left)) };
     }
 
-    pub(crate) fn life(&self) -> u64 {
-        self.life
+    pub(crate) fn past(&self) -> u64 {
+        self.past
     }
 
     pub(crate) fn judge(&self, found: &[u64]) -> Result<u64, Verdict> {

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, CrashStates, Image};
-use weir_volume::{Volume, inspect};
+use weir_volume::Volume;
 
 use crate::bound::{Bound, Bounded};
 use crate::content::mix;
-use crate::findings::Findings;
+use crate::findings::{Findings, Moment, Observer, StateLimits, judge_window, observe_events};
 use crate::model::{Model, Verdict};
 use crate::options::RunOptions;
-use crate::player::{Player, Span, Step, failed};
+use crate::player::{Player, Span, Step, failed, make_volume};
 use crate::reader::{Reader, Reading};
 use crate::recovery::{recover, runtime_for};
 use crate::request_history::RequestHistory;
@@ -36,16 +36,16 @@ pub fn run(options: &RunOptions) -> Findings {
     let run = Rc::new(Run {
         options: options.clone(),
         findings: RefCell::default(),
-        range: RefCell::new(Span { blocks: 0, stride: options.stride }),
+        range: Cell::new(Span { blocks: 0, stride: options.stride }),
         warm: Cell::new(options.warm_up == 0),
     });
     let runtime =
         Runtime::simulated(Simulation { seed: options.seed, explore: options.explore, cores: None });
-    let life = Life { run: Rc::clone(&run), depth: 0, events: Vec::new() };
+    let round = Round { run: Rc::clone(&run), events: Vec::new() };
     let handle = runtime.handle();
     let bound = Bound::new();
-    let outcome = runtime.block_on(bound.within(&handle, run.whole(&handle, &life, &bound)));
-    run.settle(&life.events, outcome);
+    let outcome = runtime.block_on(bound.within(&handle, run.play_all(&handle, &round, &bound)));
+    run.settle(&round.events, outcome);
     run.findings.borrow_mut().fold(handle.trace_hash());
     drop(runtime);
     let mut findings = run.findings.take();
@@ -53,62 +53,37 @@ pub fn run(options: &RunOptions) -> Findings {
     findings
 }
 
-/// What all lives of a run share.
+/// What all rounds of a run share.
 struct Run {
     options: RunOptions,
     findings: RefCell<Findings>,
-    range: RefCell<Span>,
+    range: Cell<Span>,
     /// The warm-up is over.
     warm: Cell<bool>,
 }
 
-/// A volume from one opening to the next power cut.
+/// A volume from one power-up to the next power cut.
 #[derive(Clone)]
-struct Life {
+struct Round {
     run: Rc<Run>,
-    /// Power cuts that led here.
-    depth: u32,
-    /// The events of those power cuts.
+    /// The events of the power cuts that led here.
     events: Vec<u64>,
 }
 
-/// What a life is lived on.
-struct LifeContext {
+/// What a round is played on.
+struct Ground {
     handle: Handle,
     disk: Rc<AdversaryDisk>,
     window: Rc<Window>,
     history: Rc<RefCell<RequestHistory>>,
     bound: Rc<Bound>,
-    look: Observer,
-}
-
-/// Cuts the power of a disk.
-type Observer = Rc<dyn Fn(&AdversaryDisk)>;
-
-/// When the power is cut, and what is at stake.
-#[derive(Clone, Copy)]
-pub(crate) struct Moment {
-    /// The event of this life's disk, or the look between two of them, from 1.
-    pub event: u64,
-    /// Requests acknowledged as durable.
-    pub promised: u64,
-    /// A checkpoint is in the window.
-    pub checkpoint: bool,
-    /// Moved blocks are in the window.
-    pub cleaning: bool,
-    /// A share was submitted that is not acknowledged as durable.
-    pub sharing: bool,
+    observer: Observer,
 }
 
 impl Run {
-    fn range(&self) -> Span {
-        *self.range.borrow()
-    }
-
     /// Whether the run has found a failure or enough.
     fn is_over(&self) -> bool {
-        let findings = self.findings.borrow();
-        findings.failure.is_some() || findings.totals.states_distinct >= self.options.states_max
+        self.findings.borrow().is_over(self.options.states_max)
     }
 
     fn settle<E: std::error::Error>(&self, events: &[u64], outcome: Result<Result<(), Verdict>, E>) {
@@ -121,32 +96,24 @@ impl Run {
     }
 
     /// Makes a volume and plays the workload, through as many openings as it has restarts.
-    async fn whole(&self, handle: &Handle, life: &Life, bound: &Rc<Bound>) -> Result<(), Verdict> {
-        let disk = AdversaryDisk::new(handle, self.options.adversary());
-        Volume::create(handle, &*disk, self.options.format())
-            .await
-            .map_err(|error| failed("making the volume", &error))?;
-        let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
-        let range = Span::of(&self.options, info.usable_blocks, info.logical_blocks);
-        *self.range.borrow_mut() = range;
-        let history = Rc::new(RefCell::new(RequestHistory::new(Model::new(range.blocks))));
-        let (window, look) = life.watch(handle, &disk, &history);
-        let bound = Rc::clone(bound);
-        let ground = LifeContext { handle: handle.clone(), disk, window, history, bound, look };
-        self.play(&ground, self.options.steps).await
+    async fn play_all(&self, handle: &Handle, round: &Round, bound: &Rc<Bound>) -> Result<(), Verdict> {
+        let (disk, range) = make_volume(handle, &self.options).await?;
+        self.range.set(range);
+        let history = RequestHistory::new(Model::new(range.blocks));
+        self.play(&round.on(handle, disk, history, bound), self.options.steps).await
     }
 
     /// Opens the volume and goes on for `steps` steps.
-    async fn play(&self, ground: &LifeContext, steps: u64) -> Result<(), Verdict> {
-        let LifeContext { handle, history, window, .. } = ground;
+    async fn play(&self, ground: &Ground, steps: u64) -> Result<(), Verdict> {
+        let Ground { handle, history, window, .. } = ground;
         let mut volume = self.open(ground).await?;
-        let mut reading = self.read_beside(ground, &volume, steps);
+        let mut reading = self.start_reader(ground, &volume, steps);
         let random = handle.random("player");
         let mut player = Player {
             options: &self.options,
             handle: handle.clone(),
             random,
-            range: self.range(),
+            range: self.range.get(),
             history: Rc::clone(history),
             window: Rc::clone(window),
         };
@@ -159,12 +126,12 @@ impl Run {
             if player.step(&volume).await? == Step::Restart {
                 self.end_process(handle, volume, reading).await?;
                 volume = self.open(ground).await?;
-                reading = self.read_beside(ground, &volume, steps - step);
+                reading = self.start_reader(ground, &volume, steps - step);
                 self.findings.borrow_mut().totals.restarts += 1;
                 continue;
             }
             // What the step was promised may hold at the next event only.
-            (ground.look)(&ground.disk);
+            (ground.observer)(&ground.disk);
             let accepted = history.borrow().model.requests() - before;
             self.findings.borrow_mut().totals.requests += accepted;
         }
@@ -175,11 +142,11 @@ impl Run {
     }
 
     /// Starts the second task, if the run has one.
-    fn read_beside(&self, ground: &LifeContext, volume: &Rc<Bounded<Volume>>, steps: u64) -> Option<Reading> {
+    fn start_reader(&self, ground: &Ground, volume: &Rc<Bounded<Volume>>, steps: u64) -> Option<Reading> {
         let reader = |checkpoints| Reader {
             handle: ground.handle.clone(),
             random: ground.handle.random("reader"),
-            range: self.range(),
+            range: self.range.get(),
             volume: Rc::clone(volume),
             history: Rc::clone(&ground.history),
             window: Rc::clone(&ground.window),
@@ -206,50 +173,42 @@ impl Run {
     }
 
     /// Recovers and judges; what is left is the past from now on.
-    async fn open(&self, ground: &LifeContext) -> Result<Rc<Bounded<Volume>>, Verdict> {
-        let LifeContext { handle, disk, window, history, bound, .. } = ground;
+    async fn open(&self, ground: &Ground) -> Result<Rc<Bounded<Volume>>, Verdict> {
+        let Ground { handle, disk, window, history, bound, .. } = ground;
         let _reading = window.user_reads();
-        let tap = Rc::new(Tap {
-            disk: Rc::clone(disk),
-            window: Rc::clone(window),
-            ignores_flushes: self.options.ignores_flushes,
-        });
-        let volume = Volume::open(handle, bound.around(tap), self.options.volume.clone()).await;
+        let volume = Tap::open_volume(handle, &self.options, (disk, window), bound).await;
         let volume = volume.map_err(|error| failed("recovery", &error))?;
         history.borrow_mut().promised();
-        let stamps = self.range().read_and_count(&volume, || volume.stats().live_blocks).await?;
+        let stamps = self.range.get().read_and_count(&volume, || volume.stats().live_blocks).await?;
         let left = history.borrow().judge(&stamps)?;
-        history.borrow_mut().decided(left, handle.seed());
+        history.borrow_mut().forget_lost(left, handle.seed());
         Ok(bound.around(Rc::new(volume)))
     }
 }
 
-impl Life {
-    /// Cuts the power, on paper, at every event of `disk` from now on, and at every look.
-    fn watch(
+impl Round {
+    /// A disk whose power is cut, on paper, at every event from now on, and whenever the observer is called.
+    fn on(
         &self,
         handle: &Handle,
-        disk: &AdversaryDisk,
-        history: &Rc<RefCell<RequestHistory>>,
-    ) -> (Rc<Window>, Observer) {
-        let options = &self.run.options;
-        let window = Rc::new(Window::new(options.segments_start()));
-        let (life, history, seen) = (self.clone(), Rc::clone(history), Rc::clone(&window));
-        let random = RefCell::new(handle.random("crash states"));
-        let event = Cell::new(0);
-        let look: Observer = Rc::new(move |disk| {
-            event.set(event.get() + 1);
-            if life.run.warm.get() && !life.run.is_over() {
+        disk: Rc<AdversaryDisk>,
+        history: RequestHistory,
+        bound: &Rc<Bound>,
+    ) -> Ground {
+        let window = Rc::new(Window::new(self.run.options.segments_start()));
+        let history = Rc::new(RefCell::new(history));
+        let (round, past, seen) = (self.clone(), Rc::clone(&history), Rc::clone(&window));
+        let observer = observe_events(handle, &disk, move |event, disk, random| {
+            if round.run.warm.get() && !round.run.is_over() {
                 let (checkpoint, cleaning) = seen.contents();
-                let promised = history.borrow_mut().promised();
-                let sharing = history.borrow().model.last_share() > promised;
-                let moment = Moment { event: event.get(), promised, checkpoint, cleaning, sharing };
-                life.cut(moment, &disk.crash_states(), &history, &mut random.borrow_mut());
+                let promised = past.borrow_mut().promised();
+                let sharing = past.borrow().model.last_share() > promised;
+                let depth = round.events.len() as u32;
+                let moment = Moment { event, depth, promised, checkpoint, cleaning, sharing };
+                round.cut(moment, &disk.crash_states(), &past, random);
             }
         });
-        let at_events = Rc::clone(&look);
-        disk.observe(Box::new(move |disk| at_events(disk)));
-        (window, look)
+        Ground { handle: handle.clone(), disk, window, history, bound: Rc::clone(bound), observer }
     }
 
     /// The power is cut at this moment.
@@ -262,38 +221,26 @@ impl Life {
     ) {
         let options = &self.run.options;
         // A recovery has many events, and there are many recoveries: one state of some of their windows.
-        let (exhaustive_max, samples) = match self.depth {
+        let (exhaustive_max, samples) = match moment.depth {
             0 => (options.exhaustive_max, options.samples),
             _ => (2, u64::from(random.below(2) == 0)),
         };
         let samples = if moment.checkpoint || moment.cleaning { 4 * samples } else { samples };
-        let exhaustive = states.count() <= u128::from(exhaustive_max);
-        if self.depth == 0 {
-            self.run.findings.borrow_mut().count_window(moment, states.count(), exhaustive);
-        }
-        let look_at = |image: &Image, random: &mut Random| {
-            let life = mix(history.borrow().life(), moment.promised);
-            let new = !self.run.is_over() && self.run.findings.borrow_mut().is_new(image.hash(), life);
-            if new {
-                self.run.findings.borrow_mut().count_state(moment, self.depth);
-                self.examine(moment.event, image, history, random);
-            }
-        };
-        if exhaustive {
-            states.all().for_each(|image| look_at(&image, random));
-        } else {
-            (0..samples).for_each(|_| look_at(&states.sample(random), random));
-        }
+        let limits = StateLimits { exhaustive_max, samples, states_max: options.states_max };
+        let promise = mix(history.borrow().past(), moment.promised);
+        judge_window(&self.run.findings, (moment, promise), states, limits, random, |image, random| {
+            self.judge(moment, image, history, random);
+        });
     }
 
     /// Recovers from `image` and judges what is left; now and then with the power cut again.
-    fn examine(&self, event: u64, image: &Image, history: &RefCell<RequestHistory>, random: &mut Random) {
+    fn judge(&self, moment: Moment, image: &Image, history: &RefCell<RequestHistory>, random: &mut Random) {
         let run = &self.run;
-        let events: Vec<u64> = self.events.iter().copied().chain([event]).collect();
-        if self.depth < DEPTH_MAX && random.below(run.options.deeper) == 0 {
-            return self.live_on(events, image, history);
+        let events: Vec<u64> = self.events.iter().copied().chain([moment.event]).collect();
+        if moment.depth < DEPTH_MAX && random.below(run.options.deeper) == 0 {
+            return self.continue_from(events, image, history);
         }
-        let recovered = recover(&run.options, image, run.range());
+        let recovered = recover(&run.options, image, run.range.get());
         let verdict = recovered.stamps.and_then(|stamps| history.borrow().judge(&stamps));
         let mut findings = run.findings.borrow_mut();
         findings.fold(recovered.trace_hash);
@@ -302,28 +249,19 @@ impl Life {
         }
     }
 
-    /// Recovers from `image` with the power cut at every event, then writes on, likewise.
-    fn live_on(&self, events: Vec<u64>, image: &Image, history: &RefCell<RequestHistory>) {
+    /// Recovers from `image` and plays another round, with the power cut at every event of both.
+    fn continue_from(&self, events: Vec<u64>, image: &Image, history: &RefCell<RequestHistory>) {
         let run = &self.run;
         let runtime = runtime_for(&run.options, image);
         let handle = runtime.handle();
         let disk = AdversaryDisk::from_image(&handle, run.options.adversary(), image);
-        let life = Life { run: Rc::clone(run), depth: self.depth + 1, events };
-        let fork = Rc::new(RefCell::new(history.borrow().fork()));
-        let (window, look) = life.watch(&handle, &disk, &fork);
+        let round = Round { run: Rc::clone(run), events };
         let bound = Bound::new();
-        let ground = LifeContext {
-            handle: handle.clone(),
-            disk,
-            window,
-            history: fork,
-            bound: Rc::clone(&bound),
-            look,
-        };
+        let ground = round.on(&handle, disk, history.borrow().fork(), &bound);
         let outcome = runtime.block_on(bound.within(&handle, run.play(&ground, STEPS_CONTINUED)));
-        run.settle(&life.events, outcome);
+        run.settle(&round.events, outcome);
         let mut findings = run.findings.borrow_mut();
-        findings.totals.lives_continued += 1;
+        findings.totals.rounds_continued += 1;
         findings.fold(handle.trace_hash());
     }
 }

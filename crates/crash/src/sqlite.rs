@@ -1,9 +1,9 @@
-//! Power cuts under SQLite: real SQLite, in process, on a filesystem in virtual time. In each of a chain of *lives* a
-//! program commits numbered transactions, and at every event of the storage below the power is cut, on copies: what
+//! Power cuts under SQLite: real SQLite, in process, on a filesystem in virtual time. In each round of a run a program
+//! commits numbered transactions, and at every event of the storage below the power is cut, on copies: what
 //! is left is recovered by the layers below (firmware, volume, filesystem) and by SQLite, `integrity_check` has to
 //! find nothing, and the database has to be, row for row, what some COMMIT has left. In mode `durable` it has every
-//! transaction whose COMMIT has returned; in mode `order` it is any prefix. One of the cuts is where the next life
-//! begins: recovery is cut, too, and may lose nothing then.
+//! transaction whose COMMIT has returned; in mode `order` it is any prefix. The next round begins
+//! with what one of the cuts has left: recovery is cut, too, and may lose nothing then.
 //!
 //! Runs differ, each drawn by its seed: pages of 1 to 8 KiB; caches so small that pages go to the database before
 //! the COMMIT; logs that are checkpointed after few pages; journals that are cut short; writeback early or never; which
@@ -11,66 +11,45 @@
 //!
 //! With one sync of each transaction dropped, or on a storage that ignores barriers, it has to fail.
 
-mod life;
-mod once;
+mod faults;
+mod run;
 mod script;
 mod syncs;
-
-use std::rc::Rc;
 
 use weir_fs::MountOptions;
 use weir_sqlite_vfs::Mode;
 
 use crate::FsGround;
-use crate::campaign::{Campaign, Plan, Run, counts, runtime_of};
+use crate::campaign::{Campaign, Plan, Run, counts};
 use crate::fs::ground::{Blocks, new_image};
-use life::Chain;
+use crate::named::named;
+use run::SqliteRun;
 
-pub use once::{SqliteOnce, SqliteOnceTotals};
+pub use faults::{SqliteFaultTotals, SqliteFaults};
 pub use syncs::SqliteSync;
 
-/// How SQLite keeps a transaction whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SqliteJournal {
-    /// A rollback journal that is deleted.
-    Delete,
-    /// A rollback journal that is truncated.
-    Truncate,
-    /// A rollback journal whose header is zeroed.
-    Persist,
-    /// A write-ahead log.
-    Wal,
-    /// None: the database is an atomic file. Some transactions have a rollback journal all the same, because they are
-    /// larger than the cache, or because the update fails, which some are made to do.
-    BatchAtomic,
-}
-
-impl SqliteJournal {
-    /// All of them.
-    pub const ALL: [SqliteJournal; 5] = [
-        SqliteJournal::Delete,
-        SqliteJournal::Truncate,
-        SqliteJournal::Persist,
-        SqliteJournal::Wal,
-        SqliteJournal::BatchAtomic,
-    ];
-
-    /// Its name on a command line, and in `PRAGMA journal_mode` if it is one.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            SqliteJournal::Delete => "delete",
-            SqliteJournal::Truncate => "truncate",
-            SqliteJournal::Persist => "persist",
-            SqliteJournal::Wal => "wal",
-            SqliteJournal::BatchAtomic => "batch_atomic",
-        }
+named! {
+    /// How SQLite keeps a transaction whole.
+    SqliteJournal {
+        /// A rollback journal that is deleted.
+        Delete = "delete",
+        /// A rollback journal that is truncated.
+        Truncate = "truncate",
+        /// A rollback journal whose header is zeroed.
+        Persist = "persist",
+        /// A write-ahead log.
+        Wal = "wal",
+        /// None: the database is an atomic file. Some transactions have a rollback journal all the same, because they are
+        /// larger than the cache, or because the update fails, which some are made to do.
+        BatchAtomic = "batch_atomic",
     }
 }
 
 /// A campaign on one journal mode, one promise and one ground.
 #[derive(Clone, Debug)]
 pub struct SqliteCampaign {
+    /// How long it is.
+    pub plan: Plan,
     /// SQLite's journal mode.
     pub journal: SqliteJournal,
     /// What COMMIT promises.
@@ -79,12 +58,6 @@ pub struct SqliteCampaign {
     pub extra: bool,
     /// What the filesystem stands on. Without barriers, it has the legacy journal.
     pub ground: FsGround,
-    /// Distinct states to judge.
-    pub states: u64,
-    /// Determines everything.
-    pub seed: u64,
-    /// Replay only the run with this number.
-    pub only: Option<u64>,
     /// The ground says that it keeps barriers, and ignores them: a negative control.
     pub ignores_barriers: bool,
     /// This sync is never done: a negative control.
@@ -95,21 +68,9 @@ pub struct SqliteCampaign {
 
 counts! {
     /// What a campaign did.
-    pub struct SqliteTotals {
-        /// Runs, each a chain of lives.
-        pub runs: u64,
-        /// Lives.
-        pub lives: u64,
+    pub struct SqliteTotals of rounds {
         /// Transactions committed.
         pub commits: u64,
-        /// Events of the storage below.
-        pub events: u64,
-        /// Power cuts, some of which left the same.
-        pub cuts: u64,
-        /// Different states among them, where the same content under different promises counts as different.
-        pub states_distinct: u64,
-        /// Of these, left by a second life or a later one, recovery included.
-        pub states_deep: u64,
     }
     largest {
         /// Acknowledged transactions that a state had lost, at most; 0 in mode `durable`.
@@ -120,21 +81,13 @@ counts! {
 impl SqliteCampaign {
     /// A campaign without negative controls.
     #[must_use]
-    pub fn new(
-        journal: SqliteJournal,
-        mode: Mode,
-        ground: FsGround,
-        states: u64,
-        seed: u64,
-    ) -> SqliteCampaign {
+    pub fn new(journal: SqliteJournal, mode: Mode, ground: FsGround, plan: Plan) -> SqliteCampaign {
         SqliteCampaign {
+            plan,
             journal,
             mode,
             extra: false,
             ground,
-            states,
-            seed,
-            only: None,
             ignores_barriers: false,
             dropped: None,
             options: MountOptions::default(),
@@ -158,7 +111,7 @@ impl Campaign for SqliteCampaign {
     type Beginning = Blocks;
 
     fn plan(&self) -> Plan {
-        Plan { states: self.states, seed: self.seed, only: self.only }
+        self.plan
     }
 
     fn prepare(&self) -> Result<Blocks, String> {
@@ -166,10 +119,6 @@ impl Campaign for SqliteCampaign {
     }
 
     fn play_run(&self, image: &Blocks, _number: u64, seed: u64) -> Run<SqliteTotals> {
-        let runtime = Rc::new(runtime_of(seed));
-        let chain = Chain::new(&runtime, self);
-        chain.play_lives(image);
-        let mut found = chain.found.borrow_mut();
-        found.end_run(false, runtime.handle().trace_hash())
+        SqliteRun::play(self, image, seed)
     }
 }

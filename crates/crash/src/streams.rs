@@ -5,7 +5,7 @@
 //! queues or logs: a write of an epoch may be left only if everything of its stream's earlier epochs is,
 //! each in its own or a later version; what was flushed is left; and requests are left whole or not at all.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,18 +13,16 @@ use std::time::Duration;
 
 use weir_block::{BlockLayer, BlockOptions, Class, Dispatch, ElevatorKind, Refused, Request};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, CrashStates, Image, Lba, Part, Recorder, Storage, StreamId, Ticket};
-use weir_volume::{Volume, inspect};
+use weir_storage::{CrashStates, Lba, Part, Recorder, Storage, StreamId, Ticket};
 
 use crate::bound::Bound;
 use crate::campaign::{Campaign, Plan, Run};
 use crate::content::{Stamp, mix, push_page};
-use crate::findings::{Findings, Totals};
+use crate::findings::{Findings, Moment, StateLimits, Totals, judge_window, observe_events};
 use crate::model::{Verdict, Why};
 use crate::options::{RunOptions, pick};
-use crate::player::{Span, failed};
+use crate::player::{Span, failed, make_volume};
 use crate::recovery::recover;
-use crate::run::Moment;
 use crate::window::{Tap, Window};
 
 /// Blocks that all streams write to, at most: few, so that writes overlap.
@@ -68,12 +66,8 @@ impl StreamOptions {
 /// A campaign of runs through the block layer, with each elevator in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamCampaign {
-    /// Determines everything.
-    pub seed: u64,
-    /// Distinct crash states to judge.
-    pub states: u64,
-    /// Only the run with this number.
-    pub only: Option<u64>,
+    /// How long it is.
+    pub plan: Plan,
     /// The disk acknowledges flushes and does nothing: the negative control.
     pub ignores_flushes: bool,
 }
@@ -83,7 +77,7 @@ impl Campaign for StreamCampaign {
     type Beginning = ();
 
     fn plan(&self) -> Plan {
-        Plan { states: self.states, seed: self.seed, only: self.only }
+        self.plan
     }
 
     fn prepare(&self) -> Result<(), String> {
@@ -115,7 +109,7 @@ struct Log {
     epochs: BTreeMap<StreamId, u64>,
     /// Flushes in flight, and the writes that were transferred when they were issued.
     flushes: Vec<(Vec<usize>, Ticket)>,
-    /// Counts promises, to tell images under different promises apart.
+    /// Counts promises: equal images under different promises are different states.
     promises: u64,
 }
 
@@ -176,7 +170,7 @@ pub fn run_streams(options: &StreamOptions) -> Findings {
     let handle = runtime.handle();
     let recorder = Recorder::prefix();
     let bound = Bound::new();
-    let work = whole(options, &handle, &recorder, &findings, &bound);
+    let work = play(options, &handle, &recorder, &findings, &bound);
     let outcome = runtime.block_on(bound.within(&handle, work));
     let verdict = match outcome {
         Ok(Ok(())) => recorder.check().err().map(|violation| Verdict::Order(violation.to_string())),
@@ -193,7 +187,7 @@ pub fn run_streams(options: &StreamOptions) -> Findings {
     findings
 }
 
-async fn whole(
+async fn play(
     options: &StreamOptions,
     handle: &Handle,
     recorder: &Rc<Recorder>,
@@ -201,16 +195,10 @@ async fn whole(
     bound: &Rc<Bound>,
 ) -> Result<(), Verdict> {
     let below = &options.below;
-    let disk = AdversaryDisk::new(handle, below.adversary());
-    let made = Volume::create(handle, &*disk, below.format()).await;
-    made.map_err(|error| failed("making the volume", &error))?;
-    let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
-    let range = Span::of(below, info.usable_blocks, info.logical_blocks);
+    let (disk, range) = make_volume(handle, below).await?;
     let window = Rc::new(Window::new(below.segments_start()));
-    let ignores_flushes = options.below.ignores_flushes;
-    let tap = Rc::new(Tap { disk: Rc::clone(&disk), window: Rc::clone(&window), ignores_flushes });
     let reading = window.user_reads();
-    let volume = Volume::open(handle, bound.around(tap), below.volume.clone()).await;
+    let volume = Tap::open_volume(handle, below, (&disk, &window), bound).await;
     let volume = Rc::new(volume.map_err(|error| failed("opening the volume", &error))?);
     volume.set_recorder(Rc::clone(recorder));
     let storage = bound.around(volume) as Rc<dyn Storage>;
@@ -220,24 +208,24 @@ async fn whole(
     drop(reading);
     let judge =
         Judge { below: below.clone(), range, window, log: Rc::clone(&log), findings: Rc::clone(findings) };
-    let look = judge.watch(handle, &disk);
+    let observer = observe_events(handle, &disk, move |event, disk, random| {
+        if !judge.findings.borrow().is_over(judge.below.states_max) {
+            judge.cut(event, &disk.crash_states(), random);
+        }
+    });
     let random = handle.random("streams");
     let mut issuer = Issuer { options, handle: handle.clone(), random, range, layer, log };
     for _ in 0..below.steps {
-        if is_over(&findings.borrow(), below) {
+        if findings.borrow().is_over(below.states_max) {
             break;
         }
         issuer.step().await?;
         // What the step was promised may hold at the next event only.
-        look(&disk);
+        observer(&disk);
     }
     issuer.finish().await?;
     findings.borrow_mut().totals.requests = issuer.log.borrow().writes.len() as u64;
     Ok(())
-}
-
-fn is_over(findings: &Findings, below: &RunOptions) -> bool {
-    findings.failure.is_some() || findings.totals.states_distinct >= below.states_max
 }
 
 /// Judges what is left at every event.
@@ -250,48 +238,23 @@ struct Judge {
 }
 
 impl Judge {
-    /// Cuts the power, on paper, at every event of `disk`, and whenever what it returns is called.
-    fn watch(self, handle: &Handle, disk: &AdversaryDisk) -> Rc<dyn Fn(&AdversaryDisk)> {
-        let random = RefCell::new(handle.random("crash states"));
-        let events = Cell::new(0);
-        let look = Rc::new(move |disk: &AdversaryDisk| {
-            events.set(events.get() + 1);
-            if !is_over(&self.findings.borrow(), &self.below) {
-                self.cut(events.get(), &disk.crash_states(), &mut random.borrow_mut());
-            }
-        });
-        let at_events = Rc::clone(&look);
-        disk.observe(Box::new(move |disk| at_events(disk)));
-        look
-    }
-
     fn cut(&self, event: u64, states: &CrashStates, random: &mut Random) {
         self.log.borrow_mut().refresh();
         let promised = self.log.borrow().promises;
         let (checkpoint, cleaning) = self.window.contents();
-        let moment = Moment { event, promised, checkpoint, cleaning, sharing: false };
-        let exhaustive = states.count() <= u128::from(self.below.exhaustive_max);
-        self.findings.borrow_mut().count_window(moment, states.count(), exhaustive);
-        if exhaustive {
-            states.all().for_each(|image| self.look_at(moment, &image));
-        } else {
-            (0..self.below.samples).for_each(|_| self.look_at(moment, &states.sample(random)));
-        }
-    }
-
-    fn look_at(&self, moment: Moment, image: &Image) {
-        let over = is_over(&self.findings.borrow(), &self.below);
-        if over || !self.findings.borrow_mut().is_new(image.hash(), mix(0, moment.promised)) {
-            return;
-        }
-        let recovered = recover(&self.below, image, self.range);
-        let verdict = recovered.stamps.and_then(|stamps| self.log.borrow().judge(&stamps));
-        let mut findings = self.findings.borrow_mut();
-        findings.count_state(moment, 0);
-        findings.fold(recovered.trace_hash);
-        if let Err(verdict) = verdict {
-            findings.fail(vec![moment.event], verdict);
-        }
+        let moment = Moment { event, depth: 0, promised, checkpoint, cleaning, sharing: false };
+        let RunOptions { exhaustive_max, samples, states_max, .. } = self.below;
+        let limits = StateLimits { exhaustive_max, samples, states_max };
+        let promise = mix(0, promised);
+        judge_window(&self.findings, (moment, promise), states, limits, random, |image, _| {
+            let recovered = recover(&self.below, image, self.range);
+            let verdict = recovered.stamps.and_then(|stamps| self.log.borrow().judge(&stamps));
+            let mut findings = self.findings.borrow_mut();
+            findings.fold(recovered.trace_hash);
+            if let Err(verdict) = verdict {
+                findings.fail(vec![event], verdict);
+            }
+        });
     }
 }
 

@@ -1,4 +1,4 @@
-//! Power cuts under atomic files and units. In each of a chain of *lives* a script writes updates to a few atomic files
+//! Power cuts under atomic files and units. In each round of a run a script writes updates to a few atomic files
 //! and commits them, alone and in groups, beside ordinary files that are made durable, deleted and made again, so that
 //! blocks that the journal has held become others'; and it overwrites aligned units of one ordinary file. At every event
 //! of the storage below the power is cut, on copies. What is left is recovered and read, and has to be, for *all* atomic
@@ -6,55 +6,39 @@
 //! nothing of an update that was not committed, or was taken back. Every unit has to be one version. An ordinary file
 //! that was made durable and not deleted since has to be there.
 //!
-//! One of the cuts is where the next life begins, and its recovery is cut, too.
+//! The next round begins with what one of the cuts has left, and its recovery is cut, too.
 
 mod history;
-mod life;
+mod run;
 
 use weir_fs::MountOptions;
 
 use crate::FsGround;
-use crate::campaign::{Campaign, Plan, Run, counts, runtime_of};
+use crate::campaign::{Campaign, Plan, Run, counts};
 use crate::fs::ground::{Blocks, new_image};
-use life::Chain;
+use run::UpdateRun;
 
 /// A campaign on one ground.
 #[derive(Clone, Debug)]
 pub struct UpdateCampaign {
+    /// How long it is.
+    pub plan: Plan,
     /// What the filesystem stands on.
     pub ground: FsGround,
-    /// Distinct states to judge.
-    pub states: u64,
-    /// Determines everything.
-    pub seed: u64,
-    /// Replay only the run with this number.
-    pub only: Option<u64>,
     /// Engine, journal mode and checkpoints; the rest is drawn for each run.
     pub options: MountOptions,
 }
 
 counts! {
     /// What a campaign did.
-    pub struct UpdateTotals {
-        /// Runs, each a chain of lives.
-        pub runs: u64,
-        /// Lives.
-        pub lives: u64,
+    pub struct UpdateTotals of rounds {
         /// Updates that were committed, those of a group as one.
         pub updates: u64,
         /// Updates that were taken back.
         pub abandoned: u64,
-        /// Events of the storage below.
-        pub events: u64,
-        /// Power cuts, some of which left the same.
-        pub cuts: u64,
-        /// Different states among them, where the same content under different promises counts as different.
-        pub states_distinct: u64,
-        /// Of these, left by a second life or a later one, recovery included.
-        pub states_deep: u64,
-        /// Of these, those in which units were judged, too: the storage keeps requests whole.
+        /// States in which units were judged, too: the storage keeps requests whole.
         pub states_units: u64,
-        /// Of these, shown to the format's own check after recovery.
+        /// States shown to the format's own check after recovery.
         pub states_checked: u64,
     }
 }
@@ -64,7 +48,7 @@ impl Campaign for UpdateCampaign {
     type Beginning = Blocks;
 
     fn plan(&self) -> Plan {
-        Plan { states: self.states, seed: self.seed, only: self.only }
+        self.plan
     }
 
     fn prepare(&self) -> Result<Blocks, String> {
@@ -72,10 +56,6 @@ impl Campaign for UpdateCampaign {
     }
 
     fn play_run(&self, image: &Blocks, _number: u64, seed: u64) -> Run<UpdateTotals> {
-        let runtime = runtime_of(seed);
-        let chain = Chain::new(&runtime.handle(), self);
-        let is_deadlock = runtime.block_on(chain.play_lives(image)).is_err();
-        let mut found = chain.found.borrow_mut();
-        found.end_run(is_deadlock, runtime.handle().trace_hash())
+        UpdateRun::play(self, image, seed)
     }
 }

@@ -8,24 +8,20 @@ use crate::findings::Totals;
 use crate::options::RunOptions;
 use crate::run::run;
 
-/// Of so many runs one is a small case, looked at exhaustively.
+/// One of so many runs is a small case, of which all states are judged.
 const SMALL_EVERY: u64 = 4;
 
-/// Of so many runs one is on a volume that passes discards on.
+/// One of so many runs is on a volume that passes discards on.
 const DISCARDS_EVERY: u64 = 3;
 
-/// Of so many runs one makes packed writes.
+/// One of so many runs makes packed writes.
 const PACKED_EVERY: u64 = 7;
 
 /// A campaign on volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeCampaign {
-    /// Determines everything.
-    pub seed: u64,
-    /// Distinct crash states to judge, with shares those with a share under way.
-    pub states: u64,
-    /// Only the run with this number.
-    pub only: Option<u64>,
+    /// How long it is: with shares, only states with a share under way count.
+    pub plan: Plan,
     /// Blocks of the disk, for large volumes; 0 for small ones of all kinds.
     pub disk_blocks: u64,
     /// The workloads share blocks, too.
@@ -37,15 +33,14 @@ pub struct VolumeCampaign {
 impl VolumeCampaign {
     /// A campaign on small volumes of all kinds.
     #[must_use]
-    pub fn new(states: u64, seed: u64) -> VolumeCampaign {
-        let (only, disk_blocks, shares, ignores_flushes) = (None, 0, false, false);
-        VolumeCampaign { seed, states, only, disk_blocks, shares, ignores_flushes }
+    pub fn new(plan: Plan) -> VolumeCampaign {
+        VolumeCampaign { plan, disk_blocks: 0, shares: false, ignores_flushes: false }
     }
 
     /// The options of run number `number`.
     #[must_use]
     pub fn options(&self, number: u64) -> RunOptions {
-        let seed = mix(self.seed, number);
+        let seed = mix(self.plan.seed, number);
         let small = number % SMALL_EVERY == SMALL_EVERY - 1;
         let mut options = if small { RunOptions::draw_small(seed) } else { RunOptions::draw(seed) };
         if number % DISCARDS_EVERY == DISCARDS_EVERY - 1 {
@@ -71,8 +66,7 @@ impl Campaign for VolumeCampaign {
     type Beginning = ();
 
     fn plan(&self) -> Plan {
-        let VolumeCampaign { states, seed, only, .. } = *self;
-        Plan { states, seed, only }
+        self.plan
     }
 
     fn prepare(&self) -> Result<(), String> {

@@ -2,39 +2,47 @@
 //! device, the power is cut at random events, and what recovery leaves is compared with a *golden disk*, the result of the
 //! requests up to the recovery point that the firmware reports.
 //!
-//! Sectors of 512 bytes hold their number and a version that each write raises by one. So one look at a sector tells a
-//! lost write, a stale one, a torn one, and one in the wrong place. Requests are numbered as they are submitted; a flush
+//! Sectors of 512 bytes hold their number and a version that each write raises by one. So a sector that is read shows a
+//! lost write, a stale one, a torn one, or one in the wrong place. Requests are numbered as they are submitted; a flush
 //! covers all before it, and a recovery point before the last flush is a violation as well.
 //!
 //! The paper cuts a compiled firmware from a second thread, and rebuilds the golden disk for each image by a replay of the
-//! trace. Here the cut is at an event that the seed draws, and the golden disk is looked up in the history of each sector.
+//! trace. Here the cut is at an event that the seed draws, and the golden disk is read from the history of each sector.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use serde::Serialize;
 use weir_flash::{
     Allocation, Barrier, Cache, FlashDevice, FlashOptions, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout,
-    Mechanism, Nand, OrderedService, Profile, RecoveryPoint, Replacement, SimpleService,
+    Mechanism, Medium, Nand, OrderedService, Profile, RecoveryPoint, Replacement, SimpleService,
 };
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
     BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, Storage, Ticket, Write, submit_when_free,
 };
 
+use crate::campaign::{Campaign, Failure, Plan, Run, counts};
 use crate::content::mix;
+use crate::cuts::Cuts;
+use crate::shrink::leave_out;
 
 /// Bytes of a sector.
 pub const SECTOR_BYTES: usize = 512;
 
 const SECTORS_PER_BLOCK: u64 = (BLOCK_BYTES / SECTOR_BYTES) as u64;
 
-/// Events of the device from one image to the next, on average.
-const EVENTS_PER_IMAGE: u64 = 60;
+/// Crash states that a run judges.
+const STATES_PER_RUN: u64 = 200;
+
+/// Events of the device from one power cut to the next, on average.
+const EVENTS_PER_CUT: u64 = 60;
 
 /// Requests of a synthetic trace.
 const SYNTHETIC_REQUESTS: usize = 4000;
+
+/// Traces that are tried to make one that fails shorter, at most.
+const TRIALS_MAX: u32 = 60;
 
 /// A request of the trace; sectors are those of any disk, and are folded onto the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,124 +65,165 @@ pub enum VstRequest {
     Flush,
 }
 
-/// A test run.
+/// A campaign on order-preserving firmware.
 #[derive(Clone)]
-pub struct Vst {
-    /// Crash images to judge.
-    pub images: u64,
+pub struct VstCampaign {
+    /// How long it is.
+    pub plan: Plan,
     /// A flush after so many writes, besides those of the trace.
     pub flush_every: Option<u64>,
-    /// Replayed from its beginning until there are so many images; empty: random writes.
+    /// Each run replays it until it has judged its crash states; empty: random writes.
     pub trace: Vec<VstRequest>,
-    /// Determines everything.
-    pub seed: u64,
+    /// The device gets no flush, and each counts as done: the negative control.
+    pub ignores_flushes: bool,
     /// How the firmware runs: for mutants.
     pub options: FlashOptions,
 }
 
-/// What a test run found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct VstSummary {
-    /// Crash images judged.
-    pub images: u64,
-    /// Images that broke a promise.
-    pub violations: u64,
-    /// The first violation.
-    pub first_violation: Option<String>,
-    /// Requests submitted that change something.
-    pub requests: u64,
-    /// Flushes awaited.
-    pub flushes: u64,
-    /// Images in which recovery dropped requests of which the flash held something.
-    pub images_rolled_back: u64,
-    /// Of these requests, the most in one image.
-    pub most_dropped: u64,
-    /// Erase blocks erased.
-    pub erases: u64,
-    /// Checkpoints written.
-    pub checkpoints: u64,
-    /// Pages of coalescing records written.
-    pub record_pages: u64,
-    /// Flushes that the firmware made by itself.
-    pub internal_flushes: u64,
-    /// Stands for everything that happened, as 16 hexadecimal digits.
-    pub trace_hash: String,
+counts! {
+    /// Counts of runs on order-preserving firmware.
+    pub struct VstTotals {
+        /// Runs.
+        pub runs: u64,
+        /// Requests submitted that change something.
+        pub requests: u64,
+        /// Flushes awaited.
+        pub flushes: u64,
+        /// Events of the device.
+        pub events: u64,
+        /// Power cuts judged, some of which left the same.
+        pub cuts: u64,
+        /// Different states of the flash among them, where the same state after other requests counts as different.
+        pub states_distinct: u64,
+        /// Of these, states in which recovery dropped requests of which the flash held something.
+        pub states_rolled_back: u64,
+        /// Erase blocks erased.
+        pub erases: u64,
+        /// Checkpoints written.
+        pub checkpoints: u64,
+        /// Pages of coalescing records written.
+        pub record_pages: u64,
+        /// Flushes that the firmware made by itself.
+        pub internal_flushes: u64,
+    }
+    largest {
+        /// Requests dropped in one state, at most.
+        pub dropped_max: u64,
+    }
 }
 
-impl Vst {
+impl VstCampaign {
     /// Random writes, without flushes, on firmware without bugs.
     #[must_use]
-    pub fn new(images: u64, seed: u64) -> Vst {
-        Vst { images, flush_every: None, trace: Vec::new(), seed, options: FlashOptions::default() }
+    pub fn new(plan: Plan) -> VstCampaign {
+        let options = FlashOptions::default();
+        VstCampaign { plan, flush_every: None, trace: Vec::new(), ignores_flushes: false, options }
     }
 
-    /// Runs until so many images are judged.
-    #[must_use]
-    pub fn run_test(&self) -> VstSummary {
-        let runtime = Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() });
-        let handle = runtime.handle();
-        let findings: Rc<RefCell<Findings>> = Rc::new(RefCell::new(Findings::new(&handle)));
-        let ended = runtime.block_on(self.run(&handle, &findings));
-        let mut summary = std::mem::take(&mut findings.borrow_mut().summary);
-        let stopped = match ended {
-            Ok(Ok(())) => None,
-            Ok(Err(rejected)) => Some(format!("a command was rejected: {rejected}")),
-            Err(stalled) => Some(stalled.to_string()),
-        };
-        if let Some(why) = stopped {
-            summary.violations += 1;
-            summary.first_violation.get_or_insert(why);
+    /// The trace of a run.
+    fn trace(&self, handle: &Handle) -> Vec<VstRequest> {
+        match self.trace.is_empty() {
+            true => random_writes(&mut handle.random("trace")),
+            false => self.trace.clone(),
         }
-        summary.trace_hash = format!("{:016x}", mix(handle.trace_hash(), summary.requests));
-        summary
     }
 
-    async fn run(&self, handle: &Handle, findings: &Rc<RefCell<Findings>>) -> Result<(), Rejected> {
-        let profile = profile();
-        let device = FlashDevice::new(handle, &profile, self.options.clone());
-        findings.borrow_mut().golden = GoldenDisk::new(profile.blocks);
-        self.cut_now_and_then(handle, &device, findings);
-        let synthetic = self.trace.is_empty().then(|| random_writes(&mut handle.random("trace")));
-        let trace = synthetic.as_ref().unwrap_or(&self.trace);
-        let mut driver =
-            Driver { device, findings: Rc::clone(findings), in_flight: VecDeque::new(), writes: 0 };
-        driver.fill().await?;
-        while !findings.borrow().is_enough(self.images) {
-            let before = findings.borrow().summary.requests;
+    /// Plays a trace, by default that of the run, until there are enough crash states.
+    fn play_trace(&self, seed: u64, trace: Option<&[VstRequest]>) -> Run<VstTotals> {
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let handle = runtime.handle();
+        let found = Rc::new(RefCell::new(Found::new(&handle)));
+        let ended = runtime.block_on(async {
+            let trace = trace.map_or_else(|| self.trace(&handle), <[VstRequest]>::to_vec);
+            self.submit_trace(&handle, &trace, &found).await
+        });
+        let trace_hash = mix(handle.trace_hash(), found.borrow().golden.requests);
+        found.borrow_mut().cuts.end_run(ended, trace_hash)
+    }
+
+    async fn submit_trace(
+        &self,
+        handle: &Handle,
+        trace: &[VstRequest],
+        found: &Rc<RefCell<Found>>,
+    ) -> Result<(), String> {
+        let device = FlashDevice::new(handle, &profile(), self.options.clone());
+        self.cut_at_random_events(handle, &device, found);
+        let (found, in_flight) = (Rc::clone(found), VecDeque::new());
+        let mut driver = Driver { campaign: self, device, found: Rc::clone(&found), in_flight, writes: 0 };
+        let rejected = |rejected: Rejected| format!("a command was rejected: {rejected}");
+        driver.fill().await.map_err(rejected)?;
+        while !found.borrow().cuts.is_over() {
+            let before = found.borrow().golden.requests;
             for request in trace {
-                driver.submit_request(*request, self.flush_every).await?;
-                if findings.borrow().is_enough(self.images) {
+                driver.submit_request(*request).await.map_err(rejected)?;
+                if found.borrow().cuts.is_over() {
                     break;
                 }
             }
-            if findings.borrow().summary.requests == before {
-                findings.borrow_mut().violated("the trace changes nothing".to_owned());
-                break;
+            if found.borrow().golden.requests == before {
+                return Err("the trace changes nothing".to_owned());
             }
         }
         let stats = driver.device.stats();
-        let summary = &mut findings.borrow_mut().summary;
-        (summary.erases, summary.checkpoints) = (stats.erases, stats.checkpoints);
-        (summary.record_pages, summary.internal_flushes) = (stats.record_pages, stats.internal_flushes);
+        let requests = found.borrow().golden.requests;
+        let totals = &mut found.borrow_mut().cuts.totals;
+        (totals.requests, totals.erases, totals.checkpoints) = (requests, stats.erases, stats.checkpoints);
+        (totals.record_pages, totals.internal_flushes) = (stats.record_pages, stats.internal_flushes);
         driver.device.cut_power();
         Ok(())
     }
 
-    /// Cuts the power on copies, at events that chance draws.
-    fn cut_now_and_then(&self, handle: &Handle, device: &Rc<FlashDevice>, findings: &Rc<RefCell<Findings>>) {
-        let (weak, findings) = (Rc::downgrade(device), Rc::clone(findings));
-        let (handle, options, images) = (handle.clone(), self.options.clone(), self.images);
-        let profile = profile();
+    /// Cuts the power, on copies, at events that chance draws.
+    fn cut_at_random_events(&self, handle: &Handle, device: &Rc<FlashDevice>, found: &Rc<RefCell<Found>>) {
+        let (weak, found) = (Rc::downgrade(device), Rc::clone(found));
+        let (handle, options, profile) = (handle.clone(), self.options.clone(), profile());
         device.observe(move || {
             let Some(device) = weak.upgrade() else { return };
-            let findings = &mut *findings.borrow_mut();
-            if findings.is_enough(images) || !findings.is_time() {
+            let Found { cuts, golden, random, events_left } = &mut *found.borrow_mut();
+            if !cuts.sees_event() {
                 return;
             }
-            let medium = device.after_cut(&mut findings.random);
-            let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium);
-            findings.judge(&again);
+            *events_left -= 1;
+            if *events_left > 0 {
+                return;
+            }
+            *events_left = 1 + random.below(2 * EVENTS_PER_CUT);
+            let draw = &mut |random: &mut Random| device.after_cut(random);
+            cuts.at_event(draw, golden.requests, |medium, _, totals| {
+                let recovered = FlashDevice::restarted(&handle, &profile, options.clone(), medium.clone());
+                golden.judge(&recovered, totals).map(|()| true)
+            });
         });
+    }
+}
+
+impl Campaign for VstCampaign {
+    type Totals = VstTotals;
+    type Beginning = ();
+
+    fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    fn prepare(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn play_run(&self, (): &(), _number: u64, seed: u64) -> Run<VstTotals> {
+        self.play_trace(seed, None)
+    }
+
+    fn shrink_failure(&self, (): &(), failure: Failure) -> Failure {
+        let seed = mix(self.plan.seed, failure.run);
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let (mut trace, mut trials) = (self.trace(&runtime.handle()), TRIALS_MAX);
+        leave_out(&mut trace, |fewer| {
+            let may_try = trials > 0 && !fewer.is_empty();
+            trials = trials.saturating_sub(1);
+            may_try && self.play_trace(seed, Some(fewer)).failure.is_some()
+        });
+        Failure { story: trace.iter().map(|request| format!("{request:?}")).collect(), ..failure }
     }
 }
 
@@ -258,15 +307,28 @@ fn random_writes(random: &mut Random) -> Vec<VstRequest> {
 }
 
 /// What each sector held after each request that changed it.
-#[derive(Default)]
 struct GoldenDisk {
     /// By sector: the requests, and the version that each left; 0 for a discard.
     history: Vec<Vec<(u64, u64)>>,
+    /// Requests submitted.
+    requests: u64,
+    /// Of these, those that a flush covers.
+    flushed: u64,
 }
 
 impl GoldenDisk {
     fn new(blocks: u64) -> GoldenDisk {
-        GoldenDisk { history: vec![Vec::new(); (blocks * SECTORS_PER_BLOCK) as usize] }
+        GoldenDisk {
+            history: vec![Vec::new(); (blocks * SECTORS_PER_BLOCK) as usize],
+            requests: 0,
+            flushed: 0,
+        }
+    }
+
+    /// The number of the next request.
+    fn begin_request(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
     }
 
     fn write(&mut self, sector: u64, request: u64) {
@@ -306,71 +368,23 @@ impl GoldenDisk {
         }
         bytes
     }
-}
 
-struct Findings {
-    summary: VstSummary,
-    golden: GoldenDisk,
-    random: Random,
-    /// Requests that a flush covers.
-    flushed: u64,
-    /// Events until the next image.
-    events_left: u64,
-}
-
-impl Findings {
-    fn new(handle: &Handle) -> Findings {
-        Findings {
-            summary: VstSummary::default(),
-            golden: GoldenDisk::default(),
-            random: handle.random("cut"),
-            flushed: 0,
-            events_left: EVENTS_PER_IMAGE,
-        }
-    }
-
-    fn is_enough(&self, images: u64) -> bool {
-        self.summary.images >= images
-    }
-
-    /// Whether an image is taken at this event.
-    fn is_time(&mut self) -> bool {
-        self.events_left -= 1;
-        let now = self.events_left == 0;
-        if now {
-            self.events_left = 1 + self.random.below(2 * EVENTS_PER_IMAGE);
-        }
-        now
-    }
-
-    fn judge(&mut self, recovered: &FlashDevice) {
+    /// Judges a recovered device by the recovery point that it reports.
+    fn judge(&self, recovered: &FlashDevice, totals: &mut VstTotals) -> Result<(), String> {
         let point = recovered.recovery_point().unwrap_or(RecoveryPoint { kept: u64::MAX, found: 0 });
         let (kept, dropped) = (point.kept, point.found.saturating_sub(point.kept));
-        self.summary.images += 1;
-        self.summary.images_rolled_back += u64::from(dropped > 0);
-        self.summary.most_dropped = self.summary.most_dropped.max(dropped);
-        if let Some(what) = self.wrong(recovered, kept) {
-            self.violated(format!("image {}: {what}", self.summary.images));
-        }
-    }
-
-    fn violated(&mut self, what: String) {
-        self.summary.violations += 1;
-        self.summary.first_violation.get_or_insert(what);
-    }
-
-    /// What is wrong with a recovered device, if anything is.
-    fn wrong(&self, recovered: &FlashDevice, kept: u64) -> Option<String> {
+        totals.states_rolled_back += u64::from(dropped > 0);
+        totals.dropped_max = totals.dropped_max.max(dropped);
         if kept < self.flushed {
-            return Some(format!("{kept} requests are kept, and a flush covers {}", self.flushed));
+            return Err(format!("{kept} requests are kept, and a flush covers {}", self.flushed));
         }
-        if kept > self.summary.requests {
-            return Some(format!("{kept} requests are kept, and {} were submitted", self.summary.requests));
+        if kept > self.requests {
+            return Err(format!("{kept} requests are kept, and {} were submitted", self.requests));
         }
         let mut found = [0; BLOCK_BYTES];
-        (0..recovered.blocks()).find_map(|block| {
+        let wrong = (0..recovered.blocks()).find_map(|block| {
             recovered.peek(Lba(block), &mut found);
-            let golden = self.golden.block(block, kept);
+            let golden = self.block(block, kept);
             if found == golden {
                 return None;
             }
@@ -380,25 +394,47 @@ impl Findings {
             let held = &found[at * SECTOR_BYTES..];
             let number = |at: usize| held.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
             let [number, version] = [number(0), number(8)].map(|bytes| bytes.map_or(0, u64::from_le_bytes));
-            let right = self.golden.version(sector, kept);
+            let right = self.version(sector, kept);
             Some(format!(
                 "sector {sector} after {kept} requests: version {right} is right, found version {version} of sector {}",
                 number.saturating_sub(1)
             ))
-        })
+        });
+        wrong.map_or(Ok(()), Err)
+    }
+}
+
+/// What a run has found so far.
+struct Found {
+    cuts: Cuts<VstTotals, Medium>,
+    golden: GoldenDisk,
+    random: Random,
+    /// Events until the next power cut.
+    events_left: u64,
+}
+
+impl Found {
+    fn new(handle: &Handle) -> Found {
+        Found {
+            cuts: Cuts::new(handle.random("cut"), STATES_PER_RUN, 1),
+            golden: GoldenDisk::new(profile().blocks),
+            random: handle.random("events"),
+            events_left: EVENTS_PER_CUT,
+        }
     }
 }
 
 /// Submits the requests, as many at a time as the device takes and do not overlap (S6).
-struct Driver {
+struct Driver<'a> {
+    campaign: &'a VstCampaign,
     device: Rc<FlashDevice>,
-    findings: Rc<RefCell<Findings>>,
+    found: Rc<RefCell<Found>>,
     in_flight: VecDeque<(Ticket, Extent)>,
     /// Writes since the last flush.
     writes: u64,
 }
 
-impl Driver {
+impl Driver<'_> {
     /// Writes every sector once, so that cleaning comes soon.
     async fn fill(&mut self) -> Result<(), Rejected> {
         const AT_ONCE: u64 = 512;
@@ -408,11 +444,7 @@ impl Driver {
         Ok(())
     }
 
-    async fn submit_request(
-        &mut self,
-        request: VstRequest,
-        flush_every: Option<u64>,
-    ) -> Result<(), Rejected> {
+    async fn submit_request(&mut self, request: VstRequest) -> Result<(), Rejected> {
         let all = self.device.blocks() * SECTORS_PER_BLOCK;
         match request {
             VstRequest::Write { sector, sectors } => {
@@ -436,7 +468,7 @@ impl Driver {
             }
             VstRequest::Flush => self.flush().await?,
         }
-        if flush_every.is_some_and(|every| self.writes >= every) {
+        if self.campaign.flush_every.is_some_and(|every| self.writes >= every) {
             self.flush().await?;
         }
         Ok(())
@@ -449,11 +481,10 @@ impl Driver {
         let extent = Extent::new(Lba(first), (end - first) as u32);
         self.wait_for(extent).await?;
         let bytes: Vec<u8> = {
-            let findings = &mut *self.findings.borrow_mut();
-            findings.summary.requests += 1;
-            let request = findings.summary.requests;
-            (sector..sector + sectors).for_each(|sector| findings.golden.write(sector, request));
-            (first..end).flat_map(|block| findings.golden.block(block, request)).collect()
+            let golden = &mut self.found.borrow_mut().golden;
+            let request = golden.begin_request();
+            (sector..sector + sectors).for_each(|sector| golden.write(sector, request));
+            (first..end).flat_map(|block| golden.block(block, request)).collect()
         };
         let parts = [Part::bytes(Lba(first), &bytes)];
         let ticket = submit_when_free(&*self.device, Command::Write(Write::new(&parts))).await?;
@@ -464,13 +495,11 @@ impl Driver {
     async fn discard(&mut self, extent: Extent) -> Result<(), Rejected> {
         self.wait_for(extent).await?;
         {
-            let findings = &mut *self.findings.borrow_mut();
-            findings.summary.requests += 1;
-            let request = findings.summary.requests;
+            let golden = &mut self.found.borrow_mut().golden;
+            let request = golden.begin_request();
             for block in extent.iter() {
                 let first = block.0 * SECTORS_PER_BLOCK;
-                (first..first + SECTORS_PER_BLOCK)
-                    .for_each(|sector| findings.golden.discard(sector, request));
+                (first..first + SECTORS_PER_BLOCK).for_each(|sector| golden.discard(sector, request));
             }
         }
         let ticket = submit_when_free(&*self.device, Command::Discard(&[extent])).await?;
@@ -482,11 +511,13 @@ impl Driver {
         while let Some((ticket, _)) = self.in_flight.pop_front() {
             ticket.transferred().await?;
         }
-        let covered = self.findings.borrow().summary.requests;
-        submit_when_free(&*self.device, Command::Flush).await?.transferred().await?;
-        let findings = &mut *self.findings.borrow_mut();
-        findings.flushed = covered;
-        findings.summary.flushes += 1;
+        let covered = self.found.borrow().golden.requests;
+        if !self.campaign.ignores_flushes {
+            submit_when_free(&*self.device, Command::Flush).await?.transferred().await?;
+        }
+        let found = &mut *self.found.borrow_mut();
+        found.golden.flushed = covered;
+        found.cuts.totals.flushes += 1;
         self.writes = 0;
         Ok(())
     }

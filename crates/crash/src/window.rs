@@ -4,7 +4,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Command, Interposed, Rejected, Storage, Ticket};
+use weir_volume::{Volume, VolumeError};
+
+use crate::bound::Bound;
+use crate::options::RunOptions;
 
 /// A flush in flight, and what it will take out of the window.
 struct Flush {
@@ -89,10 +94,24 @@ impl Drop for UserReads {
 
 /// A disk whose commands a [`Window`] sees.
 pub(crate) struct Tap {
-    pub disk: Rc<AdversaryDisk>,
-    pub window: Rc<Window>,
+    disk: Rc<AdversaryDisk>,
+    window: Rc<Window>,
     /// It acknowledges flushes, and the disk gets none: the negative control.
-    pub ignores_flushes: bool,
+    ignores_flushes: bool,
+}
+
+impl Tap {
+    /// Opens the volume of a run on a disk.
+    pub(crate) async fn open_volume(
+        handle: &Handle,
+        options: &RunOptions,
+        (disk, window): (&Rc<AdversaryDisk>, &Rc<Window>),
+        bound: &Rc<Bound>,
+    ) -> Result<Volume, VolumeError> {
+        let (disk, window) = (Rc::clone(disk), Rc::clone(window));
+        let tap = Rc::new(Tap { disk, window, ignores_flushes: options.ignores_flushes });
+        Volume::open(handle, bound.around(tap), options.volume.clone()).await
+    }
 }
 
 impl Interposed for Tap {

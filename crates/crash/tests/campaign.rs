@@ -3,7 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "counts belong in the log of a test run")]
 
-use weir_crash::{Campaign as _, Counts as _, RunOptions, Summary, Totals, VolumeCampaign, run};
+use weir_crash::{Campaign as _, Counts as _, Plan, RunOptions, Summary, Totals, VolumeCampaign, run};
 
 /// Distinct crash states of each of these seeds: a sample. `weir crash campaign` runs them at their length.
 const STATES: u64 = 10_000;
@@ -20,7 +20,7 @@ fn expect_no_failure(summary: &Summary<Totals>) {
 fn a_volume_keeps_its_promises_in_every_crash_state() {
     let mut totals = Totals::default();
     for seed in SEEDS {
-        let campaign = VolumeCampaign::new(STATES, seed);
+        let campaign = VolumeCampaign::new(Plan::new(STATES, seed));
         let summary = campaign.run_campaign();
         expect_no_failure(&summary);
         assert!(summary.totals.states_distinct >= STATES, "seed {seed}: {:?}", summary.totals);
@@ -39,7 +39,7 @@ const STATES_SHARING: u64 = 5_000;
 
 #[test]
 fn crash_states_with_shares_under_way() {
-    let campaign = VolumeCampaign { shares: true, ..VolumeCampaign::new(STATES_SHARING, 105) };
+    let campaign = VolumeCampaign { shares: true, ..VolumeCampaign::new(Plan::new(STATES_SHARING, 105)) };
     let summary = campaign.run_campaign();
     expect_no_failure(&summary);
     let totals = summary.totals;
@@ -72,35 +72,36 @@ fn small_windows_are_looked_at_whole() {
 /// A campaign is a function of its seed.
 #[test]
 fn campaigns_replay() {
-    let campaign = VolumeCampaign::new(3_000, 7);
+    let campaign = VolumeCampaign::new(Plan::new(3_000, 7));
     let (first, second) = (campaign.run_campaign(), campaign.run_campaign());
     assert_eq!((first.trace_hash, first.totals), (second.trace_hash, second.totals));
-    let other = VolumeCampaign { seed: 8, ..campaign }.run_campaign();
+    let other = VolumeCampaign::new(Plan::new(3_000, 8)).run_campaign();
     assert_ne!(first.trace_hash, other.trace_hash);
 }
 
 /// One run of a campaign, alone, is the same run.
 #[test]
 fn a_single_run_replays_what_the_campaign_saw() {
-    let campaign = |only| VolumeCampaign { only, ..VolumeCampaign::new(0, 9) };
-    let summaries = [Some(0), Some(1)].map(|only| campaign(only).run_campaign());
+    let plan = Plan::new(0, 9);
+    let only = |run| VolumeCampaign::new(Plan { only: Some(run), ..plan }).run_campaign();
+    let summaries = [0, 1].map(only);
     let mut both = summaries[0].totals;
     both.add(&summaries[1].totals);
     let states = both.states_distinct;
-    let campaign = VolumeCampaign { states, ..campaign(None) }.run_campaign();
+    let campaign = VolumeCampaign::new(Plan { states, ..plan }).run_campaign();
     assert_eq!((campaign.totals.runs, campaign.totals.requests), (2, both.requests));
 }
 
 /// Discards took the cleaner's reserve, and with the free-segment list at its end nothing could be cleaned any more.
 #[test]
 fn discards_leave_the_cleaner_its_reserve() {
-    let campaign = VolumeCampaign { only: Some(24), ..VolumeCampaign::new(0, 202) };
+    let campaign = VolumeCampaign::new(Plan { only: Some(24), ..Plan::new(0, 202) });
     expect_no_failure(&campaign.run_campaign());
 }
 
 /// The negative control: a disk that ignores flushes cannot keep what was promised.
 #[test]
 fn a_disk_that_ignores_flushes_is_found_out() {
-    let control = VolumeCampaign { ignores_flushes: true, ..VolumeCampaign::new(20_000, 1) };
+    let control = VolumeCampaign { ignores_flushes: true, ..VolumeCampaign::new(Plan::new(20_000, 1)) };
     assert!(control.run_campaign().failure.is_some());
 }

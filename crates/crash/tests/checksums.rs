@@ -1,22 +1,22 @@
 //! Power cuts under the engines that have checksums in the place of flushes: async commit and OptFS. What they promise, what
 //! they do not, and that each rule that is dropped is found out.
 
-use weir_crash::{Campaign as _, FsCampaign, FsGround};
+use crate::passing::LEGACY;
+use weir_crash::{Campaign as _, FsCampaign, FsGround, Plan};
 use weir_flash::Mechanism;
 use weir_fs::{Engine, FsMutant, JournalMode, JournalMutant, ReplayMutant};
 use weir_storage::Rules;
 
-const LEGACY: FsGround = FsGround::Adversary { barriers: false };
 const FLASH: FsGround = FsGround::Flash(Mechanism::None);
 
 fn campaign(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {
-    FsCampaign::new(engine, JournalMode::Ordered, ground, states, 20_261_123)
+    FsCampaign::new(engine, JournalMode::Ordered, ground, Plan::new(states, 20_261_123))
 }
 
 fn pass(campaign: FsCampaign) {
     let summary = campaign.run_campaign();
     assert_eq!(summary.failure, None, "{:?} on {}", campaign.engine, campaign.ground.name());
-    assert!(summary.totals.states_distinct >= campaign.states, "{:?}", summary.totals);
+    assert!(summary.totals.states_distinct >= campaign.plan.states, "{:?}", summary.totals);
     assert!(summary.totals.checkpoints > 0 && summary.totals.states_recovery > 0, "{:?}", summary.totals);
 }
 
@@ -24,12 +24,13 @@ fn pass(campaign: FsCampaign) {
 /// it, for as many states.
 fn is_found_out(engine: Engine, mutant: JournalMutant) -> bool {
     (7..12).any(|seed| {
-        let control = FsCampaign { seed, outside: 0, ..campaign(engine, LEGACY, 30_000) };
+        let plan = Plan::new(30_000, seed);
+        let control = FsCampaign { plan, outside: 0, ..campaign(engine, LEGACY, 30_000) };
         let mut wrong = control.clone();
         wrong.options.rules = Rules::but(Some(FsMutant::Journal(mutant)));
         let found = wrong.run_campaign();
-        let states = found.totals.states_distinct + 1;
-        found.failure.is_some() && FsCampaign { states, ..control }.run_campaign().failure.is_none()
+        let plan = Plan { states: found.totals.states_distinct + 1, ..plan };
+        found.failure.is_some() && FsCampaign { plan, ..control }.run_campaign().failure.is_none()
     })
 }
 

@@ -2,21 +2,15 @@
 //! rule of J9 dropped once. What such a log holds is judged by e2fsck and the kernel after our replay, and refused by
 //! e2fsck before.
 
-use crate::passing::{failure, pass};
-use weir_crash::{FsCampaign, FsGround};
+use crate::passing::{ADVERSARY, DUAL, JBD2, LEGACY, LIST, NOBARRIER, failure, pass};
+use weir_crash::{FsCampaign, FsGround, Plan};
 use weir_flash::Mechanism;
-use weir_fs::{CheckpointBy, Conflicts, Engine, JournalMode, JournalMutant};
+use weir_fs::{CheckpointBy, Engine, JournalMode, JournalMutant};
 
-const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
-const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
-const JBD2: Engine = Engine::Jbd2 { barrier: true };
-const NOBARRIER: Engine = Engine::Jbd2 { barrier: false };
-const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
-const LEGACY: FsGround = FsGround::Adversary { barriers: false };
 const EMMC: FsGround = FsGround::Emmc { reliable: true };
 
 fn coalition(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {
-    let mut campaign = FsCampaign::new(engine, JournalMode::Ordered, ground, states, 20_261_123);
+    let mut campaign = FsCampaign::new(engine, JournalMode::Ordered, ground, Plan::new(states, 20_261_123));
     campaign.options.coalition = true;
     campaign
 }
@@ -65,7 +59,7 @@ fn j9_a_rule_that_is_dropped_is_found_out() {
 fn j9_homes_are_whole_on_emmc() {
     for engine in [JBD2, Engine::FlushAhead] {
         pass(coalition(engine, EMMC, 500));
-        pass(FsCampaign::new(engine, JournalMode::Ordered, EMMC, 500, 20_261_123));
+        pass(FsCampaign::new(engine, JournalMode::Ordered, EMMC, Plan::new(500, 20_261_123)));
     }
     for mutant in [JournalMutant::HomesUnreliable, JournalMutant::SuperblocksUnreliable] {
         let found = failure(coalition(JBD2, EMMC, 60_000), mutant);

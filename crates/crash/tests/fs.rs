@@ -1,31 +1,24 @@
 //! Power cuts under the filesystem: every engine, every journal mode, every ground. And that the judges can fail:
 //! what is not kept is noticed.
 
-use weir_crash::{Campaign as _, FsCampaign, FsGround, FsTotals, Summary};
+use crate::passing::{ADVERSARY, DUAL, JBD2, LEGACY, LIST, NOBARRIER, RECOVERY};
+use weir_crash::{Campaign as _, FsCampaign, FsGround, FsTotals, Plan, Summary};
 use weir_flash::Mechanism;
-use weir_fs::{Conflicts, Discards, Engine, FsMutant, JournalMode, JournalMutant};
+use weir_fs::{Discards, Engine, FsMutant, JournalMode, JournalMutant};
 use weir_storage::Rules;
-
-const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
-const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
-const JBD2: Engine = Engine::Jbd2 { barrier: true };
-const NOBARRIER: Engine = Engine::Jbd2 { barrier: false };
-const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
-const LEGACY: FsGround = FsGround::Adversary { barriers: false };
-const RECOVERY: FsGround = FsGround::Flash(Mechanism::InOrderRecovery);
 
 fn pass(engine: Engine, mode: JournalMode, grounds: &[FsGround], states: u64) {
     for ground in grounds {
-        pass_campaign(FsCampaign::new(engine, mode, *ground, states, 20_261_121));
+        pass_campaign(FsCampaign::new(engine, mode, *ground, Plan::new(states, 20_261_121)));
     }
 }
 
 fn pass_campaign(campaign: FsCampaign) {
     let summary = campaign.run_campaign();
-    let FsCampaign { engine, mode, ground, states, .. } = campaign;
+    let FsCampaign { engine, mode, ground, plan, .. } = campaign;
     assert_eq!(summary.failure, None, "{engine:?}, {mode:?} on {}", ground.name());
     let FsTotals { states_distinct, states_recovery, states_deep, commits, .. } = summary.totals;
-    assert!(states_distinct >= states && states_deep > states / 4, "{:?}", summary.totals);
+    assert!(states_distinct >= plan.states && states_deep > plan.states / 4, "{:?}", summary.totals);
     assert!(states_recovery > 0 && commits > 0, "{:?}", summary.totals);
     if summary.totals.states_outside == 0 {
         eprintln!("skipped: e2fsck is not installed");
@@ -118,7 +111,8 @@ fn the_engine_for_prefix_devices_keeps_its_promises_in_the_other_modes() {
 #[test]
 fn a_device_that_garbles_without_reliable_writes_is_found_out() {
     let ground = FsGround::Emmc { reliable: false };
-    let failure = FsCampaign::new(JBD2, JournalMode::Ordered, ground, 3_000, 1).run_campaign().failure;
+    let failure =
+        FsCampaign::new(JBD2, JournalMode::Ordered, ground, Plan::new(3_000, 1)).run_campaign().failure;
     assert!(failure.is_some_and(|failure| failure.what.contains("mounting")));
 }
 
@@ -148,7 +142,7 @@ fn on_the_worst_disk(engine: Engine, mode: JournalMode, states: u64) -> FsCampai
         Engine::Prefix => FsGround::PrefixDisk,
         Engine::AsyncCommit | Engine::OptFs | Engine::FlushAhead | Engine::Unjournaled => LEGACY,
     };
-    FsCampaign::new(engine, mode, ground, states, 20_261_121)
+    FsCampaign::new(engine, mode, ground, Plan::new(states, 20_261_121))
 }
 
 #[test]
@@ -184,7 +178,7 @@ fn blocks_that_are_torn_are_mended_from_the_log() {
 #[test]
 fn what_is_discarded_is_missed_by_nobody() {
     for ground in [ADVERSARY, FsGround::Volume, RECOVERY] {
-        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ground, 1_500, 20_261_121);
+        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ground, Plan::new(1_500, 20_261_121));
         campaign.options.discard = Discards::On;
         pass_campaign(campaign);
     }
@@ -204,11 +198,12 @@ fn failure(campaign: FsCampaign) -> Option<String> {
 #[test]
 fn without_flushes_a_legacy_disk_keeps_nothing() {
     for ground in [LEGACY, FsGround::Flash(Mechanism::None)] {
-        let campaign = FsCampaign::new(NOBARRIER, JournalMode::Ordered, ground, 20_000, 3);
+        let campaign = FsCampaign::new(NOBARRIER, JournalMode::Ordered, ground, Plan::new(20_000, 3));
         assert_ne!(failure(campaign), None, "{}", ground.name());
     }
     // The refusal of such a disk is got round by what the disk says of itself.
-    let campaign = FsCampaign::new(Engine::Prefix, JournalMode::Ordered, FsGround::Claiming, 20_000, 3);
+    let campaign =
+        FsCampaign::new(Engine::Prefix, JournalMode::Ordered, FsGround::Claiming, Plan::new(20_000, 3));
     assert_ne!(failure(campaign), None, "an order that is only claimed suffices");
 }
 
@@ -218,7 +213,7 @@ fn an_engine_for_prefix_devices_that_drops_a_rule_is_found_out() {
     use JournalMutant::{FlushForgotten, OthersDataForgotten, TransferNotAwaited};
     for mutant in [FlushForgotten, OthersDataForgotten, TransferNotAwaited] {
         let mut campaign = on_the_worst_disk(Engine::Prefix, JournalMode::Ordered, 30_000);
-        (campaign.seed, campaign.options.rules) = (7, Rules::but(Some(FsMutant::Journal(mutant))));
+        (campaign.plan.seed, campaign.options.rules) = (7, Rules::but(Some(FsMutant::Journal(mutant))));
         assert_ne!(failure(campaign), None, "{mutant:?} survives");
     }
 }
@@ -228,7 +223,7 @@ fn flush_ahead_commit_that_drops_a_rule_is_found_out() {
     use JournalMutant::{CommitBeforeFlush, FlushBeforeData, OthersDataForgotten, TailBeforeDurable};
     for mutant in [CommitBeforeFlush, FlushBeforeData, OthersDataForgotten, TailBeforeDurable] {
         let mut campaign = on_the_worst_disk(Engine::FlushAhead, JournalMode::Ordered, 30_000);
-        (campaign.seed, campaign.options.rules) = (7, Rules::but(Some(FsMutant::Journal(mutant))));
+        (campaign.plan.seed, campaign.options.rules) = (7, Rules::but(Some(FsMutant::Journal(mutant))));
         assert_ne!(failure(campaign), None, "{mutant:?} survives");
     }
 }
@@ -236,7 +231,7 @@ fn flush_ahead_commit_that_drops_a_rule_is_found_out() {
 /// The comparator promises nothing, and the judges see that.
 #[test]
 fn without_a_journal_nothing_is_kept() {
-    let campaign = FsCampaign::new(Engine::Unjournaled, JournalMode::Ordered, LEGACY, 20_000, 3);
+    let campaign = FsCampaign::new(Engine::Unjournaled, JournalMode::Ordered, LEGACY, Plan::new(20_000, 3));
     assert_ne!(failure(campaign), None);
 }
 
@@ -275,7 +270,8 @@ fn a_filesystem_that_drops_a_rule_is_found_out() {
     ];
     for mutant in journal.map(FsMutant::Journal).into_iter().chain(files) {
         let found = |seed| {
-            let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 30_000, seed);
+            let mut campaign =
+                FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, Plan::new(30_000, seed));
             campaign.options.rules = Rules::but(Some(mutant));
             failure(campaign).is_some()
         };

@@ -1,23 +1,16 @@
 //! Power cuts under journals whose checkpoints remap, SOJ and SDJ: every engine that has a journal, every ground that has
 //! the share command. And that the judges can fail: the SHARE paper's own SOJ is found out.
 
-use crate::passing::{failure, pass};
-use weir_crash::{FsCampaign, FsGround};
+use crate::passing::{ADVERSARY, DUAL, JBD2, LEGACY, LIST, NOBARRIER, RECOVERY, failure, pass};
+use weir_crash::{FsCampaign, FsGround, Plan};
 use weir_flash::Mechanism;
-use weir_fs::{CheckpointBy, Conflicts, Engine, JournalMode, JournalMutant};
+use weir_fs::{CheckpointBy, Engine, JournalMode, JournalMutant};
 
-const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
-const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
-const JBD2: Engine = Engine::Jbd2 { barrier: true };
-const NOBARRIER: Engine = Engine::Jbd2 { barrier: false };
-const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
-const LEGACY: FsGround = FsGround::Adversary { barriers: false };
-const RECOVERY: FsGround = FsGround::Flash(Mechanism::InOrderRecovery);
 const SOJ: JournalMode = JournalMode::Ordered;
 const SDJ: JournalMode = JournalMode::Data;
 
 fn remapping(engine: Engine, mode: JournalMode, ground: FsGround, states: u64) -> FsCampaign {
-    let mut campaign = FsCampaign::new(engine, mode, ground, states, 20_261_123);
+    let mut campaign = FsCampaign::new(engine, mode, ground, Plan::new(states, 20_261_123));
     campaign.options.checkpoint = CheckpointBy::Remap;
     campaign
 }

@@ -1,22 +1,21 @@
 //! Power cuts under SQLite, and every call of it failing once: every journal mode, both promises. And that the
 //! judges can fail: a sync that is dropped, and barriers that are ignored, are noticed.
 
+use crate::passing::{ADVERSARY, LEGACY};
 use weir_crash::{
-    Campaign as _, FsGround, SqliteCampaign, SqliteJournal, SqliteOnce, SqliteSync, SqliteTotals,
+    Campaign as _, FsGround, Plan, SqliteCampaign, SqliteFaults, SqliteJournal, SqliteSync, SqliteTotals,
 };
 use weir_flash::Mechanism;
 use weir_fs::{Engine, FsMutant, JournalMutant, MountOptions};
 use weir_sqlite_vfs::Mode;
 use weir_storage::Rules;
 
-const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
-const LEGACY: FsGround = FsGround::Adversary { barriers: false };
-
 /// One promise in every journal mode.
 fn pass(mode: Mode, grounds: &[FsGround], states: u64) {
     for journal in SqliteJournal::ALL {
         for ground in grounds {
-            let summary = SqliteCampaign::new(journal, mode, *ground, states, 20_261_121).run_campaign();
+            let summary =
+                SqliteCampaign::new(journal, mode, *ground, Plan::new(states, 20_261_121)).run_campaign();
             assert_eq!(summary.failure, None, "{journal:?}, {mode:?} on {}", ground.name());
             let SqliteTotals { states_distinct, states_deep, commits, lost_max, .. } = summary.totals;
             assert!(states_distinct >= states && states_deep > 0 && commits > 0, "{:?}", summary.totals);
@@ -69,7 +68,7 @@ fn transactions_are_kept_on_prefix_devices() {
         let campaign = SqliteCampaign {
             extra: true,
             options,
-            ..SqliteCampaign::new(SqliteJournal::Delete, mode, ground, 400, 20_261_123)
+            ..SqliteCampaign::new(SqliteJournal::Delete, mode, ground, Plan::new(400, 20_261_123))
         };
         let summary = campaign.run_campaign();
         assert_eq!(summary.failure, None, "{mode:?} on {}", ground.name());
@@ -83,8 +82,10 @@ fn transactions_are_kept_on_prefix_devices() {
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
-    let run =
-        || SqliteCampaign::new(SqliteJournal::Wal, Mode::Order, FsGround::Volume, 1_000, 5).run_campaign();
+    let run = || {
+        SqliteCampaign::new(SqliteJournal::Wal, Mode::Order, FsGround::Volume, Plan::new(1_000, 5))
+            .run_campaign()
+    };
     assert_eq!(run(), run());
 }
 
@@ -92,10 +93,10 @@ fn a_run_is_a_function_of_its_seed() {
 fn every_call_may_fail_once() {
     for journal in SqliteJournal::ALL {
         for mode in [Mode::Durable, Mode::Order] {
-            let once = SqliteOnce { journal, mode, ground: ADVERSARY, seed: 11 };
-            let totals = once.run_once().unwrap_or_else(|what| panic!("{journal:?}, {mode:?}: {what}"));
+            let once = SqliteFaults { journal, mode, ground: ADVERSARY, seed: 11 };
+            let totals = once.inject_all().unwrap_or_else(|what| panic!("{journal:?}, {mode:?}: {what}"));
             // A failure at the end of a connection, or of a question whose answer SQLite can do without, is not told.
-            assert!(totals.runs > 300 && totals.heard > totals.runs / 2, "{totals:?}");
+            assert!(totals.runs > 300 && totals.reported > totals.runs / 2, "{totals:?}");
         }
     }
 }
@@ -110,7 +111,7 @@ fn a_storage_that_ignores_barriers_is_found_out() {
     for ground in [LEGACY, FsGround::Flash(Mechanism::None)] {
         for journal in SqliteJournal::ALL {
             for mode in [Mode::Durable, Mode::Order] {
-                let campaign = SqliteCampaign::new(journal, mode, ground, 20_000, 3);
+                let campaign = SqliteCampaign::new(journal, mode, ground, Plan::new(20_000, 3));
                 let campaign = SqliteCampaign { ignores_barriers: true, ..campaign };
                 assert_ne!(failure(&campaign), None, "{journal:?}, {mode:?} on {}", ground.name());
             }
@@ -124,7 +125,7 @@ fn a_storage_that_ignores_barriers_is_found_out() {
 fn writeback_that_overtakes_what_a_call_has_ordered_is_found_out() {
     let ground = FsGround::Flash(Mechanism::InOrderWriteback);
     for journal in [SqliteJournal::Delete, SqliteJournal::Wal] {
-        let campaign = |seed| SqliteCampaign::new(journal, Mode::Order, ground, 600, seed);
+        let campaign = |seed| SqliteCampaign::new(journal, Mode::Order, ground, Plan::new(600, seed));
         let options = MountOptions {
             rules: Rules::but(Some(FsMutant::Journal(JournalMutant::WritebackOvertakes))),
             ..MountOptions::default()
@@ -141,7 +142,7 @@ fn an_update_that_is_not_kept_back_is_found_out() {
     for mode in [Mode::Durable, Mode::Order] {
         let options =
             MountOptions { rules: Rules::but(Some(FsMutant::UpdateNotDeferred)), ..MountOptions::default() };
-        let campaign = SqliteCampaign::new(SqliteJournal::BatchAtomic, mode, ADVERSARY, 20_000, 4);
+        let campaign = SqliteCampaign::new(SqliteJournal::BatchAtomic, mode, ADVERSARY, Plan::new(20_000, 4));
         assert_ne!(failure(&SqliteCampaign { options, ..campaign }), None, "{mode:?}");
     }
 }
@@ -176,7 +177,7 @@ fn a_sync_that_is_dropped_is_found_out() {
     ];
     for (journal, mode, syncs) in needed {
         for sync in syncs {
-            let campaign = SqliteCampaign::new(journal, mode, ADVERSARY, 20_000, 1);
+            let campaign = SqliteCampaign::new(journal, mode, ADVERSARY, Plan::new(20_000, 1));
             let campaign = SqliteCampaign { dropped: Some(*sync), ..campaign };
             assert_ne!(failure(&campaign), None, "{journal:?}, {mode:?} without {sync:?}");
         }

@@ -1,10 +1,9 @@
 //! Atomic files and units under power cuts, on every kind of ground; and filesystems that drop a rule fail.
 
-use weir_crash::{Campaign as _, FsGround, Summary, UpdateCampaign, UpdateTotals};
-use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
+use crate::passing::DUAL;
+use weir_crash::{Campaign as _, FsGround, Plan, Summary, UpdateCampaign, UpdateTotals};
+use weir_fs::{CheckpointBy, Engine, FsMutant, JournalMode, MountOptions};
 use weir_storage::Rules;
-
-const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 
 fn campaign(
     ground: &str,
@@ -21,7 +20,7 @@ fn campaign(
         ..MountOptions::default()
     };
     let ground = FsGround::from_name(ground).expect("a ground");
-    UpdateCampaign { ground, states, seed: 17, only: None, options }.run_campaign()
+    UpdateCampaign { plan: Plan::new(states, 17), ground, options }.run_campaign()
 }
 
 #[test]

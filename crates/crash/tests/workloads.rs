@@ -51,7 +51,7 @@ fn what_found_no_space_is_not_there_and_is_not_missed() {
         assert!(ended.contains(&("mkdir /d".to_owned(), Outcome::NoSpace)), "{ended:?}");
         assert!(ended.contains(&("create /a".to_owned(), Outcome::Done)), "{ended:?}");
         for cut in session.cut_now() {
-            let found = cut.look().unwrap();
+            let found = cut.recover().unwrap();
             assert_eq!((found.kind("/d"), found.kind("/c")), (None, Some(FoundKind::File(0))));
             cut.judge().unwrap();
         }
@@ -61,7 +61,7 @@ fn what_found_no_space_is_not_there_and_is_not_missed() {
     let refused = played.unwrap().unwrap().unwrap_err();
     assert!(matches!(refused, PlayError::Impossible { no_space: 2.., .. }), "{refused:?}");
     let told = refused.to_string();
-    assert!(told.starts_with("create /d/e: /d is not there; the filesystem is full"), "{told}");
+    assert!(told.starts_with("create /d/e: /d does not exist; the filesystem is full"), "{told}");
 }
 
 /// A sweep of a short workload with one rule dropped, or none: who finds it wrong, and the states of recoveries.
@@ -75,11 +75,11 @@ fn judged(mutant: Option<FsMutant>, tear_bytes: u32, cut_recovery: u64) -> (Opti
     if let Some(failure) = &swept.failure {
         let again = bench.replay(&workload, failure.cut.as_ref().unwrap()).unwrap();
         // What is replayed is checked more often, so it may be wrong in another way.
-        let again = again.map(|again| (again.cut, again.wrong.by));
-        assert_eq!(again, Some((failure.cut.clone(), failure.wrong.by)), "{mutant:?} does not replay");
-        assert_eq!(bench.shrink(&workload, failure).failure.wrong.by, failure.wrong.by);
+        let again = again.map(|again| (again.cut, again.defect.by));
+        assert_eq!(again, Some((failure.cut.clone(), failure.defect.by)), "{mutant:?} does not replay");
+        assert_eq!(bench.shrink(&workload, failure).failure.defect.by, failure.defect.by);
     }
-    (swept.failure.map(|failure| failure.wrong.by), swept.totals.states_recovery)
+    (swept.failure.map(|failure| failure.defect.by), swept.totals.states_recovery)
 }
 
 /// J5: a log is called empty when what it held is durable at home. Only a power cut during recovery shows it here.
@@ -154,20 +154,20 @@ fn what_is_looked_at_whole_is_counted() {
 fn what_cannot_be_done_ends_the_play() {
     let bench = Setup::named("volume", "dual").unwrap().prepare().unwrap();
     for (text, expected) in [
-        ("create /a\ncreate /a", "/a is there already"),
-        ("create /a\nmkdir /a", "/a is there already"),
-        ("create /a\ncreate /b\nlink /a /b", "/b is there already"),
-        ("unlink /a", "/a is not there"),
-        ("rename /a /b", "/a is not there"),
-        ("create /a/b", "/a is not there"),
-        ("fsync /a", "/a is not there"),
-        ("create /a\ncreate /a/b", "/a is no directory"),
-        ("create /a\nrmdir /a", "/a is no directory"),
+        ("create /a\ncreate /a", "/a already exists"),
+        ("create /a\nmkdir /a", "/a already exists"),
+        ("create /a\ncreate /b\nlink /a /b", "/b already exists"),
+        ("unlink /a", "/a does not exist"),
+        ("rename /a /b", "/a does not exist"),
+        ("create /a/b", "/a does not exist"),
+        ("fsync /a", "/a does not exist"),
+        ("create /a\ncreate /a/b", "/a is not a directory"),
+        ("create /a\nrmdir /a", "/a is not a directory"),
         ("mkdir /a\nunlink /a", "/a is a directory"),
         ("mkdir /a\nlink /a /b", "/a is a directory"),
-        ("mkdir /a\nwrite /a 0 1", "/a is no file"),
+        ("mkdir /a\nwrite /a 0 1", "/a is not a file"),
         ("mkdir /a\ncreate /a/b\nrmdir /a", "/a is not empty"),
-        ("mkdir /a\ncreate /b\nrename /a /b", "/a cannot take the place of /b"),
+        ("mkdir /a\ncreate /b\nrename /a /b", "/a cannot replace /b"),
         ("create /a\nremovexattr /a", "/a has no attribute"),
         ("create /a\ntruncate /a 4M\nappend /a 1", "/a would have more than 4 MiB"),
     ] {
@@ -177,6 +177,8 @@ fn what_cannot_be_done_ends_the_play() {
         };
         assert_eq!(*nth, text.lines().count());
         assert_eq!((Some(&operation[..]), &why.to_string()[..]), (text.lines().last(), expected));
-        assert!(refused.to_string().ends_with("make what it needs by operations before it, or leave it out"));
+        assert!(
+            refused.to_string().ends_with("create what it needs in an earlier operation, or leave it out")
+        );
     }
 }

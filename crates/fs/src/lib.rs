@@ -113,7 +113,7 @@ pub use memory::MemoryBound;
 #[cfg(feature = "mutants")]
 pub use mutants::FsMutant;
 pub use names::{NewNode, Parent, RenameFlags};
-pub use options::{AccessTimes, Discards, JournalMode, MountOptions};
+pub use options::{AccessTimes, Discards, JournalMode, MountOptions, UnknownJournalMode};
 pub use space::DiscardStats;
 pub use superblock::copy_superblock;
 pub use sync::{Answered, SyncCall, UnknownCall};

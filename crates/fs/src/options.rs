@@ -1,5 +1,7 @@
 //! How a filesystem is mounted.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use weir_journal::{CheckpointBy, Engine, JournalRules};
@@ -18,6 +20,41 @@ pub enum JournalMode {
     Ordered,
     /// All of it.
     Data,
+}
+
+/// No journal mode has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no journal mode is called {0:?}: there are writeback, ordered and data")]
+pub struct UnknownJournalMode(pub String);
+
+impl JournalMode {
+    /// All of them.
+    pub const ALL: [JournalMode; 3] = [JournalMode::Writeback, JournalMode::Ordered, JournalMode::Data];
+
+    /// Its name on a command line and in a status.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            JournalMode::Writeback => "writeback",
+            JournalMode::Ordered => "ordered",
+            JournalMode::Data => "data",
+        }
+    }
+}
+
+impl fmt::Display for JournalMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for JournalMode {
+    type Err = UnknownJournalMode;
+
+    fn from_str(name: &str) -> Result<JournalMode, UnknownJournalMode> {
+        let found = JournalMode::ALL.into_iter().find(|mode| mode.name() == name);
+        found.ok_or_else(|| UnknownJournalMode(name.to_owned()))
+    }
 }
 
 /// Whether blocks that were freed are discarded.

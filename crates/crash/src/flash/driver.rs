@@ -1,4 +1,4 @@
-//! The workload of a life: random commands, none of which overlaps another that is in flight.
+//! The workload of a round: random commands, none of which overlaps another that is in flight.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -257,7 +257,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A block that nobody writes twice.
+    /// The content of a block, which is never written twice.
     fn page(&mut self, lba: Lba) -> [u8; BLOCK_BYTES] {
         let stamp = mix(mix(self.random.below(u64::MAX), lba.0), self.written);
         let mut page = [0; BLOCK_BYTES];

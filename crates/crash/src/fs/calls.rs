@@ -1,4 +1,4 @@
-//! The calls of one task on a mounted filesystem, each told to its history: the model first, then the filesystem, and
+//! The calls of one task on a mounted filesystem, each recorded in its history: the model first, then the filesystem, and
 //! the model back where there is no space.
 
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use weir_fs::{
 use weir_storage::BLOCK_BYTES;
 
 use super::history::{Before, History, Reach};
-use super::tree::{FileId, Kind, Thing, Tree, pages_of};
+use super::tree::{FileId, Thing, Tree, pages_of};
 use super::visible::ATTRIBUTE;
 use crate::content::mix;
 
@@ -55,7 +55,7 @@ pub(super) struct Calls {
     pub(super) named_later: Option<FileId>,
     /// Counts writes: no two write the same.
     pub(super) written: u64,
-    /// What was done, for those who look for the reason of a failure.
+    /// The operations so far, for the report of a failure.
     pub(super) story: Rc<RefCell<Vec<String>>>,
 }
 
@@ -75,7 +75,7 @@ impl Calls {
         Calls { fs, history, part, inodes, flushes, named_later: None, written, story }
     }
 
-    /// Adds what is done next to the story of the life.
+    /// Adds an operation to the story of the round.
     pub(super) fn record(&self, what: String) {
         let now = self.history.borrow().now() + 1;
         self.story.borrow_mut().push(format!("task {}, {now}: {what}", self.part));
@@ -89,7 +89,7 @@ impl Calls {
         self.history.borrow().size(file).unwrap_or(0)
     }
 
-    /// Whatever was begun has returned.
+    /// All operations that have begun have returned.
     pub(super) fn end(&self) {
         self.history.borrow_mut().end(self.part);
     }
@@ -129,11 +129,7 @@ impl Calls {
         let id = self.history.borrow_mut().new_file(self.part);
         let is_file = new.kind == FileType::Regular;
         let named_later = is_file && self.named_later.is_some_and(|nth| id.is_multiple_of(nth));
-        let kind = match new.kind {
-            FileType::Directory => Kind::Directory(BTreeMap::new()),
-            _ => Kind::File { size: 0 },
-        };
-        let thing = Thing { kind, permissions: new.permissions, attribute: None };
+        let thing = Thing::new(new);
         let at = self.inode(directory)?;
         let mut made = 0;
         let change = |tree: &mut Tree| tree.enter(directory, name, id, thing);
@@ -159,8 +155,7 @@ impl Calls {
         target: Vec<u8>,
     ) -> Result<Outcome, String> {
         let id = self.history.borrow_mut().new_file(self.part);
-        let thing =
-            Thing { kind: Kind::Symlink { target: target.clone() }, permissions: 0o777, attribute: None };
+        let thing = Thing::symlink(&target);
         let at = self.inode(directory)?;
         let mut made = 0;
         let work = async |fs: &Filesystem| {
@@ -183,49 +178,40 @@ impl Calls {
         name: &[u8],
     ) -> Result<Outcome, String> {
         let (at, inode) = (self.inode(directory)?, self.inode(file)?);
-        let change = |tree: &mut Tree| {
-            if let Some(names) = tree.names_mut(directory) {
-                names.insert(name.to_vec(), file);
-            }
-        };
+        let change = |tree: &mut Tree| tree.link(directory, name, file);
         self.change("link", &[file, directory], change, async |fs| fs.link(inode, at, name).await).await
     }
 
-    /// Takes the name of an empty directory away.
-    pub(super) async fn rmdir(
+    /// Removes a name: that of an empty directory, or of something else.
+    pub(super) async fn remove(
         &mut self,
         directory: FileId,
         name: &[u8],
         id: FileId,
     ) -> Result<Outcome, String> {
         let at = self.inode(directory)?;
-        let change = |tree: &mut Tree| tree.take(directory, name);
-        self.change("rmdir", &[id, directory], change, async |fs| fs.rmdir(at, name).await).await
+        let is_directory = self.history.borrow().tree(self.part).names(id).is_some();
+        let change = |tree: &mut Tree| tree.remove(directory, name);
+        let work = async |fs: &Filesystem| match is_directory {
+            true => fs.rmdir(at, name).await,
+            false => fs.unlink(at, name).await,
+        };
+        let what = if is_directory { "rmdir" } else { "unlink" };
+        self.change(what, &[id, directory], change, work).await
     }
 
-    /// Takes a name of something else away.
-    pub(super) async fn unlink(
-        &mut self,
-        directory: FileId,
-        name: &[u8],
-        id: FileId,
-    ) -> Result<Outcome, String> {
-        let at = self.inode(directory)?;
-        let change = |tree: &mut Tree| tree.take(directory, name);
-        self.change("unlink", &[id, directory], change, async |fs| fs.unlink(at, name).await).await
-    }
-
-    /// Gives what one name stands for another name, in place of what that stood for.
+    /// Renames; an entry with the new name is replaced.
     pub(super) async fn rename(
         &mut self,
         (from, old): (FileId, &[u8]),
         (to, new): (FileId, &[u8]),
     ) -> Result<Outcome, String> {
         let (source, target) = (self.inode(from)?, self.inode(to)?);
-        let stands_for = |directory: FileId, name: &[u8]| {
-            self.history.borrow().tree(self.part).names(directory).and_then(|names| names.get(name).copied())
+        let (moved, replaced) = {
+            let history = self.history.borrow();
+            let tree = history.tree(self.part);
+            (tree.lookup(from, old), tree.lookup(to, new))
         };
-        let (moved, replaced) = (stands_for(from, old), stands_for(to, new));
         let change = |tree: &mut Tree| tree.rename((from, old), (to, new));
         let work =
             async |fs: &Filesystem| fs.rename((source, old), (target, new), RenameFlags::default()).await;
@@ -292,7 +278,7 @@ impl Calls {
         match self.fs.write(inode, offset, &bytes).await {
             Ok(written) if written == bytes.len() => Ok(Outcome::Done),
             Ok(_) | Err(FsError::NoSpace) => {
-                self.look_again(file, before).await?;
+                self.adopt_content(file, before).await?;
                 Ok(Outcome::NoSpace)
             }
             Err(error) => Err(format!("write: {error}")),
@@ -306,11 +292,11 @@ impl Calls {
         history.resize(file, size);
     }
 
-    /// An operation was done in part: what the file holds now is what counts.
-    async fn look_again(&mut self, file: FileId, before: Before) -> Result<(), String> {
+    /// An operation was done in part: the model takes what the file holds now.
+    async fn adopt_content(&mut self, file: FileId, before: Before) -> Result<(), String> {
         let inode = self.inode(file)?;
         self.record(format!("no space for {file}"));
-        let failed = |error: FsError| format!("looking again: {error}");
+        let failed = |error: FsError| format!("reading what is left: {error}");
         let size = self.fs.attributes(inode).await.map_err(failed)?.size;
         let mut bytes = vec![0; (pages_of(size) as u64 * PAGE) as usize];
         self.fs.read(inode, 0, &mut bytes[..size as usize]).await.map_err(failed)?;
@@ -341,7 +327,7 @@ impl Calls {
         let outcome = outcome("truncate", self.fs.truncate(inode, size).await)?;
         match outcome {
             Outcome::Done => self.history.borrow_mut().freed(file, pages_of(size)..u32::MAX, before),
-            Outcome::NoSpace => self.look_again(file, before).await?,
+            Outcome::NoSpace => self.adopt_content(file, before).await?,
         }
         Ok(outcome)
     }
@@ -385,7 +371,7 @@ impl Calls {
         let length = range.end - range.start;
         let outcome = outcome("fallocate", self.fs.fallocate(inode, mode, range.start, length).await)?;
         match (outcome, mode) {
-            (Outcome::NoSpace, _) => self.look_again(file, before).await?,
+            (Outcome::NoSpace, _) => self.adopt_content(file, before).await?,
             (Outcome::Done, Fallocate::Allocate { .. }) => {}
             (Outcome::Done, _) => {
                 let whole = range.start.div_ceil(PAGE) as u32..(range.end / PAGE) as u32;
@@ -444,7 +430,7 @@ async fn create_named_later(
     linked.map(|()| made)
 }
 
-/// Bytes that nobody else writes.
+/// Bytes that no other write has.
 fn stream(number: u64) -> impl Iterator<Item = u8> {
     (0..).flat_map(move |word| (mix(number, word) | 1).to_le_bytes())
 }

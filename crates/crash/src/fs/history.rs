@@ -8,14 +8,14 @@
 //!
 //! - its part (names, sizes, permissions, attributes) is the one after k, no other: changes of the tree are
 //!   atomic, and are lost from the end;
-//! - so they are among tasks: with an operation that has changed some part goes whatever had returned, to
-//!   whomever, before that one began;
+//! - so they are among tasks: with an operation that has changed some part go all operations, of any task, that had
+//!   returned before that one began;
 //! - k reaches as far as every acknowledged `fsync` and `sync` says, and each page that it covers holds what it
 //!   held then, or something newer. A call covers what had returned before it began, no matter which task did it;
 //! - what a barrier call covers is there, as far as anything is there that was begun after the call returned;
 //! - in journal mode ordered, a page whose place the tree knows holds what was written there when it got it, or
 //!   something newer; in mode data, every page holds what it held after k;
-//! - nothing else: every page holds what somebody wrote there, or zeros; or garbage, where the storage says that a
+//! - nothing else: every page holds what was written there, or zeros; or garbage, where the storage says that a
 //!   power cut leaves it, and something was written there that is newer than what the page has to hold at least.
 
 mod judge;
@@ -37,7 +37,7 @@ pub(super) use judge::Illegal;
 /// The number of an operation; 0 stands for the beginning.
 pub(super) type Operation = u64;
 
-/// The number of the first file that is made in a life; those below are numbers of inodes that were there.
+/// The number of the first file that is made in a round; those below are numbers of inodes that were there.
 const FIRST_NEW: FileId = 1 << 20;
 
 /// A page of a file.
@@ -81,8 +81,8 @@ pub(super) struct Call {
     late: bool,
 }
 
-/// On what terms a run is judged.
-pub(super) struct Terms {
+/// On what guarantees a run is judged.
+pub(super) struct Guarantees {
     pub(super) mode: JournalMode,
     /// A page that was reserved may show what its blocks held before, as one may that gets its place in mode writeback:
     /// extents count as written before their data is durable.
@@ -97,9 +97,9 @@ pub(super) struct Terms {
     pub(super) watch: Option<Rc<Watch>>,
 }
 
-impl Terms {
+impl Guarantees {
     /// What an engine promises in a journal mode, on storage that does not fail and tears no block.
-    pub(super) fn of_engine(engine: Engine, mode: JournalMode) -> Terms {
+    pub(super) fn from_engine(engine: Engine, mode: JournalMode) -> Guarantees {
         let mode = match (engine, mode) {
             // D is not flushed before JC.
             (Engine::AsyncCommit, JournalMode::Ordered) => JournalMode::Writeback,
@@ -111,7 +111,7 @@ impl Terms {
         // D is transferred then, but not flushed. So a power cut during the commit may leave the mark without D, and the page
         // shows what its blocks held before. No tree shows the mark, so it may have been made by any later operation.
         let uncovers = engine == Engine::AsyncCommit;
-        Terms { mode, uncovers, faulty: false, tear_bytes: BLOCK_BYTES, corrupts: false, watch: None }
+        Guarantees { mode, uncovers, faulty: false, tear_bytes: BLOCK_BYTES, corrupts: false, watch: None }
     }
 }
 
@@ -172,7 +172,7 @@ struct Step {
 
 /// What a run did.
 pub(super) struct History {
-    terms: Terms,
+    guarantees: Guarantees,
     parts: Vec<Part>,
     newest: Operation,
     /// The part that a file is in.
@@ -195,7 +195,11 @@ pub(super) struct History {
 impl History {
     /// A filesystem that holds what was found, with the numbers of its inodes. There is a task for each of the
     /// directories with these names, or one for all.
-    pub(super) fn of(terms: Terms, found: &Visible, names: &[&'static [u8]]) -> Result<History, Illegal> {
+    pub(super) fn from_visible(
+        guarantees: Guarantees,
+        found: &Visible,
+        names: &[&'static [u8]],
+    ) -> Result<History, Illegal> {
         let names = if names.is_empty() { vec![None] } else { names.iter().copied().map(Some).collect() };
         let (mut parts, mut owners) = (Vec::new(), BTreeMap::new());
         for (number, name) in names.iter().enumerate() {
@@ -209,7 +213,7 @@ impl History {
             |bytes: &[u8; BLOCK_BYTES]| Version { since: 0, bytes: Rc::new(*bytes), placed: Placed::No };
         let pages = found.pages().map(|(place, bytes)| (place, vec![version(bytes)])).collect();
         Ok(History {
-            terms,
+            guarantees,
             parts,
             newest: 0,
             owners,
@@ -262,7 +266,7 @@ impl History {
         }
     }
 
-    /// Whatever a task has begun has returned.
+    /// All operations that a task has begun have returned.
     pub(super) fn end(&mut self, part: usize) {
         let part = &mut self.parts[part];
         part.ended = part.last().operation;
@@ -336,7 +340,7 @@ impl History {
         // One of zeros in a file that was there may have a place.
         let known = file >= FIRST_NEW || self.pages.contains_key(&(file, page));
         let known = known && !self.zeroed.contains_key(&(file, page));
-        let placed_now = match (placed && (!reserved || self.terms.uncovers), known) {
+        let placed_now = match (placed && (!reserved || self.guarantees.uncovers), known) {
             (false, _) => Placed::No,
             (true, false) => Placed::Perhaps,
             (true, true) => Placed::Yes,
@@ -409,7 +413,7 @@ impl History {
     }
 
     /// The current operation gives a page a place, but nothing to read there. It may have had one: what is not
-    /// read is not known when a life begins.
+    /// read is not known when a round begins.
     pub(super) fn reserve(&mut self, file: FileId, page: u32) {
         if !self.has_place(file, page) {
             self.reserved.insert((file, page));
@@ -441,7 +445,7 @@ impl History {
     /// A page is written again in its place, also if none of its bytes changes: a power cut may corrupt it. So are those with an
     /// old or a new end.
     fn write_again(&mut self, file: FileId, page: u32) {
-        if self.terms.corrupts {
+        if self.guarantees.corrupts {
             self.put(file, page, self.page(file, page), Placed::No);
         }
     }
@@ -491,7 +495,7 @@ impl History {
             Reach::File => vec![one(owner, Some(file), &[&changed.size, &changed.anything])],
             Reach::Everything => (0..self.parts.len()).map(|part| one(part, None, &[])).collect(),
         };
-        Call { promises, late: self.terms.watch.as_ref().is_some_and(|watch| watch.has_failed()) }
+        Call { promises, late: self.guarantees.watch.as_ref().is_some_and(|watch| watch.has_failed()) }
     }
 
     /// A synchronisation call has returned.
@@ -503,7 +507,7 @@ impl History {
         }
         for promise in call.promises {
             let promise = Promise { returned: self.newest, ..promise };
-            if !self.terms.faulty {
+            if !self.guarantees.faulty {
                 self.barriers.push(promise);
             }
             if durable {
@@ -517,7 +521,7 @@ impl History {
         self.lie.as_deref()
     }
 
-    /// Whether what is read while nobody does anything is what was written.
+    /// Whether what is read while no operation is under way is what was written.
     pub(super) fn judge_now(&mut self, found: &Visible) -> Result<(), Illegal> {
         let promises = self.durable.len();
         let all = self.call(0, self.parts[0].tree.root, Reach::Everything);
@@ -529,7 +533,7 @@ impl History {
 
     /// Whether writes may have failed.
     pub(super) fn may_fail(&self) -> bool {
-        self.terms.faulty
+        self.guarantees.faulty
     }
 
     /// A number that changes whenever something is promised.

@@ -19,35 +19,24 @@ use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Image, Lba};
 
 use super::ground::{BLOCKS, Bytes, new_image};
-use super::life::in_new_runtime;
 use super::outside;
+use super::run::in_new_runtime;
 use super::visible::Visible;
 use super::workload::Found;
 
-/// In what condition a filesystem is, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Condition {
-    /// As it should be.
-    Clean,
-    /// Whole again after a repair.
-    Fixed,
-    /// Beyond repair, or not what was promised.
-    Failed,
-}
+use crate::named::named;
 
-impl Condition {
-    /// All of them.
-    pub const ALL: [Condition; 3] = [Condition::Clean, Condition::Fixed, Condition::Failed];
-
-    /// Its name: `clean`, `fixed` or `failed`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Condition::Clean => "clean",
-            Condition::Fixed => "fixed",
-            Condition::Failed => "failed",
-        }
+named! {
+    /// In what condition a filesystem is, the best first.
+    #[derive(PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    Condition {
+        /// As it should be.
+        Clean = "clean",
+        /// Whole again after a repair.
+        Fixed = "fixed",
+        /// Beyond repair, or not what was promised.
+        Failed = "failed",
     }
 }
 
@@ -162,7 +151,7 @@ fn disk_of(handle: &Handle, image: &[u8]) -> Rc<AdversaryDisk> {
     AdversaryDisk::from_image(handle, options, &left)
 }
 
-/// What our check says, which looks behind the log by itself.
+/// What our check says, which follows the log by itself.
 fn by_check(image: &[u8]) -> Result<Condition, String> {
     in_new_runtime(0, async |_| {
         Ok::<_, String>(match check::check(&Bytes(image.to_vec())).await {

@@ -1,4 +1,4 @@
-//! Judges who know nothing of us: e2fsck, and the kernel's own ext4. Each gets a copy of its own.
+//! Judges that share no code with us: e2fsck, and the kernel's ext4. Each gets its own copy of the image.
 //!
 //! 1. What we recovered and unmounted is *clean*: `e2fsck -fn` finds nothing to mend.
 //! 2. What we write home from the log is what e2fsck writes, byte for byte, superblock and journal apart
@@ -51,7 +51,7 @@ pub(super) fn is_there() -> bool {
     Command::new("e2fsck").arg("-V").output().is_ok()
 }
 
-/// Shows the judges what a power cut left, what we made of it, and what we found; whether the kernel looked, too.
+/// Shows the judges what a power cut left, what our recovery made of it, and what we found. Returns whether the kernel judged.
 pub(super) fn judge(
     crashed: &[u8],
     recovered: &[u8],
@@ -81,11 +81,11 @@ pub(super) fn judge(
     mends_little(&run("e2fsck", &["-fy"], &theirs)?)?;
     is_clean("e2fsck -fn after its own recovery", &theirs)?;
     let theirs = image("kernel", crashed)?;
-    let looked = kernel(&theirs, place.path(), found)?;
-    if looked {
+    let is_judged = kernel(&theirs, place.path(), found)?;
+    if is_judged {
         is_clean("e2fsck -fn after the kernel", &theirs)?;
     }
-    Ok(looked)
+    Ok(is_judged)
 }
 
 /// Shows e2fsck what we made of what a power cut left, and nothing else.
@@ -234,7 +234,7 @@ const UNMOUNTS: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Unmounts. Other threads start programs, and a child holds every file that was open here until it is a program: so
-/// the mount may be busy for a moment with nobody on it. If it stays so, it goes as soon as nobody is.
+/// the mount may be busy for a moment without a user. If it stays busy, it is detached, and ends with its last user.
 ///
 /// # Errors
 /// `EBUSY` if it is still busy after so many attempts, and what else the kernel says.

@@ -1,4 +1,4 @@
-//! Random operations on a mounted filesystem, told to its history. Few names, few pages and little space, so that
+//! Random operations on a mounted filesystem, each recorded in its history. Few names, few pages and little space, so that
 //! names are given again, pages are overwritten, and blocks are used by one file after the other.
 
 use std::cell::RefCell;
@@ -46,7 +46,7 @@ pub(super) struct Plan {
     pub flushes: bool,
 }
 
-/// An inode that lives on when its last name is gone.
+/// An inode that is kept when its last name is gone.
 enum Kept {
     Open(InodeNumber),
     Held { file: FileId, inode: InodeNumber, generation: u32 },
@@ -193,14 +193,8 @@ impl Script {
     fn place(&mut self) -> (FileId, &'static [u8], Option<FileId>) {
         let directory = self.directory();
         let name = pick(&mut self.random, &NAMES);
-        let stands_for = self
-            .calls
-            .history
-            .borrow()
-            .tree(self.calls.part)
-            .names(directory)
-            .and_then(|names| names.get(name).copied());
-        (directory, name, stands_for)
+        let id = self.calls.history.borrow().tree(self.calls.part).lookup(directory, name);
+        (directory, name, id)
     }
 
     async fn create(&mut self) -> Result<(), String> {
@@ -228,7 +222,7 @@ impl Script {
         match names {
             Some(0) => {
                 self.hold_sometimes(id).await?;
-                self.calls.rmdir(directory, name, id).await.map(drop)
+                self.calls.remove(directory, name, id).await.map(drop)
             }
             Some(_) => Ok(()),
             None => {
@@ -238,7 +232,7 @@ impl Script {
                     self.kept.push(Kept::Open(inode));
                 }
                 self.hold_sometimes(id).await?;
-                self.calls.unlink(directory, name, id).await.map(drop)
+                self.calls.remove(directory, name, id).await.map(drop)
             }
         }
     }
@@ -468,8 +462,7 @@ impl Script {
     /// What every write-ahead log does: append to the log, order, overwrite elsewhere.
     async fn log_then_overwrite(&mut self) -> Result<(), String> {
         let root = self.root();
-        let find = |history: &History| history.tree(self.calls.part).names(root)?.get(&b"log"[..]).copied();
-        let log = find(&self.calls.history.borrow());
+        let log = self.calls.history.borrow().tree(self.calls.part).lookup(root, b"log");
         let log = match log {
             Some(log) => Some(log),
             None => self.calls.make(root, b"log", &NewNode::new(FileType::Regular, 0o644)).await?,
@@ -524,7 +517,7 @@ impl Script {
     }
 }
 
-/// What is left for files on a filesystem that holds almost nothing else but a file that nobody touches.
+/// What is left for files on a filesystem that holds almost nothing else but a file that is never changed.
 const ROOM_BLOCKS: u64 = 72;
 
 /// Takes most of a new filesystem's room away.

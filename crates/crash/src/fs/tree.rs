@@ -1,7 +1,9 @@
-//! Names and what they stand for: as the model has them, and as somebody finds them on a disk.
+//! Names and what they stand for: as the model has them, and as they are found on a disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_ext4::FileType;
+use weir_fs::NewNode;
 use weir_storage::BLOCK_BYTES;
 
 /// Stands for a file, a directory or a link: a number that the model gave, or the number of an inode.
@@ -80,6 +82,22 @@ impl std::fmt::Display for Line {
     }
 }
 
+impl Thing {
+    /// A new file or directory.
+    pub(super) fn new(new: &NewNode) -> Thing {
+        let kind = match new.kind {
+            FileType::Directory => Kind::Directory(BTreeMap::new()),
+            _ => Kind::File { size: 0 },
+        };
+        Thing { kind, permissions: new.permissions, attribute: None }
+    }
+
+    /// A symbolic link.
+    pub(super) fn symlink(target: &[u8]) -> Thing {
+        Thing { kind: Kind::Symlink { target: target.to_vec() }, permissions: 0o777, attribute: None }
+    }
+}
+
 impl Tree {
     /// An empty root.
     pub(super) fn new(root: FileId, permissions: u16) -> Tree {
@@ -116,16 +134,21 @@ impl Tree {
         names.flat_map(|names| names.values()).filter(|id| **id == file).count()
     }
 
-    /// A new name for something new.
+    /// Adds a new entry.
     pub(super) fn enter(&mut self, directory: FileId, name: &[u8], id: FileId, thing: Thing) {
         self.things.insert(id, thing);
+        self.link(directory, name, id);
+    }
+
+    /// Adds a name.
+    pub(super) fn link(&mut self, directory: FileId, name: &[u8], id: FileId) {
         if let Some(names) = self.names_mut(directory) {
             names.insert(name.to_vec(), id);
         }
     }
 
-    /// Takes a name away, and what it stood for if that was its last.
-    pub(super) fn take(&mut self, directory: FileId, name: &[u8]) {
+    /// Removes a name, and what it stands for if that has no other name.
+    pub(super) fn remove(&mut self, directory: FileId, name: &[u8]) {
         let Some(id) = self.names_mut(directory).and_then(|names| names.remove(name)) else { return };
         if self.names(id).is_some() || self.links(id) == 0 {
             self.things.remove(&id);
@@ -150,16 +173,14 @@ impl Tree {
         gives_way && replaced != Some(id) && !self.is_below(id, to)
     }
 
-    /// Gives what one name stands for another name, in place of what that stood for.
+    /// Renames; an entry with the new name is replaced.
     pub(super) fn rename(&mut self, (from, old): (FileId, &[u8]), (to, new): (FileId, &[u8])) {
-        self.take(to, new);
+        self.remove(to, new);
         let Some(id) = self.names_mut(from).and_then(|names| names.remove(old)) else { return };
-        if let Some(names) = self.names_mut(to) {
-            names.insert(new.to_vec(), id);
-        }
+        self.link(to, new, id);
     }
 
-    /// The first path from a directory to what is below it; `met` are directories that were looked at.
+    /// The first path from a directory to what is below it; `met` are directories that were visited.
     pub(super) fn path(&self, directory: FileId, to: FileId, met: &mut BTreeSet<FileId>) -> Option<String> {
         if directory == to {
             return Some(String::new());
@@ -176,9 +197,9 @@ impl Tree {
     /// Whether `below` is `directory`, or somewhere in it.
     fn is_below(&self, directory: FileId, below: FileId) -> bool {
         let mut seen = BTreeSet::from([directory]);
-        let mut look = vec![directory];
-        while let Some(next) = look.pop() {
-            look.extend(
+        let mut pending = vec![directory];
+        while let Some(next) = pending.pop() {
+            pending.extend(
                 self.names(next).into_iter().flat_map(|names| names.values()).filter(|id| seen.insert(**id)),
             );
         }
@@ -188,17 +209,17 @@ impl Tree {
     /// What is below a directory, which is the root of it.
     pub(super) fn below(&self, directory: FileId) -> Tree {
         let mut things = BTreeMap::new();
-        let mut look = vec![directory];
-        while let Some(id) = look.pop() {
+        let mut pending = vec![directory];
+        while let Some(id) = pending.pop() {
             let Some(thing) = self.things.get(&id) else { continue };
             if things.insert(id, thing.clone()).is_none() {
-                look.extend(self.names(id).into_iter().flat_map(|names| names.values()));
+                pending.extend(self.names(id).into_iter().flat_map(|names| names.values()));
             }
         }
         Tree { root: directory, things }
     }
 
-    /// What the tree looks like from its root.
+    /// The shape of the tree from its root.
     pub(super) fn shape(&self) -> Shape {
         let mut shape = Shape::default();
         shape.order.push(self.root);

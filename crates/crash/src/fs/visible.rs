@@ -11,16 +11,16 @@ use super::tree::{FileId, Kind, Thing, Tree};
 /// The extended attribute that runs use.
 pub(super) const ATTRIBUTE: &[u8] = b"user.run";
 
-/// The directory that every filesystem comes with, and nobody uses.
+/// The directory that every filesystem has from the beginning, and that is never used.
 pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// A file that takes room and is not looked at.
+/// A file that takes room and is never read.
 pub(super) const BALLAST: &[u8] = b"ballast";
 
-/// A file larger than this is nobody's.
+/// No operation makes a larger file.
 pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A tree, with the bytes of its files; equal to another that looks the same, whatever its inodes' numbers.
+/// A tree, with the bytes of its files; equal to another with the same names and content, whatever its inodes' numbers.
 pub(super) struct Visible {
     pub tree: Tree,
     bytes: BTreeMap<FileId, Vec<u8>>,

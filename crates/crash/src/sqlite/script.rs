@@ -127,7 +127,7 @@ impl Script {
         Script { random, past: Rc::clone(past), rolls_back: true }
     }
 
-    /// Sets a connection up; what is drawn here is the same in all lives of a run.
+    /// Sets a connection up; what is drawn here is the same in all rounds of a run.
     pub(super) fn set_up(
         connection: &Connection,
         journal: SqliteJournal,

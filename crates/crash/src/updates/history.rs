@@ -53,7 +53,7 @@ fn write_of(block: &[u8], place: u64) -> Option<u64> {
 /// What a script has done.
 #[derive(Clone, Default)]
 pub(super) struct History {
-    /// The content of the atomic files after each commit, the first as the life began.
+    /// The content of the atomic files after each commit, the first as the round began.
     commits: Vec<Files>,
     /// The last commit of each file.
     last: [usize; FILES],
@@ -66,8 +66,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// A life begins with these files. What is in the units is known when they are read.
-    pub(super) fn begins(files: Files) -> History {
+    /// The history of a round that begins with these files. The content of the units is set when they are read.
+    pub(super) fn from_files(files: Files) -> History {
         History { commits: vec![files], ..History::default() }
     }
 
@@ -106,8 +106,8 @@ impl History {
         self.settled.keys()
     }
 
-    /// The units of the ordinary file hold what is known now.
-    pub(super) fn units_are(&mut self, writes: Vec<u64>) {
+    /// Sets the write that each unit of the ordinary file holds.
+    pub(super) fn set_units(&mut self, writes: Vec<u64>) {
         self.units = writes.into_iter().map(|write| vec![write]).collect();
     }
 
@@ -123,7 +123,7 @@ impl History {
         }
     }
 
-    /// Tells states under different promises apart.
+    /// Differs for different promises.
     pub(super) fn hash(&self) -> u64 {
         let units = self.units.iter().map(Vec::len).sum::<usize>();
         mix(mix(self.commits.len() as u64, self.floor as u64), mix(units as u64, self.settled.len() as u64))
@@ -141,7 +141,7 @@ impl History {
             if found.settled.get(name) != Some(&vec![*write; *blocks]) {
                 let name = String::from_utf8_lossy(name);
                 return Err(format!(
-                    "{name} was durable, and is not: {:?}",
+                    "{name} was durable, and has other content or is missing: {:?}",
                     found.settled.get(name.as_bytes())
                 ));
             }
@@ -206,7 +206,7 @@ async fn blocks_of(fs: &Filesystem, name: &[u8]) -> Result<Blocks, String> {
     let mut blocks = Vec::new();
     for (place, block) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
         let write = write_of(block, place);
-        blocks.push(write.ok_or_else(|| format!("block {place} of {shown} is what nobody wrote"))?);
+        blocks.push(write.ok_or_else(|| format!("block {place} of {shown} holds data that no write made"))?);
     }
     Ok(blocks)
 }

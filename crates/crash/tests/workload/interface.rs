@@ -20,7 +20,7 @@ fn what_is_left_can_be_looked_at() {
             session.perform(&line.parse().unwrap()).await.unwrap();
         }
         let cuts = session.cut_now();
-        let found = cuts[0].look().unwrap();
+        let found = cuts[0].recover().unwrap();
         let paths: Vec<_> = found.paths();
         let expected = [
             ("/A", FoundKind::Directory),
@@ -86,15 +86,15 @@ fn what_cannot_be_played_says_why() {
         error => panic!("{error}"),
     };
     let cases = [
-        ("create /a\ncreate /a", "/a is there already"),
-        ("create /A/a", "/A is not there"),
-        ("create /a\ncreate /a/b", "/a is no directory"),
-        ("mkdir /A\nwrite /A 0 1", "/A is no file"),
+        ("create /a\ncreate /a", "/a already exists"),
+        ("create /A/a", "/A does not exist"),
+        ("create /a\ncreate /a/b", "/a is not a directory"),
+        ("mkdir /A\nwrite /A 0 1", "/A is not a file"),
         ("mkdir /A\nunlink /A", "/A is a directory"),
         ("mkdir /A\ncreate /A/a\nrmdir /A", "/A is not empty"),
-        ("mkdir /A\nmkdir /A/B\nrename /A /A/B/C", "/A cannot take the place of /A/B/C"),
+        ("mkdir /A\nmkdir /A/B\nrename /A /A/B/C", "/A cannot replace /A/B/C"),
         ("create /a\nremovexattr /a", "/a has no attribute"),
-        ("symlink x /a\nfsync /a", "/a is no file"),
+        ("symlink x /a\nfsync /a", "/a is not a file"),
         ("create /a\ntruncate /a 4M\nappend /a 1", "/a would have more than 4 MiB"),
     ];
     for (text, expected) in cases {

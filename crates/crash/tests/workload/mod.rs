@@ -7,7 +7,9 @@ mod shrinking;
 
 use std::process::Command;
 
-use weir_crash::{Bench, JudgedBy, Length, Setup, Swept, Workload, WorkloadTotals, generate};
+use weir_crash::{
+    Bench, Counts as _, JudgedBy, Length, Setup, SweepResult, Workload, WorkloadTotals, generate,
+};
 use weir_fs::{FsMutant, JournalMutant};
 use weir_storage::Rules;
 
@@ -16,7 +18,7 @@ fn bench(ground: &str, engine: &str) -> Bench {
     Setup::named(ground, engine).unwrap().prepare().unwrap()
 }
 
-fn sweep(bench: &Bench, text: &str) -> Swept {
+fn sweep(bench: &Bench, text: &str) -> SweepResult {
     bench.sweep(&text.parse::<Workload>().unwrap()).unwrap()
 }
 
@@ -127,5 +129,5 @@ fn a_lie_that_the_next_event_makes_true_is_seen() {
         sweep(&setup.prepare().unwrap(), "create /a\nfsync /a\n").failure
     });
     let lie = lie.unwrap();
-    assert_eq!((lie.wrong.by, lie.operations), (JudgedBy::Model, 2));
+    assert_eq!((lie.defect.by, lie.operations), (JudgedBy::Model, 2));
 }

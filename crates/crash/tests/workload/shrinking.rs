@@ -16,7 +16,7 @@ fn shrunk(mutant: FsMutant) -> Shrunk {
     let workload: Workload = EVERYTHING.parse().unwrap();
     let failure = bench.sweep(&workload).unwrap().failure.unwrap();
     let small = bench.shrink(&workload, &failure);
-    assert_eq!(small.failure.wrong.by, failure.wrong.by);
+    assert_eq!(small.failure.defect.by, failure.defect.by);
     // It replays by its name, which is text, and nothing of it fails without the mutant.
     let name = CutName::from_str(&small.failure.cut.as_ref().unwrap().to_string()).unwrap();
     assert_eq!(bench.replay(&small.workload, &name), Ok(Some(small.failure.clone())));
@@ -33,7 +33,7 @@ fn shrunk(mutant: FsMutant) -> Shrunk {
 fn a_flush_that_is_forgotten_is_shrunk() {
     let Shrunk { workload, failure } = shrunk(FsMutant::Journal(JournalMutant::FlushForgotten));
     assert!(workload.operations.len() <= 3, "{workload}");
-    assert_eq!((failure.wrong.by, failure.lost.len()), (JudgedBy::Model, 1), "{failure:?}");
+    assert_eq!((failure.defect.by, failure.lost.len()), (JudgedBy::Model, 1), "{failure:?}");
 }
 
 /// J2: JC belongs to the epoch of JD. Whatever makes a transaction is left, and one block of the log is lost.
@@ -41,7 +41,7 @@ fn a_flush_that_is_forgotten_is_shrunk() {
 fn a_commit_block_in_the_epoch_of_its_log_is_shrunk() {
     let Shrunk { workload, failure } = shrunk(FsMutant::Journal(JournalMutant::CommitInEpochOfLog));
     assert!(workload.operations.len() <= 3, "{workload}");
-    assert_eq!((failure.wrong.by, failure.lost.len()), (JudgedBy::Recovery, 1), "{failure:?}");
+    assert_eq!((failure.defect.by, failure.lost.len()), (JudgedBy::Recovery, 1), "{failure:?}");
 }
 
 /// J3: `fdatabarrier` orders data that nothing leads to.
@@ -50,7 +50,7 @@ fn a_barrier_that_forgets_metadata_is_shrunk() {
     let Shrunk { workload, failure } = shrunk(FsMutant::DataBarrierForgetsMetadata);
     assert!(workload.operations.len() <= 8, "{workload}");
     assert!(workload.to_string().contains("fdatabarrier"), "{workload}");
-    assert_eq!(failure.wrong.by, JudgedBy::Model);
+    assert_eq!(failure.defect.by, JudgedBy::Model);
 }
 
 /// What is told names the judge, the cut, what is lost, what was promised and what is found.
@@ -62,14 +62,14 @@ fn a_failure_is_told_to_a_person() {
     let Shrunk { workload, failure } = bench.shrink(&workload, &failure);
     let told = bench.describe_failure(&workload, &failure, "weir crash run x.txt").unwrap();
     for part in [
-        "# Wrong, says ",
+        "# Failure found by ",
         "# on legacy, engine jbd2-nobarrier, seed 1",
-        "# again: weir crash run x.txt",
-        "# the power is cut: during this operation, or behind it (event ",
-        "# lost, of what the disk had not made durable:\n#   block ",
-        "# promised by then:\n",
-        "# there without the power cut:\n#   /",
-        "# found:\n",
+        "# replay: weir crash run x.txt",
+        "# the power is cut during this operation or after it (event ",
+        "# lost of the writes that were not durable:\n#   block ",
+        "# promises made before the cut:\n",
+        "# content without the power cut:\n#   /",
+        "# content after the power cut:\n",
     ] {
         assert!(told.contains(part), "{part:?} is not in:\n{told}");
     }

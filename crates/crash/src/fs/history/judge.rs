@@ -20,14 +20,14 @@ pub(in crate::fs) enum Illegal {
     #[error("a task's part of the tree is that after its operation {at}, but operation {needed} is promised")]
     TreeTooOld { at: Operation, needed: Operation },
     #[error(
-        "page {page} of file {file} holds what nobody wrote there, but {whose}; it begins with {begins:x?}"
+        "page {page} of file {file} holds data that was never written there, but {whose}; it begins with {begins:x?}"
     )]
     Foreign { file: FileId, page: u32, whose: String, begins: [u8; 16] },
     #[error("page {page} of file {file} is older than operation {needed}, which is promised")]
     PageTooOld { file: FileId, page: u32, needed: Operation },
 }
 
-/// A task's part of what was found, and the steps after which its own looks so: at least one.
+/// A task's part of what was found, and the steps after which its own part is equal: at least one.
 struct Alike {
     shape: Shape,
     steps: Vec<usize>,
@@ -57,7 +57,7 @@ impl History {
         Ok(())
     }
 
-    /// Leaves out of what looks like a part what is too old.
+    /// Removes the steps that are too old.
     fn raise(&self, alike: &mut [Alike], refused: Refused) -> Result<(), Illegal> {
         let Refused { why, part, from } = refused;
         let steps = &self.parts[part].steps;
@@ -81,7 +81,8 @@ impl History {
                 let (file, inode) = (*file, *inode);
                 let Some(size) = found.tree.size(inode) else { continue };
                 for (page, bytes) in (0..pages_of(size)).flat_map(|page| self.units(page, size)) {
-                    let look = self.look(file, page, bytes.clone(), &found.page(inode, page)[bytes]);
+                    let look =
+                        self.match_versions(file, page, bytes.clone(), &found.page(inode, page)[bytes]);
                     let oldest = look.as_ref().map_or(0, |look| look.oldest);
                     let of = &self.parts[part];
                     seen = seen.max(of.began(of.until(oldest)).operation);
@@ -104,21 +105,21 @@ impl History {
             };
             let k = steps[part].operation;
             let promised = promises().filter(covers).map(|promise| promise.pages).max().unwrap_or(0);
-            if self.terms.faulty && (promised == 0 || self.has_changed_since(file, promised)) {
+            if self.guarantees.faulty && (promised == 0 || self.has_changed_since(file, promised)) {
                 // What has failed may be its data, or the commit that freed blocks which others write already.
                 continue;
             }
-            let needed = match self.terms.mode {
-                _ if self.terms.faulty => promised,
+            let needed = match self.guarantees.mode {
+                _ if self.guarantees.faulty => promised,
                 JournalMode::Writeback => promised,
                 JournalMode::Ordered => promised.max(self.placed_before(file, page, k, Placed::Yes)),
                 JournalMode::Data => promised.max(k),
             };
             // That an extent counts as written shows in no tree.
-            let until = if self.terms.uncovers { Operation::MAX } else { k };
+            let until = if self.guarantees.uncovers { Operation::MAX } else { k };
             let why = match look {
-                // In mode writeback a place may show what it held before, until somebody makes sure.
-                _ if self.terms.mode == JournalMode::Writeback
+                // In mode writeback a place may show what it held before, until it is synchronised.
+                _ if self.guarantees.mode == JournalMode::Writeback
                     && self.placed_before(file, page, until, Placed::Perhaps) > promised =>
                 {
                     continue;
@@ -137,7 +138,7 @@ impl History {
     /// mode data what is written home is in the log.
     fn may_be_garbage(&self, file: FileId, page: u32, needed: Operation) -> bool {
         let newest = self.pages.get(&(file, page)).and_then(|versions| versions.last());
-        let in_place = self.terms.corrupts && self.terms.mode != JournalMode::Data;
+        let in_place = self.guarantees.corrupts && self.guarantees.mode != JournalMode::Data;
         in_place && newest.is_some_and(|newest| newest.since > needed)
     }
 
@@ -146,9 +147,10 @@ impl History {
             versions.iter().find(|version| version.bytes[..] == *bytes).map(|v| v.since)
         };
         let writer = self.pages.iter().find_map(|(place, versions)| Some((place, written(versions)?)));
-        let whose = writer.map_or("nobody did elsewhere".to_owned(), |((file, page), operation)| {
-            format!("operation {operation} did in page {page} of file {file}")
-        });
+        let whose = writer
+            .map_or("no operation wrote it elsewhere".to_owned(), |((file, page), operation)| {
+                format!("operation {operation} did in page {page} of file {file}")
+            });
         let begins = bytes.first_chunk().copied().unwrap_or_default();
         Illegal::Foreign { file, page, whose, begins }
     }
@@ -179,28 +181,28 @@ impl History {
     /// The parts of a page, cut at the end of the file, of which each holds one version.
     fn units(&self, page: u32, size: u64) -> impl Iterator<Item = (u32, Range<usize>)> + use<> {
         let end = (size - u64::from(page) * BLOCK_BYTES as u64).min(BLOCK_BYTES as u64) as usize;
-        let unit = self.terms.tear_bytes;
+        let unit = self.guarantees.tear_bytes;
         (0..end).step_by(unit).map(move |start| (page, start..end.min(start + unit)))
     }
 
-    /// Which versions of a part of a page `bytes` are; none if nobody wrote them.
-    fn look(&self, file: FileId, page: u32, part: Range<usize>, bytes: &[u8]) -> Option<Look> {
-        let mut look: Option<Look> = None;
+    /// The versions of a part of a page that are equal to `bytes`; none if no operation wrote these.
+    fn match_versions(&self, file: FileId, page: u32, part: Range<usize>, bytes: &[u8]) -> Option<Match> {
+        let mut found: Option<Match> = None;
         if bytes.iter().all(|byte| *byte == 0) {
-            look = Some(Look { oldest: 0, newest: None });
+            found = Some(Match { oldest: 0, newest: None });
         }
         for (place, version) in self.pages.get(&(file, page)).into_iter().flatten().enumerate() {
             if version.bytes[part.clone()] == *bytes {
-                let oldest = look.as_ref().map_or(version.since, |look| look.oldest);
-                look = Some(Look { oldest, newest: Some(place) });
+                let oldest = found.as_ref().map_or(version.since, |found| found.oldest);
+                found = Some(Match { oldest, newest: Some(place) });
             }
         }
-        look
+        found
     }
 }
 
 impl Part {
-    /// The operations after which the part looks as it does in what was found.
+    /// The operations after which the part is as it was found.
     fn alike(&self, found: &Tree) -> Result<Alike, Illegal> {
         let shape = part_of(found, self.name)?.shape();
         let alike = |(at, step): (usize, &Step)| (*step.shape == shape).then_some(at);
@@ -212,15 +214,15 @@ impl Part {
     }
 }
 
-/// Which versions of a page somebody may be looking at.
-struct Look {
+/// The versions of a page that may have been found.
+struct Match {
     /// The operation of the oldest.
     oldest: Operation,
     /// The newest, as its place in the list; none for the zeros before all.
     newest: Option<usize>,
 }
 
-impl Look {
+impl Match {
     /// Whether it may be as new as the version at `place`.
     fn newest_from(&self, place: Option<usize>) -> bool {
         self.newest >= place

@@ -8,7 +8,7 @@ use weir_ext4::ROOT_INODE;
 use weir_fs::JournalMode;
 use weir_storage::BLOCK_BYTES;
 
-use super::{FileId, History, Illegal, Page, Reach, Terms};
+use super::{FileId, Guarantees, History, Illegal, Page, Reach};
 use crate::fs::tree::{Kind, Thing, Tree};
 use crate::fs::visible::Visible;
 
@@ -29,15 +29,15 @@ fn enter(tree: &mut Tree, name: &[u8], id: FileId, kind: Kind) {
 }
 
 /// A filesystem without faults, whose pages reach the disk by calls and commits only.
-fn terms() -> Terms {
+fn guarantees() -> Guarantees {
     let (mode, tear_bytes) = (JournalMode::Ordered, BLOCK_BYTES);
-    Terms { mode, uncovers: false, faulty: false, tear_bytes, corrupts: false, watch: None }
+    Guarantees { mode, uncovers: false, faulty: false, tear_bytes, corrupts: false, watch: None }
 }
 
 /// A file of holes, one page of which is zeros by now.
 fn history() -> (History, FileId) {
     let empty = Visible::of(Tree::new(ROOT_INODE, 0o755), BTreeMap::new());
-    let mut history = History::of(terms(), &empty, &[]).expect("a tree");
+    let mut history = History::from_visible(guarantees(), &empty, &[]).expect("a tree");
     let file = history.new_file(0);
     history.begin(0, &[file], |tree| enter(tree, b"file", file, Kind::File { size: 0 }));
     history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
@@ -151,8 +151,9 @@ fn what_a_failed_call_left_may_be_older_than_its_end() {
         enter(&mut tree, b"first", first, Kind::Directory(BTreeMap::new()));
         enter(&mut tree, b"second", second, Kind::Directory(BTreeMap::new()));
         let mut found = tree.clone();
-        let mut history = History::of(terms(), &Visible::of(tree, BTreeMap::new()), &[b"first", b"second"])
-            .expect("a tree");
+        let mut history =
+            History::from_visible(guarantees(), &Visible::of(tree, BTreeMap::new()), &[b"first", b"second"])
+                .expect("a tree");
         let file = history.new_file(0);
         history.begin(0, &[file], |tree| enter(tree, b"file", file, Kind::File { size: 0 }));
         history.end(0);
@@ -198,7 +199,7 @@ fn with_garbage(at: u32, fill: u8) -> Visible {
 fn garbage_is_allowed_in_what_was_being_written_and_nowhere_else() {
     let judged = |corrupts: bool, mode: JournalMode, calls: &[(u8, bool)]| {
         let (mut history, file) = history();
-        history.terms = Terms { corrupts, mode, tear_bytes: 512, ..terms() };
+        history.guarantees = Guarantees { corrupts, mode, tear_bytes: 512, ..guarantees() };
         let mut last = 0;
         for &(fill, synced) in calls {
             history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
@@ -226,7 +227,7 @@ fn garbage_is_allowed_in_zeros_that_were_overwritten_with_zeros() {
         [(true, true, true), (true, false, false), (false, true, false)]
     {
         let (mut history, file) = history();
-        history.terms = Terms { corrupts, tear_bytes: 512, ..terms() };
+        history.guarantees = Guarantees { corrupts, tear_bytes: 512, ..guarantees() };
         durable(&mut history, file, Reach::File);
         if zeroed_again {
             history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
@@ -249,7 +250,8 @@ fn what_is_behind_the_end_shows_when_the_file_grows_in_mode_writeback_alone() {
             tree
         };
         let before = Visible::of(tree_with(SIZE as u64), BTreeMap::from([(12, vec![0; SIZE])]));
-        let mut history = History::of(Terms { mode, ..terms() }, &before, &[]).expect("a tree");
+        let mut history =
+            History::from_visible(Guarantees { mode, ..guarantees() }, &before, &[]).expect("a tree");
         history.resize(12, 2 * BLOCK_BYTES as u64);
         history.write(12, 1, page(7));
         history.end(0);

@@ -21,7 +21,7 @@ use super::setup::Bench;
 use crate::content::mix;
 use crate::fs::ground::{Left, bytes_of};
 use crate::fs::judges::{Condition, Judgement, Judges};
-use crate::fs::life::in_new_runtime;
+use crate::fs::run::in_new_runtime;
 
 /// Judgements of power cuts, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,8 @@ impl Bench {
             session.unmount().await?;
             Ok::<_, PlayError>(session.at_rest())
         })??;
-        self.base = left.ok_or_else(|| PlayError::Ground("the ground cannot be looked at".to_owned()))?;
+        self.base =
+            left.ok_or_else(|| PlayError::Ground("the state of the ground cannot be read".to_owned()))?;
         Ok(self)
     }
 

@@ -7,11 +7,11 @@ use std::str::FromStr;
 use weir_storage::{Kept, Lba, NoState};
 
 use super::found::Found;
-use super::judge::{Images, Judge, JudgedBy, Wrong};
+use super::judge::{Defect, Images, Judge, JudgedBy};
 use crate::content::mix;
 use crate::fs::ground::Left;
 
-/// Where a power cut fell, and what it left, as a name by which it can be had again. As text it is `EVENT/kept/KEPT` or
+/// Where a power cut fell, and what it left, as a name that replays it. As text it is `EVENT/kept/KEPT` or
 /// `EVENT/drawn/N`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CutName {
@@ -35,7 +35,7 @@ pub enum StateName {
 pub enum NoCut {
     /// It has other parts.
     #[error(
-        "{0:?} names no power cut: write EVENT/kept/STATE or EVENT/drawn/NUMBER, as the tester prints it"
+        "{0:?} is not the name of a power cut: write EVENT/kept/STATE or EVENT/drawn/NUMBER, as a failure prints it"
     )]
     Parts(String),
     /// The state has another name.
@@ -103,7 +103,7 @@ impl Cut {
     }
 
     /// The blocks of which a pending write is lost, on the disk: that below the volume, where there is one. On an
-    /// emulated device nobody tells.
+    /// emulated device they are not known.
     #[must_use]
     pub fn lost(&self) -> &[Lba] {
         &self.lost
@@ -120,42 +120,42 @@ impl Cut {
         mix(self.hash(), self.promised)
     }
 
-    /// Powers up, recovers, mounts, and looks at everything.
+    /// Powers up, recovers, mounts, and reads everything.
     ///
     /// # Errors
-    /// [`Wrong`] if that cannot be done, or if our check of the format was asked ([`Setup::check`](super::Setup)) and
+    /// [`Defect`] if that cannot be done, or if our check of the format was asked ([`Setup::check`](super::Setup)) and
     /// finds something.
-    pub fn look(&self) -> Result<Found, Wrong> {
+    pub fn recover(&self) -> Result<Found, Defect> {
         self.judge.recoveries.find(&self.left, self.origin)
     }
 
-    /// Looks, and judges what is found: by the model, if it was told of everything, and by what the test has promised.
+    /// Recovers, and judges what is found: by the model, if it was told of everything, and by what the test has promised.
     ///
     /// # Errors
-    /// What is [`Wrong`].
-    pub fn judge(&self) -> Result<(), Wrong> {
-        let found = self.look()?;
+    /// What is [`Defect`].
+    pub fn judge(&self) -> Result<(), Defect> {
+        let found = self.recover()?;
         if self.promised != self.judge.promised() {
-            let what = "more was promised since the cut: judge it before the play goes on";
-            return Err(Wrong::new(JudgedBy::Promise, what));
+            let what = "a promise was made after the cut: judge a cut before the play continues";
+            return Err(Defect::new(JudgedBy::Promise, what));
         }
         self.judge.judge(&found)
     }
 
-    /// Shows the state to e2fsck and the kernel; whether the kernel looked, which takes root.
+    /// Shows the state to e2fsck and the kernel. Returns whether the kernel judged, which takes root.
     ///
     /// # Errors
-    /// What is [`Wrong`].
-    pub fn show_outside(&self) -> Result<bool, Wrong> {
-        self.images()?.show(&self.look()?, self.judge.tears)
+    /// What is [`Defect`].
+    pub fn show_outside(&self) -> Result<bool, Defect> {
+        self.images()?.show(&self.recover()?, self.judge.tears)
     }
 
-    /// The bytes of the filesystem, for judges of one's own.
+    /// The bytes of the filesystem, for other judges.
     ///
     /// # Errors
-    /// [`Wrong`] if it cannot be recovered.
-    pub fn images(&self) -> Result<Images, Wrong> {
-        Images::of(&self.left, &self.judge.setup)
+    /// [`Defect`] if it cannot be recovered.
+    pub fn images(&self) -> Result<Images, Defect> {
+        Images::from_left(&self.left, &self.judge.setup)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who judges what a power cut left: recovery itself, our check of the format, the model, the promises of a test, and the
+//! The judges of what a power cut left: recovery itself, our check of the format, the model, the promises of a test, and the
 //! outside judges.
 
 use std::cell::{Cell, RefCell};
@@ -13,68 +13,55 @@ use super::setup::Setup;
 use crate::content::mix;
 use crate::fs::ground::Left;
 use crate::fs::history::{History, Illegal};
-use crate::fs::life::{images_of, in_new_runtime, mount};
 use crate::fs::outside;
+use crate::fs::run::{images_of, in_new_runtime, mount};
 use crate::fs::visible::Visible;
+use crate::named::named;
 
 /// Recoveries that are remembered, at most.
 const RECOVERIES_MAX: usize = 8192;
 
-/// Who says that something is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum JudgedBy {
-    /// The filesystem, or what is below it, fails without any power cut.
-    Filesystem,
-    /// Nothing can be mounted, or read.
-    Recovery,
-    /// Our own check of the format.
-    Check,
-    /// The model: no operation up to which everything was done explains what was found.
-    Model,
-    /// A promise of the test.
-    Promise,
-    /// A power cut during recovery: the next recovery finds something else.
-    SecondRecovery,
-    /// e2fsck, or the kernel.
-    Outside,
-}
-
-impl JudgedBy {
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            JudgedBy::Filesystem => "the filesystem",
-            JudgedBy::Recovery => "recovery",
-            JudgedBy::Check => "weir fsck",
-            JudgedBy::Model => "the model",
-            JudgedBy::Promise => "a promise of the test",
-            JudgedBy::SecondRecovery => "a second recovery",
-            JudgedBy::Outside => "e2fsck or the kernel",
-        }
+named! {
+    /// The judge that found a defect.
+    #[derive(PartialOrd, Ord)]
+    JudgedBy {
+        /// The filesystem, or what is below it, fails without any power cut.
+        Filesystem = "the filesystem",
+        /// Nothing can be mounted, or read.
+        Recovery = "recovery",
+        /// Our own check of the format.
+        Check = "weir fsck",
+        /// The model: no operation up to which everything was done explains what was found.
+        Model = "the model",
+        /// A promise of the test.
+        Promise = "a promise of the test",
+        /// A power cut during recovery: the next recovery finds something else.
+        SecondRecovery = "a second recovery",
+        /// e2fsck, or the kernel.
+        Outside = "e2fsck or the kernel",
     }
 }
 
-/// What is wrong.
+/// A defect of a crash state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {what}", by.name())]
-pub struct Wrong {
-    /// Who says so.
+pub struct Defect {
+    /// The judge.
     pub by: JudgedBy,
-    /// In words.
+    /// The defect, in words.
     pub what: String,
 }
 
-impl Wrong {
-    pub(super) fn new(by: JudgedBy, what: impl ToString) -> Wrong {
-        Wrong { by, what: what.to_string() }
+impl Defect {
+    pub(super) fn new(by: JudgedBy, what: impl ToString) -> Defect {
+        Defect { by, what: what.to_string() }
     }
 }
 
 /// What was found on states, so that none is recovered twice, in whatever play it comes up again.
 pub(super) struct Recoveries {
     setup: Setup,
-    known: RefCell<BTreeMap<u64, Result<Found, Wrong>>>,
+    known: RefCell<BTreeMap<u64, Result<Found, Defect>>>,
     plays: Cell<u64>,
 }
 
@@ -90,16 +77,16 @@ impl Recoveries {
     }
 
     /// Powers up, mounts, reads everything, and checks the format of some. `origin` stands for what was done before.
-    pub(super) fn find(&self, left: &Left, origin: u64) -> Result<Found, Wrong> {
+    pub(super) fn find(&self, left: &Left, origin: u64) -> Result<Found, Defect> {
         let state = left.hash();
-        // A medium's hash tells writes of one play in_new_runtime, and not what they wrote; an image's hash is of its content.
+        // A medium's hash distinguishes the writes of one play, and not their content; an image's hash is of its content.
         let key = if matches!(left, Left::Flash(..)) { mix(state, origin) } else { state };
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
         let found =
             in_new_runtime(state, async |handle| Ok::<_, Failed>(self.recover(handle, left, key).await))
-                .unwrap_or_else(|Failed(what)| Err(Wrong::new(JudgedBy::Recovery, what)));
+                .unwrap_or_else(|Failed(what)| Err(Defect::new(JudgedBy::Recovery, what)));
         let known = &mut *self.known.borrow_mut();
         if known.len() >= RECOVERIES_MAX {
             known.clear();
@@ -108,8 +95,8 @@ impl Recoveries {
         found
     }
 
-    async fn recover(&self, handle: &Handle, left: &Left, key: u64) -> Result<Found, Wrong> {
-        let failed = |what: String| Wrong::new(JudgedBy::Recovery, what);
+    async fn recover(&self, handle: &Handle, left: &Left, key: u64) -> Result<Found, Defect> {
+        let failed = |what: String| Defect::new(JudgedBy::Recovery, what);
         let ground = left.power_up(handle).await.map_err(|error| failed(error.to_string()))?;
         let fs =
             mount(handle, &ground, self.setup.options, None).await.map_err(|error| failed(error.into()))?;
@@ -117,10 +104,10 @@ impl Recoveries {
         if self.setup.check > 0 && mix(key, 3).is_multiple_of(self.setup.check) {
             // What recovery has begun with files without a name is in the log then, and the check looks behind that.
             fs.sync().await.map_err(|error| failed(format!("syncing: {error}")))?;
-            let report = ground.check().await.map_err(|error| Wrong::new(JudgedBy::Check, error))?;
+            let report = ground.check().await.map_err(|error| Defect::new(JudgedBy::Check, error))?;
             if let Some(finding) = report.findings.first() {
                 let what = format!("{} findings, the first: {finding}", report.total);
-                return Err(Wrong::new(JudgedBy::Check, what));
+                return Err(Defect::new(JudgedBy::Check, what));
             }
         }
         Ok(Found(Rc::new(visible)))
@@ -148,20 +135,20 @@ pub struct Images {
 }
 
 impl Images {
-    pub(super) fn of(left: &Left, setup: &Setup) -> Result<Images, Wrong> {
+    pub(super) fn from_left(left: &Left, setup: &Setup) -> Result<Images, Defect> {
         let made = images_of(left, setup.options, left.hash());
-        let [crashed, replayed, recovered] = made.map_err(|unfit| Wrong::new(JudgedBy::Recovery, unfit))?;
+        let [crashed, replayed, recovered] = made.map_err(|unfit| Defect::new(JudgedBy::Recovery, unfit))?;
         Ok(Images { crashed, replayed, recovered })
     }
 
-    /// Shows e2fsck and the kernel; whether the kernel looked. What is torn is shown when we have recovered it, and to
+    /// Shows the images to e2fsck and the kernel. Returns whether the kernel judged. What is torn is shown when we have recovered it, and to
     /// e2fsck alone: others may make of a torn commit block what they like.
-    pub(super) fn show(&self, found: &Found, is_torn: bool) -> Result<bool, Wrong> {
+    pub(super) fn show(&self, found: &Found, is_torn: bool) -> Result<bool, Defect> {
         let judged = match is_torn {
             true => outside::judge_recovered(&self.recovered).map(|()| false),
             false => outside::judge(&self.crashed, &self.recovered, &self.replayed, &found.0),
         };
-        judged.map_err(|complaint| Wrong::new(JudgedBy::Outside, complaint))
+        judged.map_err(|complaint| Defect::new(JudgedBy::Outside, complaint))
     }
 }
 
@@ -203,7 +190,7 @@ impl Judge {
             .set(text.bytes().fold(mix(self.origin.get(), 1), |hash, byte| mix(hash, u64::from(byte))));
     }
 
-    /// From now on something is done that nobody here knows of.
+    /// From now on operations are done that the model does not follow.
     pub(super) fn stop_judging(&self) {
         if self.modelled.replace(false) {
             self.origin.set(mix(self.recoveries.another_play(), 2));
@@ -245,7 +232,7 @@ impl Judge {
                 line(*needed)
             ),
             Illegal::Foreign { file, page, .. } => {
-                format!("page {page} of {} holds what nobody wrote there", path(*file))
+                format!("page {page} of {} holds data that was never written there", path(*file))
             }
             Illegal::PageTooOld { file, page, needed } => {
                 format!(
@@ -263,14 +250,14 @@ impl Judge {
     }
 
     /// Whether a power cut now may leave what was found.
-    pub(super) fn judge(&self, found: &Found) -> Result<(), Wrong> {
+    pub(super) fn judge(&self, found: &Found) -> Result<(), Defect> {
         if self.modelled.get() {
             let judged = self.history.borrow().judge(&found.0);
-            judged.map_err(|illegal| Wrong::new(JudgedBy::Model, self.describe(&illegal)))?;
+            judged.map_err(|illegal| Defect::new(JudgedBy::Model, self.describe(&illegal)))?;
         }
         let promises = self.promises.borrow();
         let broken = promises.iter().find(|(_, holds)| !holds(found));
         broken
-            .map_or(Ok(()), |(what, _)| Err(Wrong::new(JudgedBy::Promise, format!("{what}: does not hold"))))
+            .map_or(Ok(()), |(what, _)| Err(Defect::new(JudgedBy::Promise, format!("{what}: does not hold"))))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use crate::named::named;
+
 /// Bytes of a path, at most.
 const PATH_BYTES_MAX: usize = 1024;
 /// Names in a path, at most.
@@ -109,71 +111,35 @@ pub fn is_visible(character: char) -> bool {
     !character.is_control() && !turns
 }
 
-/// What `falloc` does to a range of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Allocation {
-    /// It gets blocks, and the file grows to its end.
-    Grow,
-    /// It gets blocks, and the file does not grow.
-    KeepSize,
-    /// It reads as zeros and has blocks, and the file grows to its end.
-    Zero,
-    /// It reads as zeros and has blocks, and the file does not grow.
-    ZeroKeepSize,
-    /// It reads as zeros, and its whole blocks are freed.
-    Punch,
-}
-
-impl Allocation {
-    /// All of them.
-    pub const ALL: [Allocation; 5] = [
-        Allocation::Grow,
-        Allocation::KeepSize,
-        Allocation::Zero,
-        Allocation::ZeroKeepSize,
-        Allocation::Punch,
-    ];
-
-    /// Its word.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Allocation::Grow => "grow",
-            Allocation::KeepSize => "keep-size",
-            Allocation::Zero => "zero",
-            Allocation::ZeroKeepSize => "zero-keep-size",
-            Allocation::Punch => "punch",
-        }
+named! {
+    /// What `falloc` does to a range of bytes.
+    #[derive(PartialOrd, Ord)]
+    Allocation {
+        /// It gets blocks, and the file grows to its end.
+        Grow = "grow",
+        /// It gets blocks, and the file does not grow.
+        KeepSize = "keep-size",
+        /// It reads as zeros and has blocks, and the file grows to its end.
+        Zero = "zero",
+        /// It reads as zeros and has blocks, and the file does not grow.
+        ZeroKeepSize = "zero-keep-size",
+        /// It reads as zeros, and its whole blocks are freed.
+        Punch = "punch",
     }
 }
 
-/// A synchronisation call on a file or directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SyncCall {
-    /// Data and inode are durable.
-    Fsync,
-    /// The data is durable, and what leads to it.
-    Fdatasync,
-    /// Data and inode come before whatever is begun later.
-    Fbarrier,
-    /// The data, and what leads to it, comes before whatever is begun later.
-    Fdatabarrier,
-}
-
-impl SyncCall {
-    /// All of them.
-    pub const ALL: [SyncCall; 4] =
-        [SyncCall::Fsync, SyncCall::Fdatasync, SyncCall::Fbarrier, SyncCall::Fdatabarrier];
-
-    /// Its word.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            SyncCall::Fsync => "fsync",
-            SyncCall::Fdatasync => "fdatasync",
-            SyncCall::Fbarrier => "fbarrier",
-            SyncCall::Fdatabarrier => "fdatabarrier",
-        }
+named! {
+    /// A synchronisation call on a file or directory.
+    #[derive(PartialOrd, Ord)]
+    SyncCall {
+        /// Data and inode are durable.
+        Fsync = "fsync",
+        /// The data is durable, and what leads to it.
+        Fdatasync = "fdatasync",
+        /// Data and inode come before whatever is begun later.
+        Fbarrier = "fbarrier",
+        /// The data, and what leads to it, comes before whatever is begun later.
+        Fdatabarrier = "fdatabarrier",
     }
 }
 

@@ -35,13 +35,10 @@ pub struct ParseError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mistake {
     /// No operation has this name.
-    #[error(
-        "no operation is called {0:?}: there are mkdir, create, link, unlink, rmdir, rename, symlink, write, append, \
-         falloc, truncate, setxattr, removexattr, fsync, fdatasync, fbarrier, fdatabarrier and sync"
-    )]
+    #[error("unknown operation {0:?}: the operations are {names}", names = FORMS.map(|(name, _)| name).join(", "))]
     Operation(String),
     /// The operation takes other words.
-    #[error("write it as: {0}")]
+    #[error("usage: {0}")]
     Words(String),
     /// A path.
     #[error("{path:?}: {why}")]
@@ -52,7 +49,7 @@ pub enum Mistake {
         why: PathError,
     },
     /// A number.
-    #[error("{0:?} is no number of bytes: write one such as 4096, 4K or 1M, with a capital letter")]
+    #[error("{0:?} is not a number of bytes: write 4096, 4K or 1M, for example, with a capital letter")]
     Number(String),
     /// A number that is not in its range.
     #[error("{what} is {least} to {most} bytes")]
@@ -65,7 +62,7 @@ pub enum Mistake {
         most: u64,
     },
     /// A mode of `falloc` that there is not.
-    #[error("falloc has no mode {0:?}: there are grow, keep-size, zero, zero-keep-size and punch")]
+    #[error("unknown mode {0:?} of falloc: the modes are grow, keep-size, zero, zero-keep-size and punch")]
     Mode(String),
     /// There are too many operations, or too many bytes.
     #[error("a workload has at most 1,000 operations and 1 MiB: leave some out")]
@@ -109,9 +106,8 @@ impl FromStr for Operation {
     fn from_str(line: &str) -> Result<Operation, Mistake> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some((name, rest)) = words.split_first() else { return Err(Mistake::Operation(String::new())) };
-        if let Some(call) = SyncCall::ALL.into_iter().find(|call| call.name() == *name) {
-            let [on] = rest else { return Err(misused(name)) };
-            return Ok(Operation::Synchronise(call, path(on)?));
+        if let (Some(call), [file]) = (SyncCall::from_name(name), rest) {
+            return Ok(Operation::Synchronise(call, path(file)?));
         }
         Ok(match (*name, rest) {
             ("sync", []) => Operation::Sync,
@@ -147,22 +143,34 @@ impl FromStr for Operation {
     }
 }
 
-/// What is wrong with an operation that has other words than it takes.
+/// The operations, and the words behind each.
+const FORMS: [(&str, &str); 18] = [
+    ("mkdir", " PATH"),
+    ("create", " PATH"),
+    ("link", " OLD NEW"),
+    ("unlink", " PATH"),
+    ("rmdir", " PATH"),
+    ("rename", " OLD NEW"),
+    ("symlink", " TARGET PATH"),
+    ("write", " PATH OFFSET LENGTH"),
+    ("append", " PATH LENGTH"),
+    ("falloc", " PATH OFFSET LENGTH [grow|keep-size|zero|zero-keep-size|punch]"),
+    ("truncate", " PATH SIZE"),
+    ("setxattr", " PATH LENGTH"),
+    ("removexattr", " PATH"),
+    ("fsync", " PATH"),
+    ("fdatasync", " PATH"),
+    ("fbarrier", " PATH"),
+    ("fdatabarrier", " PATH"),
+    ("sync", ", and nothing else"),
+];
+
+/// The error for an operation with other words than it takes, or for a name that no operation has.
 fn misused(name: &str) -> Mistake {
-    let words = match name {
-        "sync" => ", and nothing else",
-        "mkdir" | "create" | "unlink" | "rmdir" | "removexattr" => " PATH",
-        "fsync" | "fdatasync" | "fbarrier" | "fdatabarrier" => " PATH",
-        "link" | "rename" => " OLD NEW",
-        "symlink" => " TARGET PATH",
-        "write" => " PATH OFFSET LENGTH",
-        "append" => " PATH LENGTH",
-        "falloc" => " PATH OFFSET LENGTH [grow|keep-size|zero|zero-keep-size|punch]",
-        "truncate" => " PATH SIZE",
-        "setxattr" => " PATH LENGTH",
-        name => return Mistake::Operation(name.chars().take(40).collect()),
-    };
-    Mistake::Words(format!("{name}{words}"))
+    match FORMS.iter().find(|(known, _)| *known == name) {
+        Some((name, words)) => Mistake::Words(format!("{name}{words}")),
+        None => Mistake::Operation(name.chars().take(40).collect()),
+    }
 }
 
 fn wrong(path: &str, why: PathError) -> Mistake {
@@ -188,8 +196,7 @@ fn said(target: &str) -> Result<String, Mistake> {
 }
 
 fn mode(text: &str) -> Result<Allocation, Mistake> {
-    let found = Allocation::ALL.into_iter().find(|how| how.name() == text);
-    found.ok_or_else(|| Mistake::Mode(text.chars().take(40).collect()))
+    Allocation::from_name(text).ok_or_else(|| Mistake::Mode(text.chars().take(40).collect()))
 }
 
 fn range(offset: &str, length: &str) -> Result<(u64, u64), Mistake> {
@@ -258,26 +265,27 @@ sync
     fn a_mistake_has_its_line_and_says_what_to_write() {
         let said = |text: &str| text.parse::<Workload>().expect_err(text).to_string();
         assert!(
-            said("sync\nmknod /a").starts_with("line 2: no operation is called \"mknod\": there are mkdir,")
+            said("sync\nmknod /a")
+                .starts_with("line 2: unknown operation \"mknod\": the operations are mkdir,")
         );
-        assert_eq!(said("write /a 0"), "line 1: write it as: write PATH OFFSET LENGTH");
+        assert_eq!(said("write /a 0"), "line 1: usage: write PATH OFFSET LENGTH");
         for (line, words) in [
             ("create", "create PATH"),
             ("fdatabarrier /a /b", "fdatabarrier PATH"),
             ("rename /a", "rename OLD NEW"),
             ("sync /a", "sync, and nothing else"),
         ] {
-            assert_eq!(said(line), format!("line 1: write it as: {words}"));
+            assert_eq!(said(line), format!("line 1: usage: {words}"));
         }
         assert!(said("create /a\u{202e}b").contains("a name is text in UTF-8"));
         assert_eq!(said("create a"), "line 1: \"a\": a path begins with a slash, as in /A/foo");
         assert_eq!(
             said("append /a 4k"),
-            "line 1: \"4k\" is no number of bytes: write one such as 4096, 4K or 1M, with a capital letter"
+            "line 1: \"4k\" is not a number of bytes: write 4096, 4K or 1M, for example, with a capital letter"
         );
         assert_eq!(said("write /a 4M 1"), "line 1: a file is 0 to 4194304 bytes");
         assert_eq!(said("append /a 99999999999999999999"), "line 1: a length is 1 to 4194304 bytes");
-        assert!(said("falloc /a 0 1 collapse").starts_with("line 1: falloc has no mode \"collapse\""));
+        assert!(said("falloc /a 0 1 collapse").starts_with("line 1: unknown mode \"collapse\" of falloc"));
         assert_eq!(said(&"sync\n".repeat(1001)), format!("line 1001: {}", Mistake::TooLong));
     }
 

@@ -1,6 +1,4 @@
-//! One operation of a workload, done on a filesystem and told to its history.
-
-use std::collections::BTreeMap;
+//! One operation of a workload, performed on a filesystem and recorded in its history.
 
 use weir_ext4::FileType;
 use weir_fs::{Fallocate, NewNode};
@@ -25,12 +23,12 @@ pub enum PlayError {
         nth: usize,
         /// The operation.
         operation: String,
-        /// What stands against it.
+        /// Why it is impossible.
         why: Impossible,
         /// Operations before it that found no space.
         no_space: usize,
     },
-    /// The filesystem refused what it should do.
+    /// The filesystem failed an operation that is possible.
     #[error("{operation}: the filesystem fails: {what}")]
     Refused {
         /// The operation.
@@ -39,32 +37,32 @@ pub enum PlayError {
         what: String,
     },
     /// What is below the filesystem, or its mount, failed.
-    #[error("the test cannot be made: {0}")]
+    #[error("the test cannot start: {0}")]
     Ground(String),
 }
 
 /// What to do about an operation that cannot be done, when so many before it found no space.
 fn what_helps(no_space: usize) -> String {
     match no_space {
-        0 => "make what it needs by operations before it, or leave it out".to_owned(),
+        0 => "create what it needs in an earlier operation, or leave it out".to_owned(),
         _ => format!("the filesystem is full, {no_space} operations before it found no space: write less"),
     }
 }
 
-/// What stands against an operation.
+/// Why an operation is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Impossible {
     /// Nothing has this name.
-    #[error("{0} is not there")]
+    #[error("{0} does not exist")]
     Missing(WorkloadPath),
     /// Something has this name.
-    #[error("{0} is there already")]
+    #[error("{0} already exists")]
     Present(WorkloadPath),
     /// It has to be a file.
-    #[error("{0} is no file")]
+    #[error("{0} is not a file")]
     NoFile(WorkloadPath),
     /// It has to be a directory.
-    #[error("{0} is no directory")]
+    #[error("{0} is not a directory")]
     NoDirectory(WorkloadPath),
     /// It must not be a directory.
     #[error("{0} is a directory")]
@@ -73,7 +71,7 @@ pub enum Impossible {
     #[error("{0} is not empty")]
     NotEmpty(WorkloadPath),
     /// One cannot take the place of the other.
-    #[error("{0} cannot take the place of {1}")]
+    #[error("{0} cannot replace {1}")]
     NoRename(WorkloadPath, WorkloadPath),
     /// There is no attribute.
     #[error("{0} has no attribute")]
@@ -88,19 +86,19 @@ pub(super) fn lookup(tree: &Tree, path: &WorkloadPath) -> Option<FileId> {
     path.names().try_fold(tree.root, |directory, name| tree.lookup(directory, name.as_bytes()))
 }
 
-fn there(tree: &Tree, path: &WorkloadPath) -> Result<FileId, Impossible> {
+fn resolve(tree: &Tree, path: &WorkloadPath) -> Result<FileId, Impossible> {
     lookup(tree, path).ok_or_else(|| Impossible::Missing(path.clone()))
 }
 
 fn file(tree: &Tree, path: &WorkloadPath) -> Result<(FileId, u64), Impossible> {
-    let id = there(tree, path)?;
+    let id = resolve(tree, path)?;
     tree.size(id).map(|size| (id, size)).ok_or_else(|| Impossible::NoFile(path.clone()))
 }
 
 /// The directory of a path's last name, and that name.
 fn place<'a>(tree: &Tree, path: &'a WorkloadPath) -> Result<(FileId, &'a [u8]), Impossible> {
     let (above, name) = path.parent().ok_or_else(|| Impossible::IsDirectory(path.clone()))?;
-    let directory = there(tree, &above)?;
+    let directory = resolve(tree, &above)?;
     match tree.names(directory) {
         Some(_) => Ok((directory, name.as_bytes())),
         None => Err(Impossible::NoDirectory(above)),
@@ -108,7 +106,7 @@ fn place<'a>(tree: &Tree, path: &'a WorkloadPath) -> Result<(FileId, &'a [u8]), 
 }
 
 /// The same for a name that is free.
-fn free<'a>(tree: &Tree, path: &'a WorkloadPath) -> Result<(FileId, &'a [u8]), Impossible> {
+fn resolve_free<'a>(tree: &Tree, path: &'a WorkloadPath) -> Result<(FileId, &'a [u8]), Impossible> {
     let (directory, name) = place(tree, path)?;
     match tree.lookup(directory, name) {
         Some(_) => Err(Impossible::Present(path.clone())),
@@ -121,8 +119,7 @@ enum Step<'a> {
     Make((FileId, &'a [u8]), NewNode),
     Symlink((FileId, &'a [u8]), &'a str),
     Link(FileId, (FileId, &'a [u8])),
-    Unlink((FileId, &'a [u8]), FileId),
-    Rmdir((FileId, &'a [u8]), FileId),
+    Remove((FileId, &'a [u8]), FileId),
     Rename((FileId, &'a [u8]), (FileId, &'a [u8])),
     Write(FileId, u64, u64),
     Falloc(FileId, Allocation, u64, u64),
@@ -134,32 +131,34 @@ enum Step<'a> {
 
 impl Step<'_> {
     /// What an operation comes to on a tree.
-    fn of<'a>(tree: &Tree, operation: &'a Operation) -> Result<Step<'a>, Impossible> {
+    fn resolve<'a>(tree: &Tree, operation: &'a Operation) -> Result<Step<'a>, Impossible> {
         let new = |path: &'a WorkloadPath, kind, permissions| {
-            free(tree, path).map(|place| Step::Make(place, NewNode::new(kind, permissions)))
+            resolve_free(tree, path).map(|place| Step::Make(place, NewNode::new(kind, permissions)))
         };
         match operation {
             Operation::Mkdir(path) => new(path, FileType::Directory, DIRECTORY),
             Operation::Create(path) => new(path, FileType::Regular, FILE),
-            Operation::Symlink { target, new } => free(tree, new).map(|place| Step::Symlink(place, target)),
-            Operation::Link { old, new } => match there(tree, old)? {
+            Operation::Symlink { target, new } => {
+                resolve_free(tree, new).map(|place| Step::Symlink(place, target))
+            }
+            Operation::Link { old, new } => match resolve(tree, old)? {
                 id if tree.names(id).is_some() => Err(Impossible::IsDirectory(old.clone())),
-                id => free(tree, new).map(|place| Step::Link(id, place)),
+                id => resolve_free(tree, new).map(|place| Step::Link(id, place)),
             },
-            Operation::Unlink(path) => match there(tree, path)? {
+            Operation::Unlink(path) => match resolve(tree, path)? {
                 id if tree.names(id).is_some() => Err(Impossible::IsDirectory(path.clone())),
-                id => place(tree, path).map(|place| Step::Unlink(place, id)),
+                id => place(tree, path).map(|place| Step::Remove(place, id)),
             },
             Operation::Rmdir(path) => {
-                let id = there(tree, path)?;
+                let id = resolve(tree, path)?;
                 match tree.names(id).map(|names| names.is_empty()) {
-                    Some(true) => place(tree, path).map(|place| Step::Rmdir(place, id)),
+                    Some(true) => place(tree, path).map(|place| Step::Remove(place, id)),
                     Some(false) => Err(Impossible::NotEmpty(path.clone())),
                     None => Err(Impossible::NoDirectory(path.clone())),
                 }
             }
             Operation::Rename { old, new } => {
-                there(tree, old)?;
+                resolve(tree, old)?;
                 let (from, to) = (place(tree, old)?, place(tree, new)?);
                 match tree.can_rename(from, to) {
                     true => Ok(Step::Rename(from, to)),
@@ -201,25 +200,13 @@ impl Step<'_> {
 /// # Errors
 /// [`Impossible`], and the tree is as it was.
 pub(super) fn follow(tree: &mut Tree, operation: &Operation, id: FileId) -> Result<(), Impossible> {
-    let of = |kind, permissions| Thing { kind, permissions, attribute: None };
-    match Step::of(tree, operation)? {
-        Step::Make((directory, name), new) => {
-            let kind = match new.kind {
-                FileType::Directory => Kind::Directory(BTreeMap::new()),
-                _ => Kind::File { size: 0 },
-            };
-            tree.enter(directory, name, id, of(kind, new.permissions));
-        }
+    match Step::resolve(tree, operation)? {
+        Step::Make((directory, name), new) => tree.enter(directory, name, id, Thing::new(&new)),
         Step::Symlink((directory, name), target) => {
-            let target = target.as_bytes().to_vec();
-            tree.enter(directory, name, id, of(Kind::Symlink { target }, 0o777));
+            tree.enter(directory, name, id, Thing::symlink(target.as_bytes()));
         }
-        Step::Link(file, (directory, name)) => {
-            if let Some(names) = tree.names_mut(directory) {
-                names.insert(name.to_vec(), file);
-            }
-        }
-        Step::Unlink((directory, name), _) | Step::Rmdir((directory, name), _) => tree.take(directory, name),
+        Step::Link(file, (directory, name)) => tree.link(directory, name, file),
+        Step::Remove((directory, name), _) => tree.remove(directory, name),
         Step::Rename(from, to) => tree.rename(from, to),
         Step::Write(file, offset, length) => resize(tree, file, |size| size.max(offset + length)),
         Step::Falloc(file, how, offset, length) => {
@@ -246,14 +233,15 @@ fn resize(tree: &mut Tree, file: FileId, size: impl FnOnce(u64) -> u64) {
 }
 
 fn not_a_link(tree: &Tree, path: &WorkloadPath) -> Result<FileId, Impossible> {
-    let id = there(tree, path)?;
+    let id = resolve(tree, path)?;
     match tree.things.get(&id).map(|thing| &thing.kind) {
         Some(Kind::Symlink { .. }) | None => Err(Impossible::NoFile(path.clone())),
         _ => Ok(id),
     }
 }
 
-/// Does an operation, the `nth` of its workload, and tells the history of it. So many before it found no space.
+/// Performs an operation, the `nth` of its workload, and records it in the history. `no_space` operations before it found no
+/// space.
 pub(super) async fn perform(
     calls: &mut Calls,
     operation: &Operation,
@@ -261,7 +249,7 @@ pub(super) async fn perform(
     no_space: usize,
 ) -> Result<Outcome, PlayError> {
     let tree = calls.history.borrow().tree(calls.part).clone();
-    let step = Step::of(&tree, operation).map_err(|why| PlayError::Impossible {
+    let step = Step::resolve(&tree, operation).map_err(|why| PlayError::Impossible {
         nth,
         operation: operation.to_string(),
         why,
@@ -271,12 +259,12 @@ pub(super) async fn perform(
     // What is written depends on the place in the workload alone.
     calls.written = mix(nth, 1);
     // Boxed, as futures within futures have a limit.
-    let done = Box::pin(take(calls, step, nth)).await;
+    let done = Box::pin(perform_step(calls, step, nth)).await;
     calls.end();
     done.map_err(|what| PlayError::Refused { operation: operation.to_string(), what })
 }
 
-async fn take(calls: &mut Calls, step: Step<'_>, nth: u64) -> Result<Outcome, String> {
+async fn perform_step(calls: &mut Calls, step: Step<'_>, nth: u64) -> Result<Outcome, String> {
     match step {
         Step::Make((directory, name), new) => {
             let made = calls.make(directory, name, &new).await?;
@@ -286,8 +274,7 @@ async fn take(calls: &mut Calls, step: Step<'_>, nth: u64) -> Result<Outcome, St
             calls.symlink(directory, name, target.as_bytes().to_vec()).await
         }
         Step::Link(file, (directory, name)) => calls.link(file, directory, name).await,
-        Step::Unlink((directory, name), id) => calls.unlink(directory, name, id).await,
-        Step::Rmdir((directory, name), id) => calls.rmdir(directory, name, id).await,
+        Step::Remove((directory, name), id) => calls.remove(directory, name, id).await,
         Step::Rename(from, to) => calls.rename(from, to).await,
         Step::Write(file, offset, length) => calls.write_at(file, offset, length).await,
         Step::Falloc(file, how, offset, length) => {

@@ -1,16 +1,18 @@
-//! A failure told to a person, as the text of a workload: the operations with the power cut between them, what was lost,
+//! A failure described for a person, as the text of a workload: the operations with the power cut between them, what was lost,
 //! what was promised, and what was found.
 
 use std::cell::RefCell;
 use std::fmt::{self, Display, Write as _};
 use std::rc::Rc;
 
+use weir_storage::BLOCK_BYTES;
+
 use super::cut::{CutName, StateName};
 use super::found::{Found, FoundKind};
 use super::operation::{Operation, SyncCall, is_visible};
 use super::parse::Workload;
 use super::perform::PlayError;
-use super::setup::Bench;
+use super::setup::{Bench, Setup};
 use super::sweep::{SETTLES, WorkloadFailure};
 use crate::fs::FsGround;
 use crate::fs::calls::Outcome;
@@ -31,8 +33,28 @@ struct Shown {
     journal: Vec<std::ops::Range<u64>>,
 }
 
+impl Setup {
+    /// The command that judges a power cut of the workload in `file` again, by every judge of this setup. `file` is as a shell
+    /// takes it.
+    #[must_use]
+    pub fn replay_line(&self, file: &str, cut: Option<&CutName>) -> String {
+        let option = |is_set: bool, text: String| if is_set { text } else { String::new() };
+        format!(
+            "weir crash run {file} --ground {} --engine {} --journal {} --seed {}{}{}{}{}",
+            self.ground.name(),
+            self.engine(),
+            self.options.mode,
+            self.seed,
+            option(self.tear_bytes != BLOCK_BYTES as u32, format!(" --tear {}", self.tear_bytes)),
+            option(self.cut_recovery > 0, " --cut-recovery 1".to_owned()),
+            option(self.outside > 0, " --outside 1".to_owned()),
+            cut.map_or_else(String::new, |cut| format!(" --cut {cut}"))
+        )
+    }
+}
+
 impl Bench {
-    /// Tells a failure. The text is a workload itself: all but the operations is comment. `replay` is the command that does
+    /// Describes a failure. The text is a workload itself: all but the operations is comment. `replay` is the command that does
     /// it again.
     ///
     /// # Errors
@@ -49,7 +71,7 @@ impl Bench {
             let _ = writeln!(text, "{}", Plain(told));
         };
         let setup = self.setup();
-        line(&format!("# Wrong, says {}: {}", failure.wrong.by.name(), failure.wrong.what));
+        line(&format!("# Failure found by {}: {}", failure.defect.by.name(), failure.defect.what));
         line(&format!(
             "# on {}, engine {}, seed {}{}",
             setup.ground.name(),
@@ -61,7 +83,7 @@ impl Bench {
                 String::new()
             }
         ));
-        line(&format!("# again: {replay}"));
+        line(&format!("# replay: {replay}"));
         line("");
         for (nth, operation) in workload.operations.iter().enumerate() {
             let full = if shown.no_space.contains(&nth) { " # finds no space" } else { "" };
@@ -72,23 +94,25 @@ impl Bench {
         }
         line("");
         self.tell_lost(failure, &shown, &mut line);
-        line("# promised by then:");
+        line("# promises made before the cut:");
         let begun = &workload.operations[..failure.operations.min(workload.operations.len())];
         let calls: Vec<String> = begun.iter().filter_map(promise).collect();
         list(&calls, &mut line);
-        line("# there without the power cut:");
+        line("# content without the power cut:");
         list(&paths(shown.whole.as_ref()), &mut line);
-        line("# found:");
+        line("# content after the power cut:");
         list(&paths(shown.left.as_ref()), &mut line);
         Ok(text)
     }
 
     fn tell_lost(&self, failure: &WorkloadFailure, shown: &Shown, line: &mut impl FnMut(&str)) {
         match failure.cut.as_ref().map(|cut| &cut.state) {
-            None => line("# lost: nothing; it is wrong without any power cut"),
-            Some(StateName::Drawn(_)) => line("# lost: what the device's firmware left out, drawn by chance"),
+            None => line("# lost: nothing; the failure needs no power cut"),
+            Some(StateName::Drawn(_)) => {
+                line("# lost: writes that the device's firmware drops, drawn at random")
+            }
             Some(StateName::Kept(_)) => {
-                line("# lost, of what the disk had not made durable:");
+                line("# lost of the writes that were not durable:");
                 let of_volume = self.setup().ground == FsGround::Volume;
                 let is_journal = |block: &u64| shown.journal.iter().any(|range| range.contains(block));
                 let lost = failure.lost.iter().map(|block| match block {
@@ -101,7 +125,7 @@ impl Bench {
         }
     }
 
-    /// Plays it once more, and looks.
+    /// Plays the workload again, and reads the content with and without the cut.
     fn show(&self, workload: &Workload, failure: &WorkloadFailure) -> Result<Shown, PlayError> {
         let shown = Rc::new(RefCell::new(Shown::default()));
         let (told, cut) = (Rc::clone(&shown), failure.cut.clone());
@@ -109,7 +133,7 @@ impl Bench {
             if let Some(CutName { event, state }) = cut {
                 session.at_event(event, move |cutter, may_leave| {
                     let cut = cutter.named(may_leave, &state);
-                    told.borrow_mut().left = cut.and_then(|cut| cut.look().ok());
+                    told.borrow_mut().left = cut.and_then(|cut| cut.recover().ok());
                 });
             }
             for (nth, operation) in workload.operations.iter().take(failure.operations).enumerate() {
@@ -117,7 +141,7 @@ impl Bench {
                     shown.borrow_mut().no_space.push(nth);
                 }
             }
-            shown.borrow_mut().whole = session.look().await.ok();
+            shown.borrow_mut().whole = session.read_content().await.ok();
             shown.borrow_mut().journal = session.journal();
             session.sleep(SETTLES).await;
             Ok(())
@@ -141,7 +165,7 @@ impl Display for Plain<'_> {
 
 fn told_cut(cut: Option<&CutName>) -> String {
     match cut {
-        Some(cut) => format!("# the power is cut: during this operation, or behind it (event {})", cut.event),
+        Some(cut) => format!("# the power is cut during this operation or after it (event {})", cut.event),
         None => "# no power is cut".to_owned(),
     }
 }
@@ -158,7 +182,7 @@ fn promise(operation: &Operation) -> Option<String> {
 }
 
 fn paths(found: Option<&Found>) -> Vec<String> {
-    let Some(found) = found else { return vec!["nothing can be mounted, or read".to_owned()] };
+    let Some(found) = found else { return vec!["the filesystem cannot be mounted or read".to_owned()] };
     let told = |(path, kind): (String, FoundKind)| match kind {
         FoundKind::Directory => format!("{path}/"),
         FoundKind::File(bytes) => {

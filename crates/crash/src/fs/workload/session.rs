@@ -11,15 +11,15 @@ use weir_storage::{BLOCK_BYTES, Recorder};
 
 use super::cut::{Cut, CutName, StateName};
 use super::found::Found;
-use super::judge::{Judge, JudgedBy, Wrong};
+use super::judge::{Defect, Judge, JudgedBy};
 use super::operation::Operation;
 use super::perform::{PlayError, perform};
 use super::setup::{Bench, Setup};
 use crate::bound::Bound;
 use crate::fs::calls::{Calls, Outcome};
 use crate::fs::ground::{Left, MayLeave, StorageStack};
-use crate::fs::history::{History, Terms};
-use crate::fs::life::{corrupts, mount, observe_zeros};
+use crate::fs::history::{Guarantees, History};
+use crate::fs::run::{corrupts, mount, observe_zeros};
 use crate::fs::visible::Visible;
 use crate::model::Verdict;
 
@@ -101,9 +101,10 @@ impl Bench {
         let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
         let corrupts = corrupts(&ground);
         let tear_bytes = if corrupts { 512 } else { self.setup.tear_bytes as usize };
-        let promised = Terms::of_engine(self.setup.engine(), self.setup.options.mode);
-        let terms = Terms { tear_bytes, corrupts, ..promised };
-        let history = History::of(terms, &visible, &[]).map_err(|illegal| illegal.to_string())?;
+        let promised = Guarantees::from_engine(self.setup.engine(), self.setup.options.mode);
+        let guarantees = Guarantees { tear_bytes, corrupts, ..promised };
+        let history =
+            History::from_visible(guarantees, &visible, &[]).map_err(|illegal| illegal.to_string())?;
         let (history, inodes) = (Rc::new(RefCell::new(history)), Rc::default());
         observe_zeros(&fs, &history, &inodes);
         let (tears, known) = (tear_bytes < BLOCK_BYTES, Rc::clone(&self.recoveries));
@@ -124,7 +125,7 @@ impl Bench {
 }
 
 impl Session {
-    /// Does an operation, and tells the model of it: of one that finds no space, what is done all the same.
+    /// Performs an operation, and has the model follow it; if it finds no space, as far as it was done.
     ///
     /// # Errors
     /// [`PlayError::Impossible`] if it cannot be done here, [`PlayError::Refused`] if the filesystem fails.
@@ -162,8 +163,8 @@ impl Session {
         left
     }
 
-    /// The filesystem, for calls of one's own. The model is not told of them, so it judges no more; what they promise is
-    /// for [`promise`](Self::promise) to say.
+    /// The filesystem, for other calls. The model does not follow them and judges no more; state what they promise by
+    /// [`promise`](Self::promise).
     #[must_use]
     pub fn filesystem(&self) -> &Filesystem {
         self.judge.stop_judging();
@@ -201,22 +202,23 @@ impl Session {
         });
     }
 
-    /// Calls `look` at one event, if there is such an event.
-    pub(super) fn at_event(&self, event: u64, look: impl Fn(&Cutter, &MayLeave<'_>) + 'static) {
+    /// Calls `visit` at one event, if there is such an event.
+    pub(super) fn at_event(&self, event: u64, visit: impl Fn(&Cutter, &MayLeave<'_>) + 'static) {
         let cutter = self.cutter();
         self.ground.observe_states(move |may_leave| {
             let now = cutter.counts.event.get() + 1;
             cutter.counts.event.set(now);
             if now == event {
-                look(&cutter, may_leave);
+                visit(&cutter, may_leave);
             }
         });
     }
 
-    /// What is there now.
-    pub(super) async fn look(&self) -> Result<Found, Wrong> {
+    /// Reads the content as it is now.
+    pub(super) async fn read_content(&self) -> Result<Found, Defect> {
         let visible = Visible::read(&self.fs).await;
-        let visible = visible.map_err(|error| Wrong::new(JudgedBy::Recovery, format!("reading: {error}")))?;
+        let visible =
+            visible.map_err(|error| Defect::new(JudgedBy::Recovery, format!("reading: {error}")))?;
         Ok(Found(Rc::new(visible)))
     }
 
@@ -228,16 +230,16 @@ impl Session {
     /// Whether what is read now, without any power cut, is what was written.
     ///
     /// # Errors
-    /// What is [`Wrong`].
-    pub async fn judge_now(&self) -> Result<(), Wrong> {
-        let found = self.look().await?;
+    /// What is [`Defect`].
+    pub async fn judge_now(&self) -> Result<(), Defect> {
+        let found = self.read_content().await?;
         if !self.judge.is_modelled() {
             return self.judge.judge(&found);
         }
         let judged = self.judge.history.borrow_mut().judge_now(&found.0);
         judged.map_err(|illegal| {
             let told = self.judge.describe(&illegal);
-            Wrong::new(JudgedBy::Model, format!("before any power cut: {told}"))
+            Defect::new(JudgedBy::Model, format!("before any power cut: {told}"))
         })
     }
 

@@ -14,14 +14,14 @@ use crate::fs::ground::{GroundError, Left, Nature, StorageStack, new_image};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
     /// No ground has this name.
-    #[error("no ground is called {0:?}: there are {list}", list = FsGround::ALL.map(FsGround::name).join(", "))]
+    #[error("unknown ground {0:?}: the grounds are {list}", list = FsGround::ALL.map(FsGround::name).join(", "))]
     Ground(String),
     /// No engine has this name.
     #[error(transparent)]
     Engine(#[from] UnknownEngine),
     /// The ground tears no blocks so.
     #[error(
-        "a power cut on {ground} tears no block at multiples of {bytes} bytes: take 4096, or 512 on adversary or legacy"
+        "a power cut on {ground} cannot tear blocks at multiples of {bytes} bytes: use 4096, or 512 on adversary or legacy"
     )]
     Tear {
         /// Its name.
@@ -30,7 +30,7 @@ pub enum SetupError {
         bytes: u32,
     },
     /// The ground does not take a filesystem.
-    #[error("no filesystem on the ground: {0}")]
+    #[error("cannot make a filesystem on the ground: {0}")]
     Format(String),
 }
 
@@ -43,7 +43,7 @@ pub struct Setup {
     pub options: MountOptions,
     /// Determines the ground, and all that is drawn.
     pub seed: u64,
-    /// A power cut that may leave so many states at most is looked at whole.
+    /// All states are judged of a power cut that may leave at most so many.
     pub exhaustive_max: u64,
     /// States drawn of each other power cut.
     pub samples: u32,
@@ -62,8 +62,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A test on this ground with this engine, in journal mode ordered: cuts with up to 16 states are looked at whole, of
-    /// others 6 are drawn; one of 8 states is checked, none is shown outside. No block is torn, and no recovery is cut.
+    /// A test on this ground with this engine, in journal mode ordered: all states are judged of cuts with up to 16, and 6
+    /// are drawn of others; one of 8 states is checked, none is shown outside. No block is torn, and no recovery is cut.
     #[must_use]
     pub fn new(ground: FsGround, engine: Engine) -> Setup {
         let options =
@@ -126,7 +126,7 @@ impl Setup {
             Ok::<_, GroundError>(left)
         });
         let left = made.map_err(|stalled| stalled.to_string())?.map_err(|error| error.to_string())?;
-        left.ok_or_else(|| "the ground cannot be looked at".to_owned())
+        left.ok_or_else(|| "the state of the ground cannot be read".to_owned())
     }
 }
 
@@ -142,13 +142,13 @@ impl Setup {
 /// let swept = bench.sweep(&workload)?;
 /// assert!(swept.failure.is_none() && swept.totals.states > 5);
 ///
-/// // By hand: do something, promise something, cut the power, look, and judge.
+/// // By hand: perform operations, promise something, cut the power, recover, and judge.
 /// bench.play(async |session| {
 ///     session.perform(&"create /a".parse()?).await?;
 ///     session.perform(&"fsync /a".parse()?).await?;
 ///     session.promise("what was synchronised is there", |found| found.is_there("/a"));
 ///     for cut in session.cut_now() {
-///         assert!(cut.look()?.is_there("/a"));
+///         assert!(cut.recover()?.is_there("/a"));
 ///         cut.judge()?;
 ///     }
 ///     Ok::<_, Box<dyn std::error::Error>>(())

@@ -1,6 +1,4 @@
-//! A failure made small: the shortest workload that fails so, and the state that loses the fewest blocks. By delta
-//! debugging (Zeller and Hildebrandt, *Simplifying and Isolating Failure-Inducing Input*, IEEE TSE 2002): parts are left out,
-//! halves first, until nothing can be.
+//! A failure made small: the shortest workload that fails so, and the state that loses the fewest blocks.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,6 +12,7 @@ use super::session::Cutter;
 use super::setup::{Bench, Setup};
 use super::sweep::{SETTLES, WorkloadFailure};
 use crate::fs::ground::MayLeave;
+use crate::shrink::leave_out;
 
 /// Workloads that are tried for one failure, at most, and those where each of their states is shown to e2fsck.
 const TRIALS_MAX: u32 = 400;
@@ -52,7 +51,7 @@ impl Search<'_> {
         let workload = Workload { operations };
         let swept = self.bench.sweep(&workload);
         let failure = swept.ok().and_then(|swept| swept.failure);
-        match failure.filter(|failure| failure.wrong.by == self.smallest.failure.wrong.by) {
+        match failure.filter(|failure| failure.defect.by == self.smallest.failure.defect.by) {
             Some(failure) => {
                 self.smallest = Shrunk { workload, failure };
                 true
@@ -61,24 +60,10 @@ impl Search<'_> {
         }
     }
 
-    /// Leaves operations out, as many at once as can be; whether any.
+    /// Leaves operations out, as many at once as possible; whether any.
     fn leave_out(&mut self) -> bool {
-        let mut any = false;
-        let mut size = self.operations().len().div_ceil(2);
-        while size > 0 {
-            let mut from = 0;
-            while from < self.operations().len() {
-                let mut fewer = self.operations().to_vec();
-                fewer.drain(from..(from + size).min(fewer.len()));
-                if self.takes(fewer) {
-                    any = true;
-                } else {
-                    from += size;
-                }
-            }
-            size /= 2;
-        }
-        any
+        let mut operations = self.operations().to_vec();
+        leave_out(&mut operations, |fewer| self.takes(fewer.to_vec()))
     }
 
     /// Makes what single operations do smaller; whether any.
@@ -136,7 +121,7 @@ impl Bench {
     /// Makes a failure small. A state on an emulated device is what its firmware left, and stays as it is.
     #[must_use]
     pub fn shrink(&self, workload: &Workload, failure: &WorkloadFailure) -> Shrunk {
-        let by = failure.wrong.by;
+        let by = failure.defect.by;
         let thorough = self.thorough(by == JudgedBy::SecondRecovery, by == JudgedBy::Outside);
         let smallest = Shrunk { workload: workload.clone(), failure: failure.clone() };
         let trials = if by == JudgedBy::Outside { TRIALS_OUTSIDE_MAX } else { TRIALS_MAX };
@@ -170,8 +155,8 @@ impl Bench {
         self.thorough(cut_recovery > 0, outside > 0).at_cut(workload, name, judge)
     }
 
-    /// The same bench, where more states are drawn, so that what is left out is not missed by chance; where our check looks
-    /// at every state; and where every recovery is cut, and every state shown to the outside judges, if that is asked for.
+    /// The same bench, where more states are drawn, so that what is left out is not missed by chance; where our check judges
+    /// every state; and where every recovery is cut, and every state shown to the outside judges, if that is asked for.
     fn thorough(&self, cuts_recovery: bool, asks_outside: bool) -> Bench {
         let Setup { exhaustive_max, samples, .. } = self.setup;
         let (exhaustive_max, samples) = (exhaustive_max.saturating_mul(8), samples.saturating_mul(4));
@@ -211,7 +196,7 @@ fn smallest_state(
     by: JudgedBy,
 ) -> Option<WorkloadFailure> {
     let judge = |state: &StateName| {
-        failure(&cutter.named(may_leave, state)?).filter(|failure| failure.wrong.by == by)
+        failure(&cutter.named(may_leave, state)?).filter(|failure| failure.defect.by == by)
     };
     let mut smallest = judge(state)?;
     let Some(states) = may_leave.states() else { return Some(smallest) };
@@ -235,5 +220,5 @@ fn failure(cut: &Cut) -> Option<WorkloadFailure> {
     if judged.is_ok() && outside > 0 {
         judged = cut.show_outside().map(drop);
     }
-    judged.err().map(|wrong| WorkloadFailure::of(cut, wrong))
+    judged.err().map(|defect| WorkloadFailure::from_cut(cut, defect))
 }

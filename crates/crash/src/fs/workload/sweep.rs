@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::cut::{Cut, CutName};
-use super::judge::{JudgedBy, Wrong};
+use super::judge::{Defect, JudgedBy};
 use super::parse::Workload;
 use super::perform::PlayError;
 use super::setup::Bench;
+use crate::campaign::counts;
 use crate::content::mix;
 use crate::fs::calls::Outcome;
 use crate::fs::outside;
@@ -19,50 +18,34 @@ use crate::fs::outside;
 /// How long a play goes on behind the last operation: the filesystem commits by itself after 5 s.
 pub(super) const SETTLES: Duration = Duration::from_secs(6);
 
-/// What a workload was put to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct WorkloadTotals {
-    /// Workloads.
-    pub workloads: u64,
-    /// Operations.
-    pub operations: u64,
-    /// Of these, those that found no space, and were not done, or only in part.
-    pub operations_no_space: u64,
-    /// Events of the storage, and ends of operations: crash points.
-    pub events: u64,
-    /// Of these, those of which every state was looked at that a power cut there may leave; of the others some were drawn.
-    pub events_exhaustive: u64,
-    /// Power cuts, some of which left the same.
-    pub cuts: u64,
-    /// Of these, those at events of which every state was looked at.
-    pub exhaustive: u64,
-    /// Different states that were judged, where the same content under different promises counts as different.
-    pub states: u64,
-    /// Beside these, different states that were left by a cut during a recovery.
-    pub states_recovery: u64,
-    /// Of the states, shown to e2fsck.
-    pub states_outside: u64,
-    /// Of these, shown to the kernel, too.
-    pub states_kernel: u64,
-    /// Workloads with a state that is wrong.
-    pub failures: u64,
-}
-
-impl WorkloadTotals {
-    /// Adds those of other workloads.
-    pub fn add(&mut self, other: &WorkloadTotals) {
-        self.workloads += other.workloads;
-        self.operations += other.operations;
-        self.operations_no_space += other.operations_no_space;
-        self.events += other.events;
-        self.events_exhaustive += other.events_exhaustive;
-        self.cuts += other.cuts;
-        self.exhaustive += other.exhaustive;
-        self.states += other.states;
-        self.states_recovery += other.states_recovery;
-        self.states_outside += other.states_outside;
-        self.states_kernel += other.states_kernel;
-        self.failures += other.failures;
+counts! {
+    /// Counts of workloads with the power cut at every event.
+    pub struct WorkloadTotals {
+        /// Workloads.
+        pub workloads: u64,
+        /// Operations.
+        pub operations: u64,
+        /// Of these, those that found no space, and were not done, or only in part.
+        pub operations_no_space: u64,
+        /// Events of the storage, and ends of operations: crash points.
+        pub events: u64,
+        /// Of these, those of which every state was judged that a power cut there may leave; of the others some were drawn.
+        pub events_exhaustive: u64,
+        /// Power cuts, some of which left the same.
+        pub cuts: u64,
+        /// Of these, those at events of which every state was judged.
+        pub exhaustive: u64,
+        /// Different states that were judged, each workload's for itself. The same content under different promises counts as
+        /// different.
+        pub states: u64,
+        /// Beside these, different states that were left by a cut during a recovery.
+        pub states_recovery: u64,
+        /// Of the states, shown to e2fsck.
+        pub states_outside: u64,
+        /// Of these, shown to the kernel, too.
+        pub states_kernel: u64,
+        /// Workloads with a state that is wrong.
+        pub failures: u64,
     }
 }
 
@@ -76,13 +59,13 @@ pub struct WorkloadFailure {
     /// Blocks of the disk of which something is lost.
     pub lost: Vec<u64>,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub defect: Defect,
 }
 
-/// The end of a sweep.
+/// What a sweep has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Swept {
-    /// What it was put to.
+pub struct SweepResult {
+    /// Its counts.
     pub totals: WorkloadTotals,
     /// The operations that found no space, by their places in the workload, from 1.
     pub no_space: Vec<usize>,
@@ -92,9 +75,9 @@ pub struct Swept {
     pub trace_hash: u64,
 }
 
-/// What a sweep has seen.
+/// A sweep under way.
 #[derive(Default)]
-struct Seen {
+struct Sweep {
     totals: WorkloadTotals,
     states: BTreeSet<u64>,
     no_space: Vec<usize>,
@@ -102,7 +85,7 @@ struct Seen {
     hash: u64,
 }
 
-impl Seen {
+impl Sweep {
     fn visit(&mut self, cut: &Cut, outside: u64) {
         let (event, is_exhaustive) = (cut.name().event, u64::from(cut.is_exhaustive()));
         if event > self.totals.events {
@@ -118,7 +101,7 @@ impl Seen {
         self.totals.states += 1;
         self.hash = mix(self.hash, identity);
         let mut judged = cut.judge();
-        // Media of different plays look alike, so what was done before says, too, which states are taken.
+        // Media of different plays may be equal, so the choice depends on the operations before, too.
         let is_one_of =
             |many: u64, salt| many > 0 && mix(mix(identity, cut.origin), salt).is_multiple_of(many);
         if judged.is_ok() && is_one_of(cut.judge.setup.cut_recovery, 4) {
@@ -128,8 +111,8 @@ impl Seen {
             self.totals.states_outside += 1;
             judged = cut.show_outside().map(|kernel| self.totals.states_kernel += u64::from(kernel));
         }
-        if let Err(wrong) = judged {
-            self.fail(WorkloadFailure::of(cut, wrong));
+        if let Err(defect) = judged {
+            self.fail(WorkloadFailure::from_cut(cut, defect));
         }
     }
 
@@ -141,14 +124,14 @@ impl Seen {
 
 impl WorkloadFailure {
     /// Of a power cut.
-    pub(super) fn of(cut: &Cut, wrong: Wrong) -> WorkloadFailure {
+    pub(super) fn from_cut(cut: &Cut, defect: Defect) -> WorkloadFailure {
         let lost = cut.lost().iter().map(|block| block.0).collect();
-        WorkloadFailure { cut: Some(cut.name().clone()), operations: cut.operations(), lost, wrong }
+        WorkloadFailure { cut: Some(cut.name().clone()), operations: cut.operations(), lost, defect }
     }
 
     /// Without any.
-    fn uncut(operations: usize, wrong: Wrong) -> WorkloadFailure {
-        WorkloadFailure { cut: None, operations, lost: Vec::new(), wrong }
+    fn without_cut(operations: usize, defect: Defect) -> WorkloadFailure {
+        WorkloadFailure { cut: None, operations, lost: Vec::new(), defect }
     }
 }
 
@@ -159,8 +142,8 @@ impl Bench {
     ///
     /// # Errors
     /// [`PlayError`] if the workload cannot be played.
-    pub fn sweep(&self, workload: &Workload) -> Result<Swept, PlayError> {
-        let seen = Rc::new(RefCell::new(Seen::default()));
+    pub fn sweep(&self, workload: &Workload) -> Result<SweepResult, PlayError> {
+        let seen = Rc::new(RefCell::new(Sweep::default()));
         let outside = if self.setup().outside > 0 && outside::is_there() { self.setup().outside } else { 0 };
         let played = self.play(async |session| {
             let visitor = Rc::clone(&seen);
@@ -168,8 +151,8 @@ impl Bench {
             for (operation, nth) in workload.operations.iter().zip(1..) {
                 match session.perform(operation).await {
                     Err(PlayError::Refused { what, .. }) => {
-                        let wrong = Wrong::new(JudgedBy::Filesystem, what);
-                        seen.borrow_mut().fail(WorkloadFailure::uncut(nth, wrong));
+                        let wrong = Defect::new(JudgedBy::Filesystem, what);
+                        seen.borrow_mut().fail(WorkloadFailure::without_cut(nth, wrong));
                     }
                     Ok(Outcome::NoSpace) => seen.borrow_mut().no_space.push(nth),
                     Ok(Outcome::Done) => {}
@@ -181,15 +164,15 @@ impl Bench {
             }
             session.sleep(SETTLES).await;
             if let Err(wrong) = session.judge_now().await {
-                seen.borrow_mut().fail(WorkloadFailure::uncut(workload.operations.len(), wrong));
+                seen.borrow_mut().fail(WorkloadFailure::without_cut(workload.operations.len(), wrong));
             }
             Ok(session.trace_hash())
         });
         let trace_hash = match played {
             // It could be mounted before: this is a play that does not end, or an order that is broken.
             Err(PlayError::Ground(what)) => {
-                let wrong = Wrong::new(JudgedBy::Filesystem, what);
-                seen.borrow_mut().fail(WorkloadFailure::uncut(workload.operations.len(), wrong));
+                let wrong = Defect::new(JudgedBy::Filesystem, what);
+                seen.borrow_mut().fail(WorkloadFailure::without_cut(workload.operations.len(), wrong));
                 0
             }
             played => played??,
@@ -198,7 +181,7 @@ impl Bench {
         let operations = workload.operations.len() as u64;
         let operations_no_space = seen.no_space.len() as u64;
         let totals = WorkloadTotals { workloads: 1, operations, operations_no_space, ..seen.totals };
-        let Seen { no_space, failure, hash, .. } = seen;
-        Ok(Swept { totals, no_space, failure, trace_hash: mix(trace_hash, hash) })
+        let Sweep { no_space, failure, hash, .. } = seen;
+        Ok(SweepResult { totals, no_space, failure, trace_hash: mix(trace_hash, hash) })
     }
 }

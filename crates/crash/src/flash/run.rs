@@ -1,23 +1,24 @@
 //! One run: a device, its workload, and the cuts.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use weir_flash::{FlashDevice, FlashOptions, Medium, Profile};
-use weir_runtime::{Handle, Random};
+use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Image, Lba, Storage, Witness};
 
 use super::driver::{Driver, UnderWay};
 use super::{FlashCampaign, FlashTotals, profile};
-use crate::cuts::{CrashState, Cuts};
+use crate::campaign::Run;
+use crate::cuts::Cuts;
 use crate::ignores_barriers::IgnoresBarriers;
 use crate::options::pick;
 
-/// Lives of a run.
-const LIVES: u32 = 4;
+/// Rounds of a run.
+const ROUNDS: u32 = 4;
 
-/// Commands of a life at most.
+/// Commands of a round at most.
 const COMMANDS_MAX: u64 = 160;
 
 /// Cuts after one event: chance decides what becomes of pages and blocks in the making.
@@ -26,33 +27,27 @@ const CUTS_PER_EVENT: u32 = 3;
 /// Blocks that a device takes in one share; some have none.
 const SHARE_BLOCKS: [u32; 3] = [0, 4, 12];
 
-/// Of a device no cut has a bound of states.
+/// All states of a round are judged.
 const STATES_MAX: u64 = u64::MAX;
 
-impl CrashState for Medium {
-    fn hash(&self) -> u64 {
-        self.hash()
-    }
-}
-
-/// A run.
-pub(super) struct Chain {
+/// One run.
+pub(super) struct FlashRun {
     handle: Handle,
     profile: Profile,
     options: FlashOptions,
     claims_barriers: bool,
-    pub(super) found: Rc<RefCell<Cuts<FlashTotals, Medium>>>,
+    found: Rc<RefCell<Cuts<FlashTotals, Medium>>>,
 }
 
-impl Chain {
-    pub(super) fn new(handle: &Handle, campaign: &FlashCampaign) -> Chain {
+impl FlashRun {
+    fn new(handle: &Handle, campaign: &FlashCampaign) -> FlashRun {
         let mut profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
         if profile.ftl.layout.logical_page_blocks == 1 {
             profile.ftl.share = pick(&mut handle.random("share"), &SHARE_BLOCKS);
         }
         profile::draw_write_features(&mut profile, &mut handle.random("write features"));
         let found = Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT);
-        Chain {
+        FlashRun {
             handle: handle.clone(),
             profile,
             options: campaign.options.clone(),
@@ -61,51 +56,55 @@ impl Chain {
         }
     }
 
-    /// Plays all lives, until something is wrong.
-    pub(super) async fn play_lives(&self) {
-        let mut before: Option<Medium> = None;
-        for life in 0..LIVES {
-            self.found.borrow_mut().begin_life(life);
-            let device = match before.take() {
-                None => self.used(),
-                Some(medium) => self.recovered(medium).await,
-            };
-            let initial = image_of(&device);
-            if self.found.borrow().failure.is_none() {
-                self.workload(&device, &initial).await;
-            }
-            device.cut_power();
-            let mut found = self.found.borrow_mut();
-            found.totals.erases += device.stats().erases;
-            found.totals.checkpoints += device.stats().checkpoints;
-            found.totals.increments += device.stats().increments;
-            found.totals.coalesced_blocks += device.stats().coalesced_blocks;
-            found.totals.record_pages += device.stats().record_pages;
-            found.totals.internal_flushes += device.stats().internal_flushes;
-            before = found.take_next();
-            if before.is_none() {
-                return;
-            }
-        }
+    /// Plays the run of this seed.
+    pub(super) fn play(campaign: &FlashCampaign, seed: u64) -> Run<FlashTotals> {
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let run = FlashRun::new(&runtime.handle(), campaign);
+        let play_round = async |left: &Cell<Option<Medium>>, _| run.play_round(left.take()).await;
+        let recover = async |medium| Ok(Cell::new(Some(medium)));
+        let rounds = Cuts::play_rounds(&run.found, ROUNDS, Cell::new(None), play_round, recover);
+        let ended = runtime.block_on(rounds);
+        run.found.borrow_mut().end_run(ended, runtime.handle().trace_hash())
     }
 
-    /// A device that is filled in part, so that cleaning comes soon.
-    fn used(&self) -> Rc<FlashDevice> {
+    /// Plays a round on what a power cut has left, if there was one before.
+    async fn play_round(&self, left: Option<Medium>) -> Result<(), String> {
+        let (device, initial) = match left {
+            None => self.used(),
+            Some(medium) => self.recovered(medium).await,
+        };
+        if self.found.borrow().failure.is_none() {
+            self.workload(&device, &initial).await;
+        }
+        device.cut_power();
+        let totals = &mut self.found.borrow_mut().totals;
+        totals.erases += device.stats().erases;
+        totals.checkpoints += device.stats().checkpoints;
+        totals.increments += device.stats().increments;
+        totals.coalesced_blocks += device.stats().coalesced_blocks;
+        totals.record_pages += device.stats().record_pages;
+        totals.internal_flushes += device.stats().internal_flushes;
+        Ok(())
+    }
+
+    /// A device that is filled in part, so that cleaning comes soon, and what a reader finds on it.
+    fn used(&self) -> (Rc<FlashDevice>, Image) {
         let device = FlashDevice::new(&self.handle, &self.profile, self.options.clone());
         let mut random = self.handle.random("used");
         if random.below(8) > 0 {
             device.precondition(self.profile.blocks - random.below(self.profile.blocks / 6));
         }
-        device
+        let image = image_of(&device);
+        (device, image)
     }
 
-    /// A device that recovers from `medium`, with the power cut at every event of its recovery: it finds
-    /// the same every time.
-    async fn recovered(&self, medium: Medium) -> Rc<FlashDevice> {
+    /// The same for a device that recovers from `medium`, with the power cut at every event of its recovery: it finds the
+    /// same every time.
+    async fn recovered(&self, medium: Medium) -> (Rc<FlashDevice>, Image) {
         let restart =
             |medium| FlashDevice::restarted(&self.handle, &self.profile, self.options.clone(), medium);
-        let hash = image_of(&restart(medium.clone())).hash();
-        let device = FlashDevice::restarted(&self.handle, &self.profile, self.options.clone(), medium);
+        let image = image_of(&restart(medium.clone()));
+        let (device, hash) = (restart(medium), image.hash());
         let (weak, found) = (Rc::downgrade(&device), Rc::clone(&self.found));
         let (handle, profile, options) = (self.handle.clone(), self.profile.clone(), self.options.clone());
         device.observe(move || {
@@ -114,17 +113,17 @@ impl Chain {
             let draw = &mut |random: &mut Random| device.after_cut(random);
             let Some((medium, _)) = found.at_recovery_event(draw) else { return };
             found.totals.states_recovery += 1;
-            found.counts.states_deep += 1;
+            found.states_deep += 1;
             let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium);
             if image_of(&again).hash() != hash {
-                found.fail("a second recovery found something else");
+                found.fail("a second recovery found other content");
             }
         });
         while !device.is_serving() {
             self.handle.sleep(Duration::from_micros(50)).await;
         }
         device.observe(|| {});
-        device
+        (device, image)
     }
 
     /// Random commands, with the power cut after every event of the device.
@@ -135,7 +134,7 @@ impl Chain {
         };
         let witness = Witness::new(storage, initial);
         let mut driver = Driver::new(&self.handle, Rc::clone(&witness));
-        let look = self.cut_at_every_event(device, &witness, driver.under_way());
+        let cut_power = self.cut_at_every_event(device, &witness, driver.under_way());
         for _ in 0..20 + driver.below(COMMANDS_MAX - 20) {
             if self.found.borrow().failure.is_some() {
                 break;
@@ -143,7 +142,7 @@ impl Chain {
             if let Err(rejected) = driver.submit_command().await {
                 self.found.borrow_mut().fail(format!("a command was rejected: {rejected}"));
             }
-            look();
+            cut_power();
             self.found.borrow_mut().totals.commands += 1;
         }
         let totals = &mut self.found.borrow_mut().totals;
@@ -162,7 +161,7 @@ impl Chain {
     ) -> Rc<dyn Fn()> {
         let (weak, found, witness) = (Rc::downgrade(device), Rc::clone(&self.found), Rc::clone(witness));
         let (handle, profile, options) = (self.handle.clone(), self.profile.clone(), self.options.clone());
-        let look = Rc::new(move || {
+        let cut_power = Rc::new(move || {
             let Some(device) = weak.upgrade() else { return };
             let mut found = found.borrow_mut();
             if !found.sees_event() {
@@ -179,9 +178,9 @@ impl Chain {
                 expectation.judge(&image_of(&again)).map(|()| true).map_err(|illegal| illegal.to_string())
             });
         });
-        let at_events = Rc::clone(&look);
+        let at_events = Rc::clone(&cut_power);
         device.observe(move || at_events());
-        look
+        cut_power
     }
 }
 

@@ -1,4 +1,4 @@
-//! One run: a chain of lives, with the power cut at every event of each.
+//! One run: rounds of random operations, with the power cut at every event of each.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,25 +12,26 @@ use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Record
 
 use super::calls::Inodes;
 use super::ground::{BLOCKS, Fails, Left, Nature, StorageStack, bytes_of};
-use super::history::{History, Terms};
+use super::history::{Guarantees, History};
 use super::script::{Plan, Script};
 use super::visible::Visible;
 use super::{FsCampaign, FsTotals, outside};
 use crate::bound::Bound;
+use crate::campaign::{Failure, Run, runtime_of};
 use crate::content::mix;
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::model::Verdict;
 use crate::options::pick;
 
-/// Lives of a run.
-const LIVES: u32 = 3;
-/// Operations of a life at most.
+/// Rounds of a run.
+const ROUNDS: u32 = 3;
+/// Operations of a round at most.
 const OPERATIONS_MAX: u64 = 120;
-/// Operations before the first cut, in some lives: the log goes round. As many are done at most until it is crowded.
+/// Operations before the first cut, in some rounds: the log goes round. As many are done at most until it is crowded.
 const OPERATIONS_WARM: u64 = 600;
 /// Blocks of the log that are in use when the filesystem checkpoints: half of the smallest journal.
 const LOG_CROWDED: u32 = 512;
-/// States of a life that are judged, at most: what comes later in it is judged in other lives.
+/// States of a round that are judged, at most: what comes later in it is judged in other rounds.
 const STATES_MAX: u64 = 600;
 
 /// The directories of tasks, where there is more than one.
@@ -42,24 +43,34 @@ const TOLD_WITHIN: Duration = Duration::from_millis(10);
 /// Of this many states, one is checked whole.
 const STATES_PER_CHECK: u64 = 8;
 
-/// A run.
-pub(super) struct Chain {
+/// One run.
+pub(super) struct FsRun {
     handle: Handle,
     campaign: FsCampaign,
     images: Rc<Images>,
     options: MountOptions,
-    /// Tasks of each life.
+    /// Tasks of each round.
     tasks: usize,
     pages_max: u64,
-    /// What fails in the first life.
+    /// What fails in the first round.
     fails: Fails,
-    pub(super) found: Rc<RefCell<Cuts<FsTotals>>>,
-    /// The operations of the life that runs.
-    pub(super) story: RefCell<Rc<RefCell<Vec<String>>>>,
+    found: Rc<RefCell<Cuts<FsTotals>>>,
+    /// The operations of the current round.
+    story: RefCell<Rc<RefCell<Vec<String>>>>,
 }
 
-impl Chain {
-    pub(super) fn new(handle: &Handle, campaign: &FsCampaign, images: &Rc<Images>) -> Chain {
+impl FsRun {
+    /// Plays the run of this seed.
+    pub(super) fn play(campaign: &FsCampaign, images: &Rc<Images>, seed: u64) -> Run<FsTotals> {
+        let runtime = runtime_of(seed);
+        let run = FsRun::new(&runtime.handle(), campaign, images);
+        let ended = runtime.block_on(run.play_rounds());
+        let ended = run.found.borrow_mut().end_run(ended, runtime.handle().trace_hash());
+        let failure = ended.failure.map(|failure| Failure { story: run.story.take().take(), ..failure });
+        Run { failure, ..ended }
+    }
+
+    fn new(handle: &Handle, campaign: &FsCampaign, images: &Rc<Images>) -> FsRun {
         let mut random = handle.random("options");
         let mut discards = handle.random("discards");
         // Pages go to the disk by calls and commits only.
@@ -102,7 +113,7 @@ impl Chain {
             _ => Fails::Nothing,
         };
         let (handle, campaign, images) = (handle.clone(), campaign.clone(), Rc::clone(images));
-        Chain {
+        FsRun {
             handle,
             campaign,
             images,
@@ -124,14 +135,7 @@ impl Chain {
         self.campaign.engine.facts().order != OrderBy::Flushes
     }
 
-    /// Plays all lives, until something is wrong.
-    pub(super) async fn play_lives(&self) {
-        if let Err(what) = self.try_lives().await {
-            self.found.borrow_mut().fail(what);
-        }
-    }
-
-    async fn try_lives(&self) -> Result<(), String> {
+    async fn play_rounds(&self) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let ground = self.campaign.ground;
         let recorder = self.is_dual().then(|| ground.recorder());
@@ -145,32 +149,32 @@ impl Chain {
         let nature = Nature { fails, tear_bytes, discards, share_blocks, packs };
         let ground =
             StorageStack::new(ground, &self.handle, &mut random, image, recorder.as_ref(), nature).await;
-        let mut ground = ground.map_err(|error| error.to_string())?;
-        let mut fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
-        for life in 0..LIVES {
-            let fails = if life == 0 { self.fails } else { Fails::Nothing };
-            self.found.borrow_mut().begin_life(life);
+        let ground = ground.map_err(|error| error.to_string())?;
+        let fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
+        let play_round = async |(ground, fs): &(StorageStack, Filesystem), round| {
+            let fails = if round == 0 { self.fails } else { Fails::Nothing };
             self.story.replace(Rc::default());
-            self.play_life(&ground, &fs, fails).await?;
-            // The first life is watched by the order recorder.
+            self.play_round(ground, fs, fails).await?;
+            // The order recorder sees the first round.
             if let Some(Err(violation)) = recorder.as_ref().map(|recorder| recorder.check()) {
                 return Err(violation.to_string());
             }
             ground.rest();
-            let next = self.found.borrow_mut().take_next();
-            let Some(left) = next else { break };
-            (ground, fs) = self.again(&left).await?;
-        }
-        Ok(())
+            Ok(())
+        };
+        Cuts::play_rounds(&self.found, ROUNDS, (ground, fs), play_round, async |left| {
+            self.recover(&left).await
+        })
+        .await
     }
 
     /// Plays, and perhaps unmounts.
-    async fn play_life(&self, ground: &StorageStack, fs: &Filesystem, fails: Fails) -> Result<(), String> {
+    async fn play_round(&self, ground: &StorageStack, fs: &Filesystem, fails: Fails) -> Result<(), String> {
         let faulty = fails != Fails::Nothing;
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
         let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
-        let promised = Terms::of_engine(self.campaign.engine, self.campaign.mode);
-        let terms = Terms {
+        let promised = Guarantees::from_engine(self.campaign.engine, self.campaign.mode);
+        let guarantees = Guarantees {
             mode: self.campaign.judged_as.unwrap_or(promised.mode),
             // Until the flush fails order is promised, and what it leaves then is judged on the legacy path only.
             faulty: faulty && !(fails == Fails::Flush && self.trusts_order()),
@@ -179,7 +183,7 @@ impl Chain {
             watch: ground.watch(),
             ..promised
         };
-        let history = History::of(terms, &visible, names);
+        let history = History::from_visible(guarantees, &visible, names);
         let history = Rc::new(RefCell::new(history.map_err(|error| error.to_string())?));
         let mut random = self.handle.random("life");
         let warm_up =
@@ -220,7 +224,7 @@ impl Chain {
             // A caller that waits for that flush is told.
             self.handle.sleep(TOLD_WITHIN).await;
             if watch.has_failed() && fs.read_only().is_none() {
-                return Err("a flush has failed, and the filesystem goes on".to_owned());
+                return Err("a flush failed, and the filesystem still takes changes".to_owned());
             }
         }
         if let Some(lie) = history.borrow().lie() {
@@ -270,7 +274,7 @@ impl Chain {
                 };
                 match examine(left, &history, options, shown, state) {
                     // A commit block may be with the device when a write before it fails (S5). Such a log is
-                    // refused, as the kernel refuses it, and no life begins with it.
+                    // refused, as the kernel refuses it, and no round begins with it.
                     Err(Unfit::Log(_)) if refuses && history.may_fail() => {
                         totals.states_refused += 1;
                         Ok(false)
@@ -288,7 +292,7 @@ impl Chain {
 
     /// Powers up what is left, with the power cut again at every event while the filesystem recovers: it finds
     /// the same every time. (What the device or volume below does for itself is their campaigns' business.)
-    async fn again(&self, left: &Left) -> Result<(StorageStack, Filesystem), String> {
+    async fn recover(&self, left: &Left) -> Result<(StorageStack, Filesystem), String> {
         let expected = Rc::new(find(left, self.options, mix(left.hash(), 1))?);
         let ground = left.power_up(&self.handle).await.map_err(|error| error.to_string())?;
         let (found, options, same) = (Rc::clone(&self.found), self.options, Rc::clone(&expected));
@@ -298,7 +302,7 @@ impl Chain {
             found.totals.states_recovery += 1;
             match find(&left, options, state) {
                 Ok(visible) if visible == *same => {}
-                Ok(_) => found.fail("a second recovery found something else"),
+                Ok(_) => found.fail("a second recovery found other content"),
                 Err(what) => found.fail(format!("a second recovery: {what}")),
             }
         });
@@ -308,12 +312,12 @@ impl Chain {
         if visible == *expected {
             Ok((ground, fs))
         } else {
-            Err("recovery does not do the same every time".to_owned())
+            Err("two recoveries of one state found different content".to_owned())
         }
     }
 }
 
-/// What is done in a life before the first cut.
+/// What is done in a round before the first cut.
 struct WarmUp {
     /// Operations at least; none if cuts come from the start.
     operations: Option<u64>,
@@ -369,7 +373,7 @@ pub(super) async fn mount(
         FsError::Format(FormatError::Checksum { structure: Structure::JournalBlock, .. }) => {
             Unfit::Log(format!("mounting: {error}"))
         }
-        error => Unfit::Wrong(format!("mounting: {error}")),
+        error => Unfit::Defect(format!("mounting: {error}")),
     })
 }
 
@@ -380,12 +384,12 @@ pub(super) enum Unfit {
     #[error("{0}")]
     Log(String),
     #[error("{0}")]
-    Wrong(String),
+    Defect(String),
 }
 
 impl From<String> for Unfit {
     fn from(what: String) -> Unfit {
-        Unfit::Wrong(what)
+        Unfit::Defect(what)
     }
 }
 

@@ -1,4 +1,4 @@
-//! One run: a chain of lives, with the power cut at every event of each.
+//! One run: rounds of updates, with the power cut at every event of each.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,36 +10,45 @@ use weir_storage::BLOCK_BYTES;
 
 use super::history::{FILES, Files, Found, History, UNIT_BLOCKS, UNIT_FILE, UNITS, block_of, name_of};
 use super::{UpdateCampaign, UpdateTotals};
+use crate::campaign::{Run, runtime_of};
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
 use crate::options::{mount_options, pick};
 
-/// Lives of a run.
-const LIVES: u32 = 3;
-/// Steps of a life.
+/// Rounds of a run.
+const ROUNDS: u32 = 3;
+/// Steps of a round.
 const STEPS: u64 = 60;
 /// Blocks of an atomic file at most.
 const BLOCKS_MAX: u64 = 24;
-/// States of a life that are judged, at most.
+/// States of a round that are judged, at most.
 const STATES_MAX: u64 = 600;
 /// Of this many states, one is unmounted and checked.
 const CHECKED: u64 = 16;
 /// Ordinary files at most.
 const ORDINARY_MAX: u64 = 6;
 
-/// A run.
-pub(super) struct Chain {
+/// One run.
+pub(super) struct UpdateRun {
     handle: Handle,
     campaign: UpdateCampaign,
     options: MountOptions,
-    pub(super) found: Rc<RefCell<Cuts<UpdateTotals>>>,
+    found: Rc<RefCell<Cuts<UpdateTotals>>>,
     history: Rc<RefCell<History>>,
 }
 
-impl Chain {
-    pub(super) fn new(handle: &Handle, campaign: &UpdateCampaign) -> Chain {
+impl UpdateRun {
+    /// Plays the run of this seed.
+    pub(super) fn play(campaign: &UpdateCampaign, image: &Blocks, seed: u64) -> Run<UpdateTotals> {
+        let runtime = runtime_of(seed);
+        let run = UpdateRun::new(&runtime.handle(), campaign);
+        let ended = runtime.block_on(run.play_rounds(image));
+        run.found.borrow_mut().end_run(ended, runtime.handle().trace_hash())
+    }
+
+    fn new(handle: &Handle, campaign: &UpdateCampaign) -> UpdateRun {
         let mut random = handle.random("options");
-        Chain {
+        UpdateRun {
             handle: handle.clone(),
             options: mount_options(campaign.options, &mut random),
             campaign: campaign.clone(),
@@ -48,41 +57,34 @@ impl Chain {
         }
     }
 
-    /// Plays all lives, until something is wrong.
-    pub(super) async fn play_lives(&self, image: &Blocks) {
-        if let Err(what) = self.try_lives(image).await {
-            self.found.borrow_mut().fail(what);
-        }
-    }
-
-    async fn try_lives(&self, image: &Blocks) -> Result<(), String> {
+    async fn play_rounds(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let remaps = self.options.checkpoint == CheckpointBy::Remap;
         let share_blocks = remaps.then(|| pick(&mut random, &[1, 4, 64]));
         let nature = Nature { share_blocks, ..Nature::PLAIN };
         let ground = StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, nature);
-        let mut ground = ground.await.map_err(|error| error.to_string())?;
+        let ground = ground.await.map_err(|error| error.to_string())?;
         self.prepare(&ground).await?;
-        for life in 0..LIVES {
-            self.found.borrow_mut().begin_life(life);
-            self.play_life(&ground).await?;
+        let play_round = async |ground: &StorageStack, round| {
+            self.play_round(ground, round).await?;
             ground.rest();
-            let next = self.found.borrow_mut().take_next();
-            let Some(left) = next else { break };
+            Ok(())
+        };
+        let recover = async |left: Left| {
             // What is left is on the medium: no later cut takes it back, that of a recovery neither.
             let content = find(&left, &self.history.borrow(), self.options, 1, false)?;
             self.begin(content.files, content.units);
-            ground = left.power_up(&self.handle).await.map_err(|error| error.to_string())?;
-        }
-        Ok(())
+            left.power_up(&self.handle).await.map_err(|error| error.to_string())
+        };
+        Cuts::play_rounds(&self.found, ROUNDS, ground, play_round, recover).await
     }
 
-    /// What is there as a life begins is durable.
+    /// What is there as a round begins is durable.
     fn begin(&self, files: Files, units: Vec<Option<u64>>) {
-        let mut history = History::begins(files);
+        let mut history = History::from_files(files);
         let units = units.into_iter().map(Option::unwrap_or_default);
-        // Where they are not promised, nobody asks.
-        history.units_are(units.chain(std::iter::repeat(0)).take(UNITS).collect());
+        // Where units are not promised, they are not judged.
+        history.set_units(units.chain(std::iter::repeat(0)).take(UNITS).collect());
         self.history.replace(history);
     }
 
@@ -104,8 +106,8 @@ impl Chain {
         Ok(())
     }
 
-    /// One life, from the mount on.
-    async fn play_life(&self, ground: &StorageStack) -> Result<(), String> {
+    /// One round, from the mount on.
+    async fn play_round(&self, ground: &StorageStack, round: u32) -> Result<(), String> {
         self.cut_at_every_event(ground);
         let fs = mount(&self.handle, ground, self.options).await?;
         let mut script = Script {
@@ -115,7 +117,7 @@ impl Chain {
             touched: [false; FILES],
             begun: [false; FILES],
             ordinary: 0,
-            writes: 1 + u64::from(self.found.borrow().life()) * 1_000_000,
+            writes: 1 + u64::from(round) * 1_000_000,
             history: Rc::clone(&self.history),
         };
         for _ in 0..STEPS {
@@ -147,9 +149,9 @@ impl Chain {
             found.at_event(draw, history.hash(), |left, state, totals| {
                 let checked = state.is_multiple_of(CHECKED);
                 totals.states_checked += u64::from(checked);
-                let is = find(left, &history, options, state, checked)?;
-                history.judge(&is)?;
-                totals.states_units += u64::from(!is.units.is_empty());
+                let content = find(left, &history, options, state, checked)?;
+                history.judge(&content)?;
+                totals.states_units += u64::from(!content.units.is_empty());
                 Ok(true)
             });
         });
@@ -163,7 +165,7 @@ struct Step {
     abandoned: bool,
 }
 
-/// The random operations of a life.
+/// The random operations of a round.
 struct Script {
     fs: Filesystem,
     random: Random,
@@ -214,11 +216,7 @@ impl Script {
             let first = self.random.below(BLOCKS_MAX);
             let blocks = 1 + self.random.below((BLOCKS_MAX - first).min(6));
             let bytes: Vec<u8> = (first..first + blocks).flat_map(|place| block_of(write, place)).collect();
-            let mut written = 0;
-            while written < bytes.len() {
-                let at = first * BLOCK_BYTES as u64 + written as u64;
-                written += self.fs.write(inode, at, &bytes[written..]).await?;
-            }
+            write_all(&self.fs, inode, first * BLOCK_BYTES as u64, &bytes).await?;
             let content = &mut self.pending[file];
             let end = (first + blocks) as usize;
             content.resize(content.len().max(end), 0);
@@ -309,10 +307,7 @@ impl Script {
         let places = unit * UNIT_BLOCKS..end * UNIT_BLOCKS;
         let bytes: Vec<u8> = places.clone().flat_map(|place| block_of(write, place as u64)).collect();
         self.history.borrow_mut().write_units(unit..end, write);
-        let (at, mut written) = ((places.start * BLOCK_BYTES) as u64, 0);
-        while written < bytes.len() {
-            written += self.fs.write(inode, at + written as u64, &bytes[written..]).await?;
-        }
+        write_all(&self.fs, inode, (places.start * BLOCK_BYTES) as u64, &bytes).await?;
         if self.random.below(3) == 0 {
             self.fs.fdatasync(inode).await?;
             self.history.borrow_mut().units_durable();
@@ -331,10 +326,7 @@ impl Script {
         let blocks = 1 + self.random.below(12);
         let inode = create(&self.fs, &name).await?;
         let bytes: Vec<u8> = (0..blocks).flat_map(|place| block_of(write, place)).collect();
-        let mut written = 0;
-        while written < bytes.len() {
-            written += self.fs.write(inode, written as u64, &bytes[written..]).await?;
-        }
+        write_all(&self.fs, inode, 0, &bytes).await?;
         // Some have been atomic: the journal holds their blocks when they are freed.
         if self.random.below(2) == 0 {
             self.fs.set_atomic(inode, true).await?;
@@ -358,6 +350,14 @@ impl Script {
 
 async fn create(fs: &Filesystem, name: &[u8]) -> Result<InodeNumber, FsError> {
     fs.create(ROOT_INODE, name, &NewNode::new(FileType::Regular, 0o644)).await
+}
+
+async fn write_all(fs: &Filesystem, inode: InodeNumber, at: u64, bytes: &[u8]) -> Result<(), FsError> {
+    let mut written = 0;
+    while written < bytes.len() {
+        written += fs.write(inode, at + written as u64, &bytes[written..]).await?;
+    }
+    Ok(())
 }
 
 async fn mount(handle: &Handle, ground: &StorageStack, options: MountOptions) -> Result<Filesystem, String> {

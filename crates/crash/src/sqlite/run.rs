@@ -1,10 +1,12 @@
-//! One run: a chain of lives, with the power cut at every event of each. SQLite runs outside of any task, on a
-//! runtime that it drives; what a cut leaves is looked at in the middle of its calls, in runtimes of their own.
+//! One run: rounds of transactions, with the power cut at every event of each. SQLite runs outside of any task, on a
+//! runtime that it drives; what a cut leaves is judged in the middle of its calls, in separate runtimes.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use weir_fs::{Filesystem, MountOptions};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs};
@@ -13,105 +15,109 @@ use weir_storage::Storage;
 use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
 use super::{SqliteCampaign, SqliteJournal, SqliteTotals};
+use crate::campaign::{Run, runtime_of};
 use crate::content::mix;
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
 use crate::ignores_barriers::IgnoresBarriers;
 use crate::options::{mount_options, pick};
 
-/// Lives of a run.
-const LIVES: u32 = 3;
-/// Transactions of a life at most.
+/// Rounds of a run.
+const ROUNDS: u32 = 3;
+/// Transactions of a round at most.
 const TRANSACTIONS_MAX: u64 = 30;
-/// Transactions before the first cut, in some lives: the journal and the log have been used again by then.
+/// Transactions before the first cut, in some rounds: the journal and the log have been used again by then.
 const TRANSACTIONS_WARM: u64 = 60;
 /// Of so many calls that begin or end a transaction without a journal, one fails.
 const BATCHES_PER_FAILURE: u64 = 8;
-/// States of a life that are judged, at most: what comes later in it is judged in other lives.
+/// States of a round that are judged, at most: what comes later in it is judged in other rounds.
 const STATES_MAX: u64 = 400;
 
 /// The database.
 pub(super) const PATH: &str = "a.db";
 
-/// What a database may hold after a cut.
+/// The transactions that count when the power is cut, by their numbers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Promise {
-    /// The transaction that is there at least.
+struct Acknowledged {
+    /// The last one that has to be left.
     floor: u64,
     /// The last one whose COMMIT has returned.
-    acknowledged: u64,
+    newest: u64,
 }
 
-/// A run.
-pub(super) struct Chain {
+/// One run.
+pub(super) struct SqliteRun {
     runtime: Rc<Runtime>,
     handle: Handle,
     campaign: SqliteCampaign,
     options: MountOptions,
     settings: Settings,
-    pub(super) found: Rc<RefCell<Cuts<SqliteTotals>>>,
+    found: Rc<RefCell<Cuts<SqliteTotals>>>,
     past: Rc<RefCell<Past>>,
-    promise: Rc<Cell<Promise>>,
+    acknowledged: Rc<Cell<Acknowledged>>,
 }
 
-impl Chain {
-    pub(super) fn new(runtime: &Rc<Runtime>, campaign: &SqliteCampaign) -> Chain {
+impl SqliteRun {
+    /// Plays the run of this seed.
+    pub(super) fn play(campaign: &SqliteCampaign, image: &Blocks, seed: u64) -> Run<SqliteTotals> {
+        let runtime = Rc::new(runtime_of(seed));
+        let run = SqliteRun::new(&runtime, campaign);
+        let ended = run.play_rounds(image);
+        run.found.borrow_mut().end_run(Ok::<_, Infallible>(ended), runtime.handle().trace_hash())
+    }
+
+    fn new(runtime: &Rc<Runtime>, campaign: &SqliteCampaign) -> SqliteRun {
         let handle = runtime.handle();
         let mut random = handle.random("options");
-        Chain {
+        SqliteRun {
             runtime: Rc::clone(runtime),
             campaign: campaign.clone(),
             options: mount_options(campaign.options, &mut random),
             settings: Settings::draw(&mut random),
             found: Rc::new(RefCell::new(Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT))),
             past: Rc::default(),
-            promise: Rc::default(),
+            acknowledged: Rc::default(),
             handle,
         }
     }
 
-    /// Plays all lives, until something is wrong.
-    pub(super) fn play_lives(&self, image: &Blocks) {
-        if let Err(what) = self.try_lives(image) {
-            self.found.borrow_mut().fail(what);
-        }
-    }
-
-    fn try_lives(&self, image: &Blocks) -> Result<(), String> {
+    fn play_rounds(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let ground =
             StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
         let ground = self.runtime.block_on(ground).map_err(|error| error.to_string())?;
-        let mut ground = ground.map_err(|error| error.to_string())?;
-        for life in 0..LIVES {
-            self.found.borrow_mut().begin_life(life);
-            self.play_life(&ground, life)?;
+        let ground = ground.map_err(|error| error.to_string())?;
+        let play_round = async |ground: &StorageStack, round| {
+            self.play_round(ground, round)?;
             ground.rest();
-            let next = self.found.borrow_mut().take_next();
-            let Some(left) = next else { break };
+            Ok(())
+        };
+        let recover = async |left: Left| {
             // What is left is on the medium: no later cut takes it back, that of a recovery neither.
             let content = find(&left, &self.campaign, self.options, 0)?;
             self.past.borrow_mut().go_back_to(content.number);
-            self.promise.set(Promise { floor: content.number, acknowledged: content.number });
+            self.acknowledged.set(Acknowledged { floor: content.number, newest: content.number });
             let up = self.runtime.block_on(left.power_up(&self.handle)).map_err(|error| error.to_string())?;
-            ground = up.map_err(|error| error.to_string())?;
-        }
-        Ok(())
+            up.map_err(|error| error.to_string())
+        };
+        // SQLite drives the runtime, so nothing here is pending.
+        let rounds = Cuts::play_rounds(&self.found, ROUNDS, ground, play_round, recover);
+        rounds.now_or_never().unwrap_or_else(|| Err("a round waits".to_owned()))
     }
 
-    /// One life, from the mount on.
-    fn play_life(&self, ground: &StorageStack, life: u32) -> Result<(), String> {
+    /// One round, from the mount on.
+    fn play_round(&self, ground: &StorageStack, round: u32) -> Result<(), String> {
         let mut random = self.handle.random("life");
-        let warm_up = if life == 0 { pick(&mut random, &[0, 0, TRANSACTIONS_WARM]) } else { 0 };
+        let warm_up = if round == 0 { pick(&mut random, &[0, 0, TRANSACTIONS_WARM]) } else { 0 };
         if warm_up == 0 {
             self.cut_at_every_event(ground);
         }
         let (filesystem, vfs) = start(&self.runtime, ground, &self.campaign, self.options)?;
         let watch = Rc::<Watch>::default();
-        self.make_fail(&filesystem, &vfs, &watch);
+        self.inject_faults(&filesystem, &vfs, &watch);
         let connection = vfs.open(PATH, self.campaign.mode).map_err(|error| format!("opening: {error}"))?;
         let begun = self.past.borrow().begun();
-        self.is(&connection, begun)?;
+        self.require_content(&connection, begun)?;
         let settings = self.settings;
         let mut script = Script::new(self.handle.random("script"), &self.past);
         // A rollback has syncs of its own.
@@ -133,7 +139,7 @@ impl Chain {
             return Ok(());
         }
         let begun = self.past.borrow().begun();
-        self.is(&connection, begun)?;
+        self.require_content(&connection, begun)?;
         if random.below(3) == 0 {
             // The last connection that closes a write-ahead log checkpoints it.
             drop(connection);
@@ -149,30 +155,30 @@ impl Chain {
         match script.step(connection).map_err(|error| format!("a transaction: {error}"))? {
             End::RolledBack => {}
             End::Committed => {
-                let acknowledged = self.past.borrow().begun();
+                let newest = self.past.borrow().begun();
                 let floor = match self.campaign.promises_durability() {
-                    true => acknowledged,
-                    false => self.promise.get().floor,
+                    true => newest,
+                    false => self.acknowledged.get().floor,
                 };
-                self.promise.set(Promise { floor, acknowledged });
+                self.acknowledged.set(Acknowledged { floor, newest });
                 self.found.borrow_mut().totals.commits += 1;
             }
         }
         Ok(())
     }
 
-    /// What is read through a connection is what was committed last.
-    fn is(&self, connection: &Connection, number: u64) -> Result<(), String> {
+    /// Fails unless a connection reads what transaction `number` has left.
+    fn require_content(&self, connection: &Connection, number: u64) -> Result<(), String> {
         let content = read(connection)?;
         match self.past.borrow().content(number) {
             Some(expected) if expected == content => Ok(()),
-            expected => Err(format!("before any cut: {content:?} is there, and not {expected:?}")),
+            expected => Err(format!("before any cut the content is {content:?}, and should be {expected:?}")),
         }
     }
 
-    /// Has some transactions without a journal fail, so that they have one, and lets time pass while they are written, in
-    /// which others have the filesystem synchronised; and drops one sync of each transaction, as a negative control.
-    fn make_fail(&self, filesystem: &Filesystem, vfs: &Vfs, watch: &Rc<Watch>) {
+    /// Lets some transactions without a journal fail, so that SQLite repeats them with one. While such transactions are
+    /// written, time passes and the filesystem is synchronised. As a negative control, drops one sync of each transaction.
+    fn inject_faults(&self, filesystem: &Filesystem, vfs: &Vfs, watch: &Rc<Watch>) {
         let (dropped, watch) = (self.campaign.dropped, Rc::clone(watch));
         let random = RefCell::new(self.handle.random("batch"));
         let (runtime, handle, filesystem) =
@@ -199,17 +205,17 @@ impl Chain {
 
     /// Cuts the power, on copies, at every event of the storage from now on, and when a transaction has ended.
     fn cut_at_every_event(&self, ground: &StorageStack) {
-        let (found, past, promise) =
-            (Rc::clone(&self.found), Rc::clone(&self.past), Rc::clone(&self.promise));
+        let (found, past, acknowledged) =
+            (Rc::clone(&self.found), Rc::clone(&self.past), Rc::clone(&self.acknowledged));
         let (campaign, options) = (self.campaign.clone(), self.options);
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
             if !found.sees_event() {
                 return;
             }
-            let (past, promise) = (past.borrow(), promise.get());
-            found.at_event(draw, mix(promise.floor, past.begun()), |left, state, totals| {
-                let lost = judge(find(left, &campaign, options, state)?, &past, promise)?;
+            let (past, promised) = (past.borrow(), acknowledged.get());
+            found.at_event(draw, mix(promised.floor, past.begun()), |left, state, totals| {
+                let lost = judge(find(left, &campaign, options, state)?, &past, promised)?;
                 totals.lost_max = totals.lost_max.max(lost);
                 Ok(true)
             });
@@ -217,17 +223,17 @@ impl Chain {
     }
 }
 
-/// Whether a content may be what a cut has left; how many acknowledged transactions it has not.
-fn judge(content: Content, past: &Past, promise: Promise) -> Result<u64, String> {
-    let Promise { floor, acknowledged } = promise;
+/// Judges the content that a cut has left; returns how many acknowledged transactions are lost.
+fn judge(content: Content, past: &Past, promised: Acknowledged) -> Result<u64, String> {
+    let Acknowledged { floor, newest } = promised;
     let number = content.number;
     if past.content(number) != Some(content) {
-        return Err(format!("{content:?} is what no COMMIT has left"));
+        return Err(format!("no COMMIT has left this content: {content:?}"));
     }
     if number < floor {
-        return Err(format!("transaction {number} is the last, and {floor} was promised"));
+        return Err(format!("the last transaction is {number}, and {floor} was promised"));
     }
-    Ok(acknowledged.saturating_sub(number))
+    Ok(newest.saturating_sub(number))
 }
 
 /// Mounts what the ground holds, and SQLite on it.

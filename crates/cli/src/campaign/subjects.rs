@@ -1,0 +1,507 @@
+//! The subjects of `weir crash campaign`: the arguments of each, its parts, and its control.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+use weir_crash::{
+    FlashCampaign, FsCampaign, FsGround, Plan, SECTOR_BYTES, Setup, SqliteCampaign, SqliteJournal,
+    StreamCampaign, UpdateCampaign, VolumeCampaign, VstCampaign, VstRequest, WorkloadCampaign,
+};
+use weir_flash::Mechanism;
+use weir_fs::{Discards, Engine, JournalMode, MountOptions};
+use weir_sqlite_vfs::Mode;
+use weir_workload::{BlockTrace, TraceKind};
+
+use super::Part;
+use crate::error::CliError;
+use crate::journal_mode::{self, JournalName};
+use crate::plain;
+
+/// Grounds that keep barriers.
+const BARRIER_GROUNDS: [&str; 7] = [
+    "adversary",
+    "volume",
+    "plp",
+    "in-order-writeback",
+    "transactional",
+    "in-order-recovery",
+    "order-preserving-recovery",
+];
+/// Grounds of engines that need no barriers.
+const LEGACY_GROUNDS: [&str; 7] =
+    ["legacy", "volume", "emmc", "none", "plp", "in-order-recovery", "order-preserving-recovery"];
+/// Grounds that keep the order of receipt.
+const PREFIX_GROUNDS: [&str; 3] = ["volume", "prefix", "order-preserving-recovery"];
+/// Grounds with packed writes.
+const PACKED_GROUNDS: [&str; 5] = ["legacy", "volume", "emmc", "adversary", "prefix"];
+/// Grounds of atomic files.
+const UPDATE_GROUNDS: [&str; 6] =
+    ["adversary", "legacy", "volume", "in-order-recovery", "none", "order-preserving-recovery"];
+
+/// What a campaign tests.
+#[derive(Debug, Subcommand)]
+pub(super) enum Subject {
+    /// A volume on the worst legacy disk: what is left is a prefix of the requests
+    Volume(VolumeArguments),
+    /// Streams through the block layer, on a volume: what is left is whole epochs
+    Streams(StreamArguments),
+    /// Emulated flash devices: their firmware recovers what each barrier mechanism promises
+    Flash(FlashArguments),
+    /// Order-preserving firmware under a trace: what is left is what a golden disk holds (virtual stress testing)
+    Vst(VstArguments),
+    /// The filesystem, on each storage: names, sizes and data, with e2fsck and the kernel as judges
+    Fs(FsArguments),
+    /// Workloads as `weir crash run` plays them: all short ones, each operation and call by itself
+    Workload(WorkloadArguments),
+    /// SQLite in the filesystem: committed transactions, and `integrity_check`
+    Sqlite(SqliteArguments),
+    /// Atomic files and units: all files at one commit, every unit whole
+    Updates(UpdateArguments),
+}
+
+impl Subject {
+    /// Its name, how long its campaign is, and its parts.
+    pub(super) fn entry(&self) -> (&'static str, &LengthArguments, &dyn Tested) {
+        match self {
+            Subject::Volume(arguments) => ("volume", &arguments.length, arguments),
+            Subject::Streams(arguments) => ("streams", &arguments.length, arguments),
+            Subject::Flash(arguments) => ("flash", &arguments.length, arguments),
+            Subject::Vst(arguments) => ("vst", &arguments.length, arguments),
+            Subject::Fs(arguments) => ("fs", &arguments.length, arguments),
+            Subject::Workload(arguments) => ("workload", &arguments.length, arguments),
+            Subject::Sqlite(arguments) => ("sqlite", &arguments.length, arguments),
+            Subject::Updates(arguments) => ("updates", &arguments.length, arguments),
+        }
+    }
+}
+
+/// What a subject makes of its arguments.
+pub(super) trait Tested {
+    /// The parts of its campaign.
+    ///
+    /// # Errors
+    /// [`CliError`] for arguments that do not fit together.
+    fn parts(&self) -> Result<Vec<Part>, CliError>;
+
+    /// The part that must fail.
+    fn control(&self) -> Part;
+}
+
+/// How long a campaign is.
+#[derive(Clone, Debug, Args)]
+pub(super) struct LengthArguments {
+    /// Distinct crash states to judge, in each part
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    states: u64,
+    /// Determines everything
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+    /// Replay only the run with this number, and print what it does
+    #[arg(long, value_name = "RUN")]
+    pub(super) only: Option<u64>,
+    /// Share the runs among so many threads; another number is another campaign
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256), conflicts_with = "only")]
+    pub(super) shards: u64,
+    /// Run the control, which must fail, in place of the campaign: exit code 0 if it fails
+    #[arg(long)]
+    pub(super) control: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VolumeArguments {
+    #[command(flatten)]
+    length: LengthArguments,
+    /// Blocks of the disk, for large volumes; 0 for small ones of all kinds
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=4_294_967_294))]
+    blocks: u64,
+    /// The workloads share blocks, too; only states with a share under way count
+    #[arg(long)]
+    shares: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StreamArguments {
+    #[command(flatten)]
+    length: LengthArguments,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FlashArguments {
+    #[command(flatten)]
+    length: LengthArguments,
+    /// One barrier mechanism [default: all]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name)))]
+    mechanism: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VstArguments {
+    #[command(flatten)]
+    length: LengthArguments,
+    /// Flush after so many writes [default: only where the trace does]
+    #[arg(long, value_name = "N")]
+    flush_every: Option<u64>,
+    /// A block trace: a CSV file of the MSR traces, the text of blkparse, or an iolog of fio [default: random writes]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FsArguments {
+    #[command(flatten)]
+    length: LengthArguments,
+    /// How the journal commits
+    #[arg(long, value_name = "NAME", default_value = "dual", value_parser = PossibleValuesParser::new(Engine::ALL.map(Engine::name)))]
+    engine: String,
+    /// What the journal holds of file data
+    #[arg(long, value_enum, default_value_t = JournalName::Ordered)]
+    journal: JournalName,
+    /// What the filesystem stands on [default: all that the engine is for]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
+    ground: Option<String>,
+    /// The journal logs changed bytes, and not whole blocks
+    #[arg(long)]
+    coalition: bool,
+    /// Show one of N states to e2fsck and the kernel, where they are available; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    outside: u64,
+    /// On the worst disk, one flush fails in every first life
+    #[arg(long)]
+    flush_faults: bool,
+    /// Discard what is freed in every run where the storage can, not in some
+    #[arg(long)]
+    discard: bool,
+    /// The worst disk tears what it writes at multiples of so many bytes
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = PossibleValuesParser::new(["512", "4096"]))]
+    tear: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WorkloadArguments {
+    #[command(flatten)]
+    length: LengthArguments,
+    /// What the filesystem stands on
+    #[arg(long, value_name = "NAME", default_value = "volume", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
+    ground: String,
+    /// How the journal commits [default: dual where the ground keeps barriers, jbd2 elsewhere]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Engine::ALL.map(Engine::name)))]
+    engine: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SqliteArguments {
+    #[command(flatten)]
+    length: LengthArguments,
+    /// SQLite's journal mode [default: all]
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(SqliteJournal::ALL.map(SqliteJournal::name)))]
+    journal: Option<String>,
+    /// What COMMIT promises; off is SQLite by itself [default: durable and order]
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(["durable", "order", "off"]))]
+    mode: Option<String>,
+    /// What the filesystem stands on [default: all that keep barriers]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
+    ground: Option<String>,
+    /// `synchronous = EXTRA`: the deletion of a journal is synchronised, too
+    #[arg(long)]
+    extra: bool,
+    /// The journal's engine is that for prefix devices
+    #[arg(long)]
+    prefix: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UpdateArguments {
+    #[command(flatten)]
+    length: LengthArguments,
+    /// What the journal holds of file data
+    #[arg(long, value_enum, default_value_t = JournalName::Ordered)]
+    journal: JournalName,
+    /// What the filesystem stands on [default: one of each kind]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
+    ground: Option<String>,
+}
+
+impl LengthArguments {
+    fn plan(&self) -> Plan {
+        Plan { states: self.states, seed: self.seed, only: self.only }
+    }
+}
+
+fn yes(is_set: bool) -> String {
+    if is_set { "yes" } else { "no" }.to_owned()
+}
+
+fn grounds_of(named: Option<&String>, all: &[&'static str]) -> Vec<FsGround> {
+    let names = named.map_or_else(|| all.to_vec(), |name| vec![name.as_str()]);
+    names.into_iter().filter_map(FsGround::from_name).collect()
+}
+
+impl VolumeArguments {
+    fn campaign(&self) -> VolumeCampaign {
+        VolumeCampaign {
+            disk_blocks: self.blocks,
+            shares: self.shares,
+            ..VolumeCampaign::new(self.length.plan())
+        }
+    }
+}
+
+impl Tested for VolumeArguments {
+    fn parts(&self) -> Result<Vec<Part>, CliError> {
+        let mut options = vec![("shares", yes(self.shares))];
+        if self.blocks > 0 {
+            options.push(("blocks", self.blocks.to_string()));
+        }
+        let campaign = self.campaign();
+        Ok(vec![Part::new(options, move || campaign)])
+    }
+
+    fn control(&self) -> Part {
+        let campaign = VolumeCampaign { ignores_flushes: true, ..self.campaign() };
+        Part::control("flushes that the disk ignores", move || campaign)
+    }
+}
+
+impl Tested for StreamArguments {
+    fn parts(&self) -> Result<Vec<Part>, CliError> {
+        let campaign = StreamCampaign { plan: self.length.plan(), ignores_flushes: false };
+        Ok(vec![Part::new(Vec::new(), move || campaign)])
+    }
+
+    fn control(&self) -> Part {
+        let campaign = StreamCampaign { plan: self.length.plan(), ignores_flushes: true };
+        Part::control("flushes that the disk ignores", move || campaign)
+    }
+}
+
+impl Tested for FlashArguments {
+    fn parts(&self) -> Result<Vec<Part>, CliError> {
+        let plan = self.length.plan();
+        let wanted = |mechanism: &Mechanism| {
+            self.mechanism.as_ref().is_none_or(|name| Mechanism::named(name) == Some(*mechanism))
+        };
+        let part = |mechanism: Mechanism| {
+            let options = vec![("mechanism", mechanism.name().to_owned())];
+            Part::new(options, move || FlashCampaign::new(mechanism, plan))
+        };
+        Ok(Mechanism::ALL.into_iter().filter(wanted).map(part).collect())
+    }
+
+    fn control(&self) -> Part {
+        let plan = self.length.plan();
+        Part::control("barriers that the device does not keep", move || FlashCampaign {
+            claims_barriers: true,
+            ..FlashCampaign::new(Mechanism::None, plan)
+        })
+    }
+}
+
+impl Tested for VstArguments {
+    fn parts(&self) -> Result<Vec<Part>, CliError> {
+        let (plan, flush_every) = (self.length.plan(), self.flush_every);
+        let trace = self.trace.as_deref().map(read_trace).transpose()?.unwrap_or_default();
+        let mut options = Vec::new();
+        options.extend(flush_every.map(|writes| ("flush-every", writes.to_string())));
+        options.extend(self.trace.as_deref().map(|path| ("trace", plain::word(path))));
+        let make_campaign =
+            move || VstCampaign { flush_every, trace: trace.clone(), ..VstCampaign::new(plan) };
+        Ok(vec![Part::new(options, make_campaign)])
+    }
+
+    fn control(&self) -> Part {
+        let plan = self.length.plan();
+        Part::control("flushes that the device does not get", move || VstCampaign {
+            flush_every: Some(20),
+            ignores_flushes: true,
+            ..VstCampaign::new(plan)
+        })
+    }
+}
+
+/// Requests of a trace that are replayed at most; the rest of the file is not read.
+const TRACE_REQUESTS_MAX: usize = 2_000_000;
+
+/// The requests of a trace that change something, and its flushes.
+fn read_trace(path: &Path) -> Result<Vec<VstRequest>, CliError> {
+    let failed = |source| CliError::File { doing: "read", path: path.to_owned(), source };
+    let text = BufReader::new(File::open(path).map_err(failed)?);
+    let mut requests = Vec::new();
+    for request in BlockTrace::new(text) {
+        let request = request.map_err(|source| CliError::Trace { path: path.to_owned(), source })?;
+        let sector = request.offset / SECTOR_BYTES as u64;
+        let sectors = request.bytes.div_ceil(SECTOR_BYTES as u64);
+        if request.preflush {
+            requests.push(VstRequest::Flush);
+        }
+        match request.kind {
+            TraceKind::Write => requests.push(VstRequest::Write { sector, sectors }),
+            TraceKind::Discard => requests.push(VstRequest::Discard { sector, sectors }),
+            TraceKind::Flush => requests.push(VstRequest::Flush),
+            TraceKind::Read => {}
+        }
+        if request.fua {
+            requests.push(VstRequest::Flush);
+        }
+        if requests.len() >= TRACE_REQUESTS_MAX {
+            break;
+        }
+    }
+    match requests.iter().any(|request| *request != VstRequest::Flush) {
+        true => Ok(requests),
+        false => Err(CliError::Usage("the trace changes nothing: name one with writes")),
+    }
+}
+
+impl Tested for WorkloadArguments {
+    fn parts(&self) -> Result<Vec<Part>, CliError> {
+        let ground = FsGround::from_name(&self.ground).unwrap_or(FsGround::Volume);
+        let engine = self.engine.as_ref().map_or(Ok(ground.default_engine()), |engine| engine.parse())?;
+        let options = vec![("ground", ground.name().to_owned()), ("engine", engine.name().to_owned())];
+        let plan = self.length.plan();
+        Ok(vec![Part::new(options, move || generated(plan, ground, engine))])
+    }
+
+    fn control(&self) -> Part {
+        let (plan, legacy) = (self.length.plan(), FsGround::Adversary { barriers: false });
+        let engine = Engine::Jbd2 { barrier: false };
+        Part::control("order that the disk does not keep", move || generated(plan, legacy, engine))
+    }
+}
+
+/// A campaign on the generated workloads.
+fn generated(plan: Plan, ground: FsGround, engine: Engine) -> WorkloadCampaign {
+    let setup = Setup { seed: plan.seed, ..Setup::new(ground, engine) };
+    WorkloadCampaign { plan, setup, workloads: Vec::new() }
+}
+
+impl Tested for FsArguments {
+    fn parts(&self) -> Result<Vec<Part>, CliError> {
+        let plan = self.length.plan();
+        let engine: Engine = self.engine.parse()?;
+        let (needs, can_mount): (&'static str, fn(FsGround) -> bool) = match engine {
+            Engine::Dual { .. } => ("barriers", FsGround::keeps_barriers),
+            Engine::Prefix => ("the order of receipt", |ground| PREFIX_GROUNDS.contains(&ground.name())),
+            Engine::FlushAhead => ("packed writes", |ground| PACKED_GROUNDS.contains(&ground.name())),
+            _ => ("nothing", |_| true),
+        };
+        let grounds: &[&str] = match engine {
+            Engine::Dual { .. } => &BARRIER_GROUNDS,
+            Engine::Jbd2 { barrier: false } | Engine::Prefix => &PREFIX_GROUNDS,
+            Engine::FlushAhead => &PACKED_GROUNDS,
+            _ => &LEGACY_GROUNDS,
+        };
+        let (mode, checkpoint) = self.journal.options();
+        let tear_bytes = if self.tear == "512" { 512 } else { 4096 };
+        let part = |ground: FsGround| {
+            let campaign = FsCampaign::new(engine, mode, ground, plan);
+            let (outside, flush_faults) = (self.outside, self.flush_faults);
+            let mut campaign = FsCampaign { outside, flush_faults, tear_bytes, ..campaign };
+            campaign.options.checkpoint = checkpoint;
+            campaign.options.coalition = self.coalition;
+            if self.discard {
+                campaign.options.discard = Discards::On;
+            }
+            let options = vec![
+                ("engine", self.engine.clone()),
+                ("journal", journal_mode::name(mode, checkpoint).to_owned()),
+                ("ground", ground.name().to_owned()),
+                ("coalition", yes(self.coalition)),
+                ("flush-faults", yes(self.flush_faults)),
+                ("discard", yes(self.discard)),
+                ("tear", self.tear.clone()),
+                ("outside", self.outside.to_string()),
+            ];
+            Part::new(options, move || campaign.clone())
+        };
+        let grounds = grounds_of(self.ground.as_ref(), grounds);
+        match grounds.iter().find(|ground| !can_mount(**ground)) {
+            Some(ground) => {
+                let (engine, ground) = (self.engine.clone(), ground.name());
+                Err(CliError::EngineNeeds { engine, needs, ground })
+            }
+            None => Ok(grounds.into_iter().map(part).collect()),
+        }
+    }
+
+    fn control(&self) -> Part {
+        let campaign =
+            FsCampaign::new(Engine::Prefix, JournalMode::Ordered, FsGround::Claiming, self.length.plan());
+        let campaign = FsCampaign { outside: 0, ..campaign };
+        Part::control("order that the disk does not keep", move || campaign.clone())
+    }
+}
+
+impl Tested for SqliteArguments {
+    fn parts(&self) -> Result<Vec<Part>, CliError> {
+        let plan = self.length.plan();
+        let is_wanted =
+            |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
+        let modes = [("durable", Mode::Durable), ("order", Mode::Order), ("off", Mode::Off)];
+        let modes = modes.into_iter().filter(|(name, _)| match &self.mode {
+            Some(wanted) => wanted == name,
+            None => *name != "off",
+        });
+        let modes: Vec<(&str, Mode)> = modes.collect();
+        let engine = self.prefix.then_some(Engine::Prefix);
+        let mut parts = Vec::new();
+        for journal in
+            SqliteJournal::ALL.into_iter().filter(|journal| is_wanted(&self.journal, journal.name()))
+        {
+            for (mode_name, mode) in &modes {
+                for ground in grounds_of(self.ground.as_ref(), &BARRIER_GROUNDS[..6]) {
+                    let options = MountOptions { engine, ..MountOptions::default() };
+                    let campaign = SqliteCampaign::new(journal, *mode, ground, plan);
+                    let campaign = SqliteCampaign { extra: self.extra, options, ..campaign };
+                    let options = vec![
+                        ("journal", journal.name().to_owned()),
+                        ("mode", (*mode_name).to_owned()),
+                        ("ground", ground.name().to_owned()),
+                        ("extra", yes(self.extra)),
+                        ("prefix", yes(self.prefix)),
+                    ];
+                    parts.push(Part::new(options, move || campaign.clone()));
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    fn control(&self) -> Part {
+        let ground = FsGround::Adversary { barriers: false };
+        let campaign = SqliteCampaign::new(SqliteJournal::Wal, Mode::Order, ground, self.length.plan());
+        let campaign = SqliteCampaign { ignores_barriers: true, ..campaign };
+        Part::control("barriers that the disk does not keep", move || campaign.clone())
+    }
+}
+
+impl Tested for UpdateArguments {
+    fn parts(&self) -> Result<Vec<Part>, CliError> {
+        let plan = self.length.plan();
+        let (mode, checkpoint) = self.journal.options();
+        let part = |ground: FsGround| {
+            let engine = match ground.name() {
+                "order-preserving-recovery" | "prefix" => Engine::Prefix,
+                _ => ground.default_engine(),
+            };
+            let options = MountOptions { engine: Some(engine), mode, checkpoint, ..MountOptions::default() };
+            let typed = vec![
+                ("journal", journal_mode::name(mode, checkpoint).to_owned()),
+                ("ground", ground.name().to_owned()),
+            ];
+            Part::new(typed, move || UpdateCampaign { plan, ground, options })
+        };
+        Ok(grounds_of(self.ground.as_ref(), &UPDATE_GROUNDS).into_iter().map(part).collect())
+    }
+
+    fn control(&self) -> Part {
+        let options = MountOptions { engine: Some(Engine::Prefix), ..MountOptions::default() };
+        let campaign = UpdateCampaign { plan: self.length.plan(), ground: FsGround::Claiming, options };
+        Part::control("order that the disk does not keep", move || campaign.clone())
+    }
+}
