@@ -65,7 +65,6 @@ mod cuts;
 mod findings;
 mod flash;
 mod fs;
-mod ignores_barriers;
 mod model;
 mod named;
 mod options;

@@ -71,7 +71,7 @@ struct Round {
 }
 
 /// What a round is played on.
-struct Ground {
+struct VolumeGround {
     handle: Handle,
     disk: Rc<AdversaryDisk>,
     window: Rc<Window>,
@@ -104,8 +104,8 @@ impl Run {
     }
 
     /// Opens the volume and goes on for `steps` steps.
-    async fn play(&self, ground: &Ground, steps: u64) -> Result<(), Verdict> {
-        let Ground { handle, history, window, .. } = ground;
+    async fn play(&self, ground: &VolumeGround, steps: u64) -> Result<(), Verdict> {
+        let VolumeGround { handle, history, window, .. } = ground;
         let mut volume = self.open(ground).await?;
         let mut reading = self.start_reader(ground, &volume, steps);
         let random = handle.random("player");
@@ -142,7 +142,12 @@ impl Run {
     }
 
     /// Starts the second task, if the run has one.
-    fn start_reader(&self, ground: &Ground, volume: &Rc<Bounded<Volume>>, steps: u64) -> Option<Reading> {
+    fn start_reader(
+        &self,
+        ground: &VolumeGround,
+        volume: &Rc<Bounded<Volume>>,
+        steps: u64,
+    ) -> Option<Reading> {
         let reader = |checkpoints| Reader {
             handle: ground.handle.clone(),
             random: ground.handle.random("reader"),
@@ -173,8 +178,8 @@ impl Run {
     }
 
     /// Recovers and judges; what is left is the past from now on.
-    async fn open(&self, ground: &Ground) -> Result<Rc<Bounded<Volume>>, Verdict> {
-        let Ground { handle, disk, window, history, bound, .. } = ground;
+    async fn open(&self, ground: &VolumeGround) -> Result<Rc<Bounded<Volume>>, Verdict> {
+        let VolumeGround { handle, disk, window, history, bound, .. } = ground;
         let _reading = window.user_reads();
         let volume = Tap::open_volume(handle, &self.options, (disk, window), bound).await;
         let volume = volume.map_err(|error| failed("recovery", &error))?;
@@ -194,7 +199,7 @@ impl Round {
         disk: Rc<AdversaryDisk>,
         history: RequestHistory,
         bound: &Rc<Bound>,
-    ) -> Ground {
+    ) -> VolumeGround {
         let window = Rc::new(Window::new(self.run.options.segments_start()));
         let history = Rc::new(RefCell::new(history));
         let (round, past, seen) = (self.clone(), Rc::clone(&history), Rc::clone(&window));
@@ -208,7 +213,7 @@ impl Round {
                 round.cut(moment, &disk.crash_states(), &past, random);
             }
         });
-        Ground { handle: handle.clone(), disk, window, history, bound: Rc::clone(bound), observer }
+        VolumeGround { handle: handle.clone(), disk, window, history, bound: Rc::clone(bound), observer }
     }
 
     /// The power is cut at this moment.

@@ -1,10 +1,11 @@
 //! What a power cut leaves of a stack in memory, and the stack that comes back from it.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use weir_flash::{FlashDevice, FlashOptions, Medium, Profile};
 use weir_runtime::{Handle, Random};
-use weir_storage::{AdversaryDisk, AdversaryOptions, CrashStates, Image, Kept, Recorder};
+use weir_storage::{AdversaryDisk, AdversaryOptions, CrashStates, Image, Kept, Ordering, Recorder};
 
 use crate::error::StackError;
 use crate::spec::{DiskSpec, StackSpec, VolumeSpec};
@@ -13,28 +14,35 @@ use crate::stack::{Disk, Stack};
 /// All that a power cut now may leave.
 pub struct MayLeave<'a> {
     disk: States<'a>,
-    volume: Option<&'a VolumeSpec>,
+    spec: &'a StackSpec,
 }
 
 enum States<'a> {
     /// Of a device, of which one can only be drawn.
     Device(&'a FlashDevice, &'a Rc<Profile>),
-    /// Of a disk, which has names for them.
-    Disk(CrashStates, &'a AdversaryOptions),
+    /// Of a disk, which has names for them. They are computed when they are asked for.
+    Disk(&'a AdversaryDisk, OnceCell<CrashStates>, &'a AdversaryOptions),
 }
 
 impl<'a> MayLeave<'a> {
     /// What a power cut now may leave of a disk that `spec` describes; none of a file, whose power is not ours.
     #[must_use]
-    pub fn of(disk: &'a Disk, spec: &'a StackSpec) -> Option<MayLeave<'a>> {
-        let disk = match (disk, &spec.disk) {
-            (Disk::Emulated(device), DiskSpec::Emulated { profile, .. }) => States::Device(device, profile),
-            (Disk::Adversary(disk), DiskSpec::Adversary(options)) => {
-                States::Disk(disk.crash_states(), options)
-            }
-            _ => return None,
-        };
-        Some(MayLeave { disk, volume: spec.volume.as_ref() })
+    pub fn of_disk(disk: &'a Disk, spec: &'a StackSpec) -> Option<MayLeave<'a>> {
+        match disk {
+            Disk::File(_) => None,
+            Disk::Emulated(device) => MayLeave::of_device(device, spec),
+            Disk::Adversary(disk) => MayLeave::of_adversary(disk, spec),
+        }
+    }
+
+    fn of_device(device: &'a FlashDevice, spec: &'a StackSpec) -> Option<MayLeave<'a>> {
+        let DiskSpec::Emulated { profile, .. } = &spec.disk else { return None };
+        Some(MayLeave { disk: States::Device(device, profile), spec })
+    }
+
+    fn of_adversary(disk: &'a AdversaryDisk, spec: &'a StackSpec) -> Option<MayLeave<'a>> {
+        let DiskSpec::Adversary(options) = &spec.disk else { return None };
+        Some(MayLeave { disk: States::Disk(disk, OnceCell::new(), options), spec })
     }
 
     /// One of the states.
@@ -42,7 +50,10 @@ impl<'a> MayLeave<'a> {
     pub fn draw(&self, random: &mut Random) -> Left {
         self.leave(match &self.disk {
             States::Device(device, profile) => Content::Device(device.after_cut(random), Rc::clone(profile)),
-            States::Disk(states, options) => Content::Disk(states.sample(random), (*options).clone()),
+            States::Disk(disk, states, options) => {
+                let states = states.get_or_init(|| disk.crash_states());
+                Content::Disk(states.sample(random), (*options).clone())
+            }
         })
     }
 
@@ -51,7 +62,7 @@ impl<'a> MayLeave<'a> {
     pub fn states(&self) -> Option<&CrashStates> {
         match &self.disk {
             States::Device(..) => None,
-            States::Disk(states, _) => Some(states),
+            States::Disk(disk, states, _) => Some(states.get_or_init(|| disk.crash_states())),
         }
     }
 
@@ -60,14 +71,15 @@ impl<'a> MayLeave<'a> {
     pub fn named(&self, kept: &Kept) -> Option<Left> {
         match &self.disk {
             States::Device(..) => None,
-            States::Disk(states, options) => {
+            States::Disk(disk, states, options) => {
+                let states = states.get_or_init(|| disk.crash_states());
                 Some(self.leave(Content::Disk(states.image(kept), (*options).clone())))
             }
         }
     }
 
     fn leave(&self, disk: Content) -> Left {
-        Left { disk, volume: self.volume.cloned() }
+        Left { disk, volume: self.spec.volume.clone(), claims: self.spec.claims }
     }
 }
 
@@ -76,6 +88,7 @@ impl<'a> MayLeave<'a> {
 pub struct Left {
     disk: Content,
     volume: Option<VolumeSpec>,
+    claims: Option<Ordering>,
 }
 
 /// What is on the disk.
@@ -85,7 +98,39 @@ enum Content {
     Disk(Image, AdversaryOptions),
 }
 
+impl Stack {
+    /// Calls `visit` at every event of the disk in memory that `spec` describes, with what a power cut may leave then.
+    pub fn observe_cuts(&self, spec: &Rc<StackSpec>, visit: impl Fn(&MayLeave<'_>) + 'static) {
+        let spec = Rc::clone(spec);
+        match self.disk() {
+            Disk::File(_) => {}
+            Disk::Emulated(device) => {
+                let weak = Rc::downgrade(device);
+                device.observe(move || {
+                    let Some(device) = weak.upgrade() else { return };
+                    MayLeave::of_device(&device, &spec).iter().for_each(&visit);
+                });
+            }
+            Disk::Adversary(disk) => disk.observe(Box::new(move |disk| {
+                MayLeave::of_adversary(disk, &spec).iter().for_each(&visit);
+            })),
+        }
+    }
+}
+
 impl Left {
+    /// What the stack is made of that comes back from it.
+    #[must_use]
+    pub fn spec(&self) -> StackSpec {
+        let disk = match &self.disk {
+            Content::Device(_, profile) => {
+                DiskSpec::Emulated { profile: Rc::clone(profile), options: FlashOptions::default() }
+            }
+            Content::Disk(_, options) => DiskSpec::Adversary(options.clone()),
+        };
+        StackSpec { disk, volume: self.volume.clone(), claims: self.claims }
+    }
+
     /// Whether it is of an emulated device, which has no names for its states.
     #[must_use]
     pub fn is_of_device(&self) -> bool {
@@ -126,6 +171,6 @@ impl Left {
         if let Some(recorder) = recorder {
             stack.set_recorder(recorder);
         }
-        Ok(stack)
+        Ok(stack.claiming(self.claims))
     }
 }

@@ -19,12 +19,14 @@
 
 mod cut;
 mod error;
+mod false_order;
 mod name;
 mod spec;
 mod stack;
 
 pub use cut::{Left, MayLeave};
 pub use error::StackError;
+pub use false_order::FalseOrder;
 pub use name::{Base, StackName};
 pub use spec::{DiskSpec, StackSpec, VolumeSpec};
 pub use stack::{Disk, Stack};

@@ -113,7 +113,7 @@ impl StackName {
                 DiskSpec::Emulated { profile: Rc::new(profile.with_capacity(blocks)), options }
             }
         };
-        Ok(StackSpec { disk, volume: self.volume.then(VolumeSpec::default) })
+        Ok(StackSpec { disk, volume: self.volume.then(VolumeSpec::default), claims: None })
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use weir_flash::{FlashOptions, Profile};
-use weir_storage::{AdversaryOptions, FileDiskOptions};
+use weir_storage::{AdversaryOptions, FileDiskOptions, Ordering};
 use weir_volume::{Format, VolumeOptions};
 
 /// A disk, and a volume on it or none.
@@ -14,6 +14,8 @@ pub struct StackSpec {
     pub disk: DiskSpec,
     /// The volume.
     pub volume: Option<VolumeSpec>,
+    /// An order that the stack claims to keep, and does not: the negative control of campaigns.
+    pub claims: Option<Ordering>,
 }
 
 /// A disk.
@@ -50,12 +52,12 @@ impl StackSpec {
     /// This disk, and no volume.
     #[must_use]
     pub fn from_disk(disk: DiskSpec) -> StackSpec {
-        StackSpec { disk, volume: None }
+        StackSpec { disk, volume: None, claims: None }
     }
 
     /// A volume on this disk.
     #[must_use]
     pub fn with_volume(disk: DiskSpec, volume: VolumeSpec) -> StackSpec {
-        StackSpec { disk, volume: Some(volume) }
+        StackSpec { disk, volume: Some(volume), claims: None }
     }
 }

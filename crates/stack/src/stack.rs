@@ -4,11 +4,12 @@ use std::rc::Rc;
 
 use weir_flash::FlashDevice;
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, FileDisk, Recorder, Storage};
+use weir_storage::{AdversaryDisk, FileDisk, Ordering, Recorder, Storage};
 use weir_volume::{Volume, VolumeError, VolumeOptions};
 
 use crate::error::StackError;
-use crate::spec::{DiskSpec, StackSpec, VolumeSpec};
+use crate::false_order::FalseOrder;
+use crate::spec::{DiskSpec, StackSpec};
 
 /// What is at the bottom of a stack.
 #[derive(Clone)]
@@ -52,6 +53,7 @@ impl Disk {
 pub struct Stack {
     disk: Disk,
     volume: Option<Rc<Volume>>,
+    claims: Option<Ordering>,
 }
 
 impl Stack {
@@ -61,21 +63,14 @@ impl Stack {
     /// Those of the disk, and of the volume.
     pub async fn make(handle: &Handle, spec: &StackSpec) -> Result<Stack, StackError> {
         let disk = Disk::open(handle, &spec.disk)?;
-        Stack::make_on(handle, disk, spec.volume.as_ref()).await
-    }
-
-    /// A disk, and a new volume on it, if there is to be one.
-    ///
-    /// # Errors
-    /// Those of the volume.
-    pub async fn make_on(
-        handle: &Handle,
-        disk: Disk,
-        volume: Option<&VolumeSpec>,
-    ) -> Result<Stack, StackError> {
-        let Some(spec) = volume else { return Ok(Stack::from(disk)) };
-        Volume::create(handle, &*disk.storage(), spec.format).await?;
-        Ok(Stack::open(handle, disk, spec.options.clone()).await?)
+        let stack = match &spec.volume {
+            Some(volume) => {
+                Volume::create(handle, &*disk.storage(), volume.format).await?;
+                Stack::open(handle, disk, volume.options.clone()).await?
+            }
+            None => Stack::from(disk),
+        };
+        Ok(stack.claiming(spec.claims))
     }
 
     /// A disk, and the volume that it holds, which recovers if need be.
@@ -98,7 +93,12 @@ impl Stack {
         options: VolumeOptions,
     ) -> Result<Stack, VolumeError> {
         let volume = Volume::open(handle, storage, options).await?;
-        Ok(Stack { disk, volume: Some(Rc::new(volume)) })
+        Ok(Stack { disk, volume: Some(Rc::new(volume)), claims: None })
+    }
+
+    /// The same, claiming an order that it does not keep.
+    pub(crate) fn claiming(self, claims: Option<Ordering>) -> Stack {
+        Stack { claims, ..self }
     }
 
     /// The disk at the bottom.
@@ -116,9 +116,13 @@ impl Stack {
     /// What is at the top.
     #[must_use]
     pub fn storage(&self) -> Rc<dyn Storage> {
-        match &self.volume {
+        let top: Rc<dyn Storage> = match &self.volume {
             Some(volume) => Rc::<Volume>::clone(volume),
             None => self.disk.storage(),
+        };
+        match self.claims {
+            Some(ordering) => FalseOrder::new(top, ordering),
+            None => top,
         }
     }
 
@@ -145,6 +149,6 @@ impl Stack {
 
 impl From<Disk> for Stack {
     fn from(disk: Disk) -> Stack {
-        Stack { disk, volume: None }
+        Stack { disk, volume: None, claims: None }
     }
 }

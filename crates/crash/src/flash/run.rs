@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use weir_flash::{FlashDevice, FlashOptions, Medium, Profile};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
-use weir_storage::{BLOCK_BYTES, Image, Lba, Storage, Witness};
+use weir_stack::FalseOrder;
+use weir_storage::{BLOCK_BYTES, Image, Lba, Ordering, Storage, Witness};
 
 use super::driver::{Driver, UnderWay};
 use super::{FlashCampaign, FlashTotals, profile};
 use crate::campaign::Run;
 use crate::cuts::Cuts;
-use crate::ignores_barriers::IgnoresBarriers;
 use crate::options::pick;
 
 /// Rounds of a run.
@@ -129,7 +129,7 @@ impl FlashRun {
     /// Random commands, with the power cut after every event of the device.
     async fn workload(&self, device: &Rc<FlashDevice>, initial: &Image) {
         let storage: Rc<dyn Storage> = match self.claims_barriers {
-            true => IgnoresBarriers::new(Rc::clone(device) as Rc<dyn Storage>),
+            true => FalseOrder::new(Rc::clone(device) as Rc<dyn Storage>, Ordering::Barrier),
             false => Rc::clone(device) as Rc<dyn Storage>,
         };
         let witness = Witness::new(storage, initial);

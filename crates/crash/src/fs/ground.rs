@@ -5,15 +5,17 @@ use std::rc::Rc;
 
 use weir_ext4::check::{self, ImageReader, Report};
 use weir_ext4::{FormatError, Mkfs};
-use weir_flash::{Allocation, FlashDevice, FlashOptions, Layout, Mechanism, Medium, OrderedService, Profile};
+use weir_flash::{Allocation, FlashOptions, Layout, Mechanism, OrderedService, Profile};
 use weir_fs::{Conflicts, Engine, Filesystem};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_stack::{Disk, DiskSpec, Stack, StackError, StackSpec, VolumeSpec};
+pub(crate) use weir_stack::{Left, MayLeave};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, CrashStates, Discard, Extent, Fault,
-    Faults, Image, Interposed, Kept, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket,
-    Write, submit_when_free,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Fault, Faults,
+    Interposed, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write,
+    submit_when_free,
 };
-use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
+use weir_volume::{Format, VolumeOptions};
 
 use crate::flash::profile;
 use crate::options::pick;
@@ -146,9 +148,9 @@ pub(crate) enum Fails {
     Flush,
 }
 
-/// How an adversary's disk is beside.
+/// What an adversary's disk can do, and what of it fails.
 #[derive(Clone, Copy)]
-pub(crate) struct Nature {
+pub(crate) struct DiskTraits {
     pub(crate) fails: Fails,
     /// The disk may tear what it writes at multiples of that many bytes.
     pub(crate) tear_bytes: u32,
@@ -160,9 +162,9 @@ pub(crate) struct Nature {
     pub(crate) packs: bool,
 }
 
-impl Nature {
+impl DiskTraits {
     /// It does what it is told, and no more.
-    pub(crate) const PLAIN: Nature = Nature {
+    pub(crate) const PLAIN: DiskTraits = DiskTraits {
         fails: Fails::Nothing,
         tear_bytes: BLOCK_BYTES as u32,
         discards: false,
@@ -212,47 +214,13 @@ impl Interposed for Watch {
     }
 }
 
-/// Stands before a legacy disk, and says that it keeps requests in order of receipt.
-struct Claiming {
-    disk: Rc<AdversaryDisk>,
-    claims: Capabilities,
-}
-
-impl Claiming {
-    fn before(disk: &Rc<AdversaryDisk>) -> Rc<Claiming> {
-        let claims = Capabilities { ordering: Ordering::Prefix, ..*disk.capabilities() };
-        Rc::new(Claiming { disk: Rc::clone(disk), claims })
-    }
-}
-
-impl Interposed for Claiming {
-    fn below(&self) -> &dyn Storage {
-        &*self.disk
-    }
-
-    fn claims(&self) -> &Capabilities {
-        &self.claims
-    }
-
-    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        self.disk.submit(command)
-    }
-}
-
-/// How an adversary's disk is made again from what a power cut has left.
-#[derive(Clone)]
-pub(crate) struct DiskKind {
-    options: AdversaryOptions,
-    /// It claims an order that it does not keep.
-    claims: bool,
-}
-
 /// What is under a filesystem while it runs.
-pub(crate) struct StorageStack {
-    below: Below,
+pub(crate) struct Ground {
+    stack: Stack,
+    spec: Rc<StackSpec>,
     /// Stands before it where a flush fails.
     watch: Option<Rc<Watch>>,
-    /// Who judges what a power cut would leave; nobody at rest.
+    /// Judges what a power cut would leave; none at rest.
     observer: Rc<RefCell<Option<Observer>>>,
     /// The storage calls `observer` at its events.
     observed: Cell<bool>,
@@ -263,64 +231,13 @@ pub(crate) type Draw<'a> = &'a mut dyn FnMut(&mut Random) -> Left;
 
 type Observer = Rc<dyn Fn(&MayLeave<'_>)>;
 
-/// All that a power cut now may leave.
-pub(crate) enum MayLeave<'a> {
-    /// A device, of which it can only be drawn.
-    Flash(&'a FlashDevice, &'a Rc<Profile>),
-    /// A disk, of which it has names.
-    Disk(CrashStates, &'a DiskKind),
-    /// The same for the disk below a volume.
-    Volume(CrashStates, &'a AdversaryOptions),
-}
-
-impl MayLeave<'_> {
-    pub(crate) fn draw(&self, random: &mut Random) -> Left {
-        match self {
-            MayLeave::Flash(device, profile) => Left::Flash(device.after_cut(random), Rc::clone(profile)),
-            MayLeave::Disk(states, kind) => Left::Disk(states.sample(random), (*kind).clone()),
-            MayLeave::Volume(states, options) => Left::Volume(states.sample(random), (*options).clone()),
-        }
-    }
-
-    /// The states, where they have names.
-    pub(crate) fn states(&self) -> Option<&CrashStates> {
-        match self {
-            MayLeave::Flash(..) => None,
-            MayLeave::Disk(states, _) | MayLeave::Volume(states, _) => Some(states),
-        }
-    }
-
-    /// The state of this name, where they have names.
-    pub(crate) fn named(&self, kept: &Kept) -> Option<Left> {
-        match self {
-            MayLeave::Flash(..) => None,
-            MayLeave::Disk(states, kind) => Some(Left::Disk(states.image(kept), (*kind).clone())),
-            MayLeave::Volume(states, options) => Some(Left::Volume(states.image(kept), (*options).clone())),
-        }
-    }
-}
-
-enum Below {
-    Flash(Rc<FlashDevice>, Rc<Profile>),
-    Disk(Rc<AdversaryDisk>, DiskKind),
-    Volume(Rc<AdversaryDisk>, AdversaryOptions, Rc<Volume>),
-}
-
-/// What a power cut left.
-#[derive(Clone)]
-pub(crate) enum Left {
-    Flash(Medium, Rc<Profile>),
-    Disk(Image, DiskKind),
-    Volume(Image, AdversaryOptions),
-}
-
 fn adversary(random: &mut Random, capabilities: Capabilities, blocks: u64) -> AdversaryOptions {
     let latency_ns_max = pick(random, &[0, 5_000, 50_000]);
     AdversaryOptions { blocks, capabilities, latency_ns_max, ..AdversaryOptions::default() }
 }
 
 /// One write or flush fails, of those that come when `writes` writes have filled the disk, and after a mount.
-fn one_fault(random: &mut Random, writes: u64, fails: Fails) -> Faults {
+fn draw_fault(random: &mut Random, writes: u64, fails: Fails) -> Faults {
     let mut faults = Faults::default();
     match fails {
         Fails::Nothing => {}
@@ -371,7 +288,51 @@ fn enlarged(mut profile: Profile, random: &mut Random, share_blocks: Option<u32>
     profile
 }
 
-impl StorageStack {
+/// The stack of a ground, whose parameters are drawn.
+fn draw_spec(kind: FsGround, random: &mut Random, traits: DiskTraits) -> StackSpec {
+    let depth = pick(random, &[4, 32]);
+    let legacy = Capabilities::legacy(depth, TRANSFER_BLOCKS, BLOCK_BYTES as u32);
+    let emulated =
+        |profile| DiskSpec::Emulated { profile: Rc::new(profile), options: FlashOptions::default() };
+    match kind {
+        FsGround::Flash(mechanism) => {
+            StackSpec::from_disk(emulated(flash_profile(mechanism, random, traits.share_blocks)))
+        }
+        FsGround::Emmc { reliable } => {
+            StackSpec::from_disk(emulated(emmc_profile(random, reliable, traits.share_blocks)))
+        }
+        FsGround::Adversary { .. } | FsGround::PrefixDisk | FsGround::Claiming => {
+            let (ordering, serves_in_order) = match kind {
+                FsGround::Adversary { barriers: true } => (Ordering::Barrier, random.below(2) == 0),
+                FsGround::PrefixDisk => (Ordering::Prefix, false),
+                _ => (legacy.ordering, false),
+            };
+            let capabilities = Capabilities {
+                ordering,
+                ordered_service: serves_in_order,
+                tear_unit_bytes: traits.tear_bytes,
+                // What a discarded block reads as is undefined.
+                discard: if traits.discards { Discard::Undefined } else { legacy.discard },
+                share: traits.share_blocks.is_some(),
+                max_share_blocks: traits.share_blocks.unwrap_or(legacy.max_share_blocks),
+                packed: traits.packs,
+                fua: traits.packs,
+                ..legacy
+            };
+            let disk = DiskSpec::Adversary(adversary(random, capabilities, BLOCKS));
+            let claims = (kind == FsGround::Claiming).then_some(Ordering::Prefix);
+            StackSpec { claims, ..StackSpec::from_disk(disk) }
+        }
+        FsGround::Volume => {
+            let disk = adversary(random, legacy, SEGMENTS * u64::from(SEGMENT_BLOCKS));
+            let format = Format { logical_blocks: BLOCKS, segment_blocks: SEGMENT_BLOCKS, overwrite: false };
+            let options = VolumeOptions::default();
+            StackSpec::with_volume(DiskSpec::Adversary(disk), VolumeSpec { format, options })
+        }
+    }
+}
+
+impl Ground {
     /// A ground that holds `image`, durably, and tells `recorder` what it does.
     pub(crate) async fn new(
         kind: FsGround,
@@ -379,85 +340,43 @@ impl StorageStack {
         random: &mut Random,
         image: &[(u64, Vec<u8>)],
         recorder: Option<&Rc<Recorder>>,
-        nature: Nature,
-    ) -> Result<StorageStack, GroundError> {
-        let depth = pick(random, &[4, 32]);
-        let legacy = Capabilities::legacy(depth, TRANSFER_BLOCKS, BLOCK_BYTES as u32);
-        let (share, max_share_blocks) =
-            nature.share_blocks.map_or((false, legacy.max_share_blocks), |blocks| (true, blocks));
-        let below = match kind {
-            FsGround::Flash(_) | FsGround::Emmc { .. } => {
-                let profile = match kind {
-                    FsGround::Flash(mechanism) => flash_profile(mechanism, random, nature.share_blocks),
-                    _ => emmc_profile(random, kind == FsGround::Emmc { reliable: true }, nature.share_blocks),
-                };
-                Below::Flash(
-                    FlashDevice::new(
-                        handle,
-                        &profile,
-                        FlashOptions { recorder: recorder.cloned(), ..FlashOptions::default() },
-                    ),
-                    Rc::new(profile),
-                )
+        traits: DiskTraits,
+    ) -> Result<Ground, GroundError> {
+        let spec = draw_spec(kind, random, traits);
+        // The faults, and the recorder, are for this stack alone, and not for those after a power cut.
+        let mut first = spec.clone();
+        match &mut first.disk {
+            DiskSpec::Adversary(options) if spec.volume.is_none() => {
+                options.faults = draw_fault(random, image.len() as u64, traits.fails);
             }
-            FsGround::Adversary { .. } | FsGround::PrefixDisk | FsGround::Claiming => {
-                let (ordering, serves_in_order) = match kind {
-                    FsGround::Adversary { barriers: true } => (Ordering::Barrier, random.below(2) == 0),
-                    FsGround::PrefixDisk => (Ordering::Prefix, false),
-                    _ => (legacy.ordering, false),
-                };
-                // What is read there once it is discarded, nobody knows.
-                let discard = if nature.discards { Discard::Undefined } else { legacy.discard };
-                let capabilities = Capabilities {
-                    ordering,
-                    ordered_service: serves_in_order,
-                    tear_unit_bytes: nature.tear_bytes,
-                    discard,
-                    share,
-                    max_share_blocks,
-                    packed: nature.packs,
-                    fua: nature.packs,
-                    ..legacy
-                };
-                let options = adversary(random, capabilities, BLOCKS);
-                let faults = one_fault(random, image.len() as u64, nature.fails);
-                let disk = AdversaryDisk::new(handle, AdversaryOptions { faults, ..options.clone() });
-                Below::Disk(disk, DiskKind { options, claims: kind == FsGround::Claiming })
-            }
-            FsGround::Volume => {
-                let options = adversary(random, legacy, SEGMENTS * u64::from(SEGMENT_BLOCKS));
-                let disk = AdversaryDisk::new(handle, options.clone());
-                let format =
-                    Format { logical_blocks: BLOCKS, segment_blocks: SEGMENT_BLOCKS, overwrite: false };
-                Volume::create(handle, &*disk, format).await?;
-                let volume =
-                    Volume::open(handle, Rc::clone(&disk) as Rc<dyn Storage>, VolumeOptions::default())
-                        .await?;
-                Below::Volume(disk, options, Rc::new(volume))
-            }
-        };
-        let mut ground = StorageStack::on(below);
-        if let (Fails::Flush, Below::Disk(disk, _)) = (nature.fails, &ground.below) {
+            DiskSpec::Emulated { options, .. } => options.recorder = recorder.cloned(),
+            DiskSpec::Adversary(_) | DiskSpec::File { .. } => {}
+        }
+        let mut ground = Ground::on(Stack::make(handle, &first).await?, spec);
+        if let (Fails::Flush, Disk::Adversary(disk), None) =
+            (traits.fails, ground.stack.disk(), ground.stack.volume())
+        {
             ground.watch = Some(Watch::before(disk));
         }
         if let Some(recorder) = recorder {
-            ground.record(recorder);
+            ground.stack.set_recorder(recorder);
         }
         ground.fill(image).await?;
         Ok(ground)
     }
 
-    fn on(below: Below) -> StorageStack {
-        StorageStack { below, watch: None, observer: Rc::default(), observed: Cell::new(false) }
+    fn on(stack: Stack, spec: StackSpec) -> Ground {
+        let (observer, observed) = Default::default();
+        Ground { stack, spec: Rc::new(spec), watch: None, observer, observed }
     }
 
-    fn record(&self, recorder: &Rc<Recorder>) {
-        match &self.below {
-            // It was told when it was made.
-            Below::Flash(..) => {}
-            Below::Disk(disk, _) => disk.set_recorder(Rc::clone(recorder)),
-            Below::Volume(_, _, volume) => volume.set_recorder(Rc::clone(recorder)),
-        }
+    /// The ground that comes back from what a power cut has left, and tells `recorder` what it does.
+    pub(crate) async fn from_left(
+        left: &Left,
+        handle: &Handle,
+        recorder: Option<&Rc<Recorder>>,
+    ) -> Result<Ground, GroundError> {
+        Ok(Ground::on(left.power_up(handle, recorder).await?, left.spec()))
     }
 
     async fn fill(&self, image: &[(u64, Vec<u8>)]) -> Result<(), GroundError> {
@@ -478,60 +397,38 @@ impl StorageStack {
         if let Some(watch) = &self.watch {
             return Rc::clone(watch) as Rc<dyn Storage>;
         }
-        match &self.below {
-            Below::Flash(device, _) => Rc::clone(device) as Rc<dyn Storage>,
-            Below::Disk(disk, DiskKind { claims: true, .. }) => Claiming::before(disk),
-            Below::Disk(disk, _) => Rc::clone(disk) as Rc<dyn Storage>,
-            Below::Volume(_, _, volume) => Rc::clone(volume) as Rc<dyn Storage>,
-        }
+        self.stack.storage()
     }
 
-    /// Calls `look` at every event of the storage, and at every [`look`](Self::look), in place of the observer
+    /// Calls `visit` at every event of the storage, and at every [`visit_now`](Self::visit_now), in place of the observer
     /// before it.
-    pub(crate) fn observe(&self, look: impl Fn(Draw<'_>) + 'static) {
-        self.observe_states(move |may_leave| look(&mut |random| may_leave.draw(random)));
+    pub(crate) fn observe(&self, visit: impl Fn(Draw<'_>) + 'static) {
+        self.observe_states(move |may_leave| visit(&mut |random| may_leave.draw(random)));
     }
 
-    /// The same for one who looks at all that may be left.
-    pub(crate) fn observe_states(&self, look: impl Fn(&MayLeave<'_>) + 'static) {
-        *self.observer.borrow_mut() = Some(Rc::new(look));
+    /// The same for an observer that needs all that may be left.
+    pub(crate) fn observe_states(&self, visit: impl Fn(&MayLeave<'_>) + 'static) {
+        *self.observer.borrow_mut() = Some(Rc::new(visit));
         if self.observed.replace(true) {
             return;
         }
         let observer = Rc::clone(&self.observer);
-        match &self.below {
-            Below::Flash(device, profile) => {
-                let (weak, profile) = (Rc::downgrade(device), Rc::clone(profile));
-                device.observe(move || {
-                    let Some(device) = weak.upgrade() else { return };
-                    look_at_device(&observer, &device, &profile);
-                });
-            }
-            Below::Disk(disk, kind) => {
-                let kind = kind.clone();
-                disk.observe(Box::new(move |disk| look_at_disk(&observer, disk, &kind)));
-            }
-            Below::Volume(disk, options, _) => {
-                let options = options.clone();
-                disk.observe(Box::new(move |disk| look_below_volume(&observer, disk, &options)));
-            }
-        }
+        self.stack.observe_cuts(&self.spec, move |may_leave| {
+            let Some(visit) = observer.borrow().clone() else { return };
+            visit(may_leave);
+        });
     }
 
     /// Calls the observer now. A call that has returned promises something, and the storage may have no event
-    /// before the one that keeps the promise: so campaigns look when a call has returned, too.
-    pub(crate) fn look(&self) {
+    /// before the one that keeps the promise: so campaigns cut when a call has returned, too.
+    pub(crate) fn visit_now(&self) {
         let Some(observer) = self.observer.borrow().clone() else { return };
-        self.look_now(&mut |may_leave| observer(may_leave));
+        self.visit_states(&mut |may_leave| observer(may_leave));
     }
 
-    /// Calls `look` now, and no observer.
-    pub(crate) fn look_now(&self, look: &mut dyn FnMut(&MayLeave<'_>)) {
-        match &self.below {
-            Below::Flash(device, profile) => look(&MayLeave::Flash(device, profile)),
-            Below::Disk(disk, kind) => look(&MayLeave::Disk(disk.crash_states(), kind)),
-            Below::Volume(disk, options, _) => look(&MayLeave::Volume(disk.crash_states(), options)),
-        }
+    /// Calls `visit` now, and no observer.
+    pub(crate) fn visit_states(&self, visit: &mut dyn FnMut(&MayLeave<'_>)) {
+        MayLeave::of_disk(self.stack.disk(), &self.spec).iter().for_each(visit);
     }
 
     /// Whether it holds a whole filesystem.
@@ -546,70 +443,11 @@ impl StorageStack {
     }
 }
 
-fn look_at_device(observer: &RefCell<Option<Observer>>, device: &FlashDevice, profile: &Rc<Profile>) {
-    let Some(look) = observer.borrow().clone() else { return };
-    look(&MayLeave::Flash(device, profile));
-}
-
-fn look_at_disk(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, kind: &DiskKind) {
-    let Some(look) = observer.borrow().clone() else { return };
-    look(&MayLeave::Disk(disk.crash_states(), kind));
-}
-
-fn look_below_volume(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, options: &AdversaryOptions) {
-    let Some(look) = observer.borrow().clone() else { return };
-    look(&MayLeave::Volume(disk.crash_states(), options));
-}
-
-impl Left {
-    /// Tells what is left from what else may be left.
-    pub(crate) fn hash(&self) -> u64 {
-        match self {
-            Left::Flash(medium, _) => medium.hash(),
-            Left::Disk(image, _) | Left::Volume(image, _) => image.hash(),
-        }
-    }
-
-    /// Power comes back: what is left, recovered by what is below the filesystem.
-    pub(crate) async fn power_up(&self, handle: &Handle) -> Result<StorageStack, GroundError> {
-        self.power_up_recorded(handle, None).await
-    }
-
-    /// The same, on a ground that tells `recorder` what it does.
-    pub(crate) async fn power_up_recorded(
-        &self,
-        handle: &Handle,
-        recorder: Option<&Rc<Recorder>>,
-    ) -> Result<StorageStack, GroundError> {
-        let ground = StorageStack::on(match self {
-            Left::Flash(medium, profile) => {
-                let options = FlashOptions { recorder: recorder.cloned(), ..FlashOptions::default() };
-                let device = FlashDevice::restarted(handle, profile, options, medium.clone());
-                Below::Flash(device, Rc::clone(profile))
-            }
-            Left::Disk(image, kind) => {
-                Below::Disk(AdversaryDisk::from_image(handle, kind.options.clone(), image), kind.clone())
-            }
-            Left::Volume(image, options) => {
-                let disk = AdversaryDisk::from_image(handle, options.clone(), image);
-                let volume =
-                    Volume::open(handle, Rc::clone(&disk) as Rc<dyn Storage>, VolumeOptions::default())
-                        .await?;
-                Below::Volume(disk, options.clone(), Rc::new(volume))
-            }
-        });
-        if let Some(recorder) = recorder {
-            ground.record(recorder);
-        }
-        Ok(ground)
-    }
-}
-
 /// What can go wrong below the filesystem, which is never meant to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GroundError {
-    #[error("the volume: {0}")]
-    Volume(#[from] VolumeError),
+    #[error(transparent)]
+    Stack(#[from] StackError),
     #[error("the storage: {0}")]
     Storage(#[from] StorageError),
     #[error("the storage refused: {0}")]
@@ -701,7 +539,7 @@ mod tests {
         let work = async {
             let mut random = handle.random("ground");
             let kind = FsGround::Adversary { barriers: true };
-            let ground = StorageStack::new(kind, &handle, &mut random, &[], None, Nature::PLAIN).await?;
+            let ground = Ground::new(kind, &handle, &mut random, &[], None, DiskTraits::PLAIN).await?;
             let mkfs = Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000);
             Filesystem::make(&*ground.storage(), &mkfs).await?;
             let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
@@ -716,7 +554,7 @@ mod tests {
             let file = fs.create(ROOT_INODE, b"a", &NewNode::new(FileType::Regular, 0o644)).await?;
             fs.fsync(file).await?;
             promised.set(true);
-            ground.look();
+            ground.visit_now();
             let at_the_look = lost.take();
             handle.sleep(std::time::Duration::from_millis(1)).await;
             Ok::<_, Box<dyn std::error::Error>>(Losses { at_events: lost.take(), at_the_look })
@@ -728,7 +566,7 @@ mod tests {
         let runtime = Runtime::simulated(Simulation::default());
         let handle = runtime.handle();
         let work = async {
-            let ground = left.power_up(&handle).await.expect("a disk needs no recovery");
+            let ground = Ground::from_left(left, &handle, None).await.expect("a disk needs no recovery");
             let mounted = Filesystem::mount(&handle, ground.storage(), MountOptions::default()).await;
             mounted.expect("what is left mounts").lookup(ROOT_INODE, b"a").await.is_ok()
         };

@@ -11,7 +11,7 @@ use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};
 
 use super::calls::Inodes;
-use super::ground::{BLOCKS, Fails, Left, Nature, StorageStack, bytes_of};
+use super::ground::{BLOCKS, DiskTraits, Fails, Ground, Left, bytes_of};
 use super::history::{Guarantees, History};
 use super::script::{Plan, Script};
 use super::visible::Visible;
@@ -146,12 +146,11 @@ impl FsRun {
             (self.options.checkpoint == CheckpointBy::Remap).then(|| pick(&mut shares, &[1, 4, 64]));
         let discards = self.options.discard != Discards::Off;
         let packs = self.campaign.engine.facts().needs == Needs::Packed;
-        let nature = Nature { fails, tear_bytes, discards, share_blocks, packs };
-        let ground =
-            StorageStack::new(ground, &self.handle, &mut random, image, recorder.as_ref(), nature).await;
+        let traits = DiskTraits { fails, tear_bytes, discards, share_blocks, packs };
+        let ground = Ground::new(ground, &self.handle, &mut random, image, recorder.as_ref(), traits).await;
         let ground = ground.map_err(|error| error.to_string())?;
         let fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
-        let play_round = async |(ground, fs): &(StorageStack, Filesystem), round| {
+        let play_round = async |(ground, fs): &(Ground, Filesystem), round| {
             let fails = if round == 0 { self.fails } else { Fails::Nothing };
             self.story.replace(Rc::default());
             self.play_round(ground, fs, fails).await?;
@@ -169,7 +168,7 @@ impl FsRun {
     }
 
     /// Plays, and perhaps unmounts.
-    async fn play_round(&self, ground: &StorageStack, fs: &Filesystem, fails: Fails) -> Result<(), String> {
+    async fn play_round(&self, ground: &Ground, fs: &Filesystem, fails: Fails) -> Result<(), String> {
         let faulty = fails != Fails::Nothing;
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
         let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
@@ -208,7 +207,7 @@ impl FsRun {
                 }
                 begun.set(begun.get() + 1);
                 let more = script.step().await?;
-                ground.look();
+                ground.visit_now();
                 self.found.borrow_mut().totals.operations += 1;
                 if !more {
                     break;
@@ -250,7 +249,7 @@ impl FsRun {
     }
 
     /// Cuts the power, on copies, at every event of the storage from now on, and when a call has returned.
-    fn cut_at_every_event(&self, ground: &StorageStack, history: &Rc<RefCell<History>>) {
+    fn cut_at_every_event(&self, ground: &Ground, history: &Rc<RefCell<History>>) {
         let (found, history) = (Rc::clone(&self.found), Rc::clone(history));
         let (campaign, options, refuses) = (self.campaign.clone(), self.options, self.is_dual());
         let ends = ground.watch().filter(|_| self.trusts_order());
@@ -292,9 +291,9 @@ impl FsRun {
 
     /// Powers up what is left, with the power cut again at every event while the filesystem recovers: it finds
     /// the same every time. (What the device or volume below does for itself is their campaigns' business.)
-    async fn recover(&self, left: &Left) -> Result<(StorageStack, Filesystem), String> {
+    async fn recover(&self, left: &Left) -> Result<(Ground, Filesystem), String> {
         let expected = Rc::new(find(left, self.options, mix(left.hash(), 1))?);
-        let ground = left.power_up(&self.handle).await.map_err(|error| error.to_string())?;
+        let ground = Ground::from_left(left, &self.handle, None).await.map_err(|error| error.to_string())?;
         let (found, options, same) = (Rc::clone(&self.found), self.options, Rc::clone(&expected));
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
@@ -341,12 +340,12 @@ impl WarmUp {
 }
 
 /// Whether a power cut may leave garbage of what is being written.
-pub(super) fn corrupts(ground: &StorageStack) -> bool {
+pub(super) fn corrupts(ground: &Ground) -> bool {
     ground.storage().capabilities().corrupts_when_cut
 }
 
 /// The parts of a block that a power cut decides about one by one: sectors, where it may leave garbage.
-fn tear_bytes(campaign: &FsCampaign, ground: &StorageStack) -> usize {
+fn tear_bytes(campaign: &FsCampaign, ground: &Ground) -> usize {
     if corrupts(ground) { 512 } else { campaign.tear_bytes as usize }
 }
 
@@ -364,7 +363,7 @@ pub(super) fn observe_zeros(fs: &Filesystem, history: &Rc<RefCell<History>>, ino
 
 pub(super) async fn mount(
     handle: &Handle,
-    ground: &StorageStack,
+    ground: &Ground,
     options: MountOptions,
     recorder: Option<Rc<Recorder>>,
 ) -> Result<Filesystem, Unfit> {
@@ -418,7 +417,7 @@ pub(super) fn in_new_runtime<T, E: From<String>>(
 /// What is found on what is left.
 fn find(left: &Left, options: MountOptions, seed: u64) -> Result<Visible, Unfit> {
     in_new_runtime(seed, async |handle| {
-        let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
+        let ground = Ground::from_left(left, handle, None).await.map_err(|error| error.to_string())?;
         let fs = mount(handle, &ground, options, None).await?;
         let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
         if !seed.is_multiple_of(STATES_PER_CHECK) {
@@ -467,7 +466,7 @@ fn examine(
 /// The filesystem as it is when the power is back, when our replay is done, and when we have mounted and unmounted it.
 pub(super) fn images_of(left: &Left, options: MountOptions, seed: u64) -> Result<[Vec<u8>; 3], Unfit> {
     in_new_runtime(seed, async |handle| {
-        let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
+        let ground = Ground::from_left(left, handle, None).await.map_err(|error| error.to_string())?;
         let bytes = async || bytes_of(&*ground.storage()).await.map_err(|error| error.to_string());
         let crashed = bytes().await?;
         let replay = Filesystem::recover(handle, ground.storage()).await;

@@ -17,7 +17,7 @@ use crate::FsGround;
 use crate::campaign::Plan;
 use crate::content::mix;
 use crate::fs::ground::{Blocks, new_image};
-use crate::fs::ground::{Left, Nature, StorageStack};
+use crate::fs::ground::{DiskTraits, Ground, Left};
 
 /// Transactions of the program.
 const TRANSACTIONS: u64 = 8;
@@ -87,7 +87,7 @@ impl SqliteFaults {
         let runtime = Rc::new(Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() }));
         let handle = runtime.handle();
         let mut random = handle.random("ground");
-        let ground = StorageStack::new(self.ground, &handle, &mut random, image, None, Nature::PLAIN);
+        let ground = Ground::new(self.ground, &handle, &mut random, image, None, DiskTraits::PLAIN);
         let ground = runtime.block_on(ground).map_err(|error| error.to_string())?;
         let ground = ground.map_err(|error| error.to_string())?;
         let (_filesystem, vfs) = start(&runtime, &ground, &campaign, options)?;
@@ -159,14 +159,14 @@ impl SqliteFaults {
 }
 
 /// Draws some states that a power cut now may leave.
-fn draw_states(ground: &StorageStack, random: &mut Random) -> Vec<Left> {
+fn draw_states(ground: &Ground, random: &mut Random) -> Vec<Left> {
     let drawn = Rc::new(RefCell::new(Vec::new()));
     let (into, from) = (Rc::clone(&drawn), RefCell::new(random.clone()));
     ground.observe(move |draw| {
         let lefts = (0..CUTS).map(|_| draw(&mut from.borrow_mut()));
         *into.borrow_mut() = lefts.collect();
     });
-    ground.look();
+    ground.visit_now();
     ground.rest();
     drawn.take()
 }

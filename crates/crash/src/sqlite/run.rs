@@ -10,7 +10,8 @@ use futures_util::FutureExt as _;
 use weir_fs::{Filesystem, MountOptions};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs};
-use weir_storage::Storage;
+use weir_stack::FalseOrder;
+use weir_storage::{Ordering, Storage};
 
 use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
@@ -18,8 +19,7 @@ use super::{SqliteCampaign, SqliteJournal, SqliteTotals};
 use crate::campaign::{Run, runtime_of};
 use crate::content::mix;
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
-use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
-use crate::ignores_barriers::IgnoresBarriers;
+use crate::fs::ground::{Blocks, DiskTraits, Ground, Left};
 use crate::options::{mount_options, pick};
 
 /// Rounds of a run.
@@ -84,10 +84,10 @@ impl SqliteRun {
     fn play_rounds(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let ground =
-            StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
+            Ground::new(self.campaign.ground, &self.handle, &mut random, image, None, DiskTraits::PLAIN);
         let ground = self.runtime.block_on(ground).map_err(|error| error.to_string())?;
         let ground = ground.map_err(|error| error.to_string())?;
-        let play_round = async |ground: &StorageStack, round| {
+        let play_round = async |ground: &Ground, round| {
             self.play_round(ground, round)?;
             ground.rest();
             Ok(())
@@ -97,7 +97,10 @@ impl SqliteRun {
             let content = find(&left, &self.campaign, self.options, 0)?;
             self.past.borrow_mut().go_back_to(content.number);
             self.acknowledged.set(Acknowledged { floor: content.number, newest: content.number });
-            let up = self.runtime.block_on(left.power_up(&self.handle)).map_err(|error| error.to_string())?;
+            let up = self
+                .runtime
+                .block_on(Ground::from_left(&left, &self.handle, None))
+                .map_err(|error| error.to_string())?;
             up.map_err(|error| error.to_string())
         };
         // SQLite drives the runtime, so nothing here is pending.
@@ -106,7 +109,7 @@ impl SqliteRun {
     }
 
     /// One round, from the mount on.
-    fn play_round(&self, ground: &StorageStack, round: u32) -> Result<(), String> {
+    fn play_round(&self, ground: &Ground, round: u32) -> Result<(), String> {
         let mut random = self.handle.random("life");
         let warm_up = if round == 0 { pick(&mut random, &[0, 0, TRANSACTIONS_WARM]) } else { 0 };
         if warm_up == 0 {
@@ -133,7 +136,7 @@ impl SqliteRun {
             }
             watch.begin();
             self.transaction(&mut script, &connection)?;
-            ground.look();
+            ground.visit_now();
         }
         if self.found.borrow().failure.is_some() {
             return Ok(());
@@ -204,7 +207,7 @@ impl SqliteRun {
     }
 
     /// Cuts the power, on copies, at every event of the storage from now on, and when a transaction has ended.
-    fn cut_at_every_event(&self, ground: &StorageStack) {
+    fn cut_at_every_event(&self, ground: &Ground) {
         let (found, past, acknowledged) =
             (Rc::clone(&self.found), Rc::clone(&self.past), Rc::clone(&self.acknowledged));
         let (campaign, options) = (self.campaign.clone(), self.options);
@@ -239,12 +242,12 @@ fn judge(content: Content, past: &Past, promised: Acknowledged) -> Result<u64, S
 /// Mounts what the ground holds, and SQLite on it.
 pub(super) fn start(
     runtime: &Rc<Runtime>,
-    ground: &StorageStack,
+    ground: &Ground,
     campaign: &SqliteCampaign,
     options: MountOptions,
 ) -> Result<(Filesystem, Vfs), String> {
     let storage = match campaign.ignores_barriers {
-        true => IgnoresBarriers::new(ground.storage()) as Rc<dyn Storage>,
+        true => FalseOrder::new(ground.storage(), Ordering::Barrier) as Rc<dyn Storage>,
         false => ground.storage(),
     };
     let handle = runtime.handle();
@@ -263,7 +266,9 @@ pub(super) fn find(
     seed: u64,
 ) -> Result<Content, String> {
     let runtime = Rc::new(Runtime::simulated(Simulation { seed, ..Simulation::default() }));
-    let ground = runtime.block_on(left.power_up(&runtime.handle())).map_err(|error| error.to_string())?;
+    let ground = runtime
+        .block_on(Ground::from_left(left, &runtime.handle(), None))
+        .map_err(|error| error.to_string())?;
     let ground = ground.map_err(|error| error.to_string())?;
     let (_filesystem, vfs) = start(&runtime, &ground, campaign, options)?;
     let connection = vfs.open(PATH, Mode::Order).map_err(|error| format!("opening: {error}"))?;

@@ -12,7 +12,7 @@ use super::history::{FILES, Files, Found, History, UNIT_BLOCKS, UNIT_FILE, UNITS
 use super::{UpdateCampaign, UpdateTotals};
 use crate::campaign::{Run, runtime_of};
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
-use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
+use crate::fs::ground::{Blocks, DiskTraits, Ground, Left};
 use crate::options::{mount_options, pick};
 
 /// Rounds of a run.
@@ -61,11 +61,11 @@ impl UpdateRun {
         let mut random = self.handle.random("ground");
         let remaps = self.options.checkpoint == CheckpointBy::Remap;
         let share_blocks = remaps.then(|| pick(&mut random, &[1, 4, 64]));
-        let nature = Nature { share_blocks, ..Nature::PLAIN };
-        let ground = StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, nature);
+        let traits = DiskTraits { share_blocks, ..DiskTraits::PLAIN };
+        let ground = Ground::new(self.campaign.ground, &self.handle, &mut random, image, None, traits);
         let ground = ground.await.map_err(|error| error.to_string())?;
         self.prepare(&ground).await?;
-        let play_round = async |ground: &StorageStack, round| {
+        let play_round = async |ground: &Ground, round| {
             self.play_round(ground, round).await?;
             ground.rest();
             Ok(())
@@ -74,7 +74,7 @@ impl UpdateRun {
             // What is left is on the medium: no later cut takes it back, that of a recovery neither.
             let content = find(&left, &self.history.borrow(), self.options, 1, false)?;
             self.begin(content.files, content.units);
-            left.power_up(&self.handle).await.map_err(|error| error.to_string())
+            Ground::from_left(&left, &self.handle, None).await.map_err(|error| error.to_string())
         };
         Cuts::play_rounds(&self.found, ROUNDS, ground, play_round, recover).await
     }
@@ -89,7 +89,7 @@ impl UpdateRun {
     }
 
     /// Makes the files, durably.
-    async fn prepare(&self, ground: &StorageStack) -> Result<(), String> {
+    async fn prepare(&self, ground: &Ground) -> Result<(), String> {
         let fs = mount(&self.handle, ground, self.options).await?;
         let made = async {
             for file in 0..FILES {
@@ -107,7 +107,7 @@ impl UpdateRun {
     }
 
     /// One round, from the mount on.
-    async fn play_round(&self, ground: &StorageStack, round: u32) -> Result<(), String> {
+    async fn play_round(&self, ground: &Ground, round: u32) -> Result<(), String> {
         self.cut_at_every_event(ground);
         let fs = mount(&self.handle, ground, self.options).await?;
         let mut script = Script {
@@ -131,13 +131,13 @@ impl UpdateRun {
                 totals.updates += u64::from(counted.updates);
                 totals.abandoned += u64::from(counted.abandoned);
             }
-            ground.look();
+            ground.visit_now();
         }
         Ok(())
     }
 
     /// Cuts the power, on copies, at every event of the storage from now on, and when a step has ended.
-    fn cut_at_every_event(&self, ground: &StorageStack) {
+    fn cut_at_every_event(&self, ground: &Ground) {
         let (found, history) = (Rc::clone(&self.found), Rc::clone(&self.history));
         let options = self.options;
         ground.observe(move |draw| {
@@ -360,7 +360,7 @@ async fn write_all(fs: &Filesystem, inode: InodeNumber, at: u64, bytes: &[u8]) -
     Ok(())
 }
 
-async fn mount(handle: &Handle, ground: &StorageStack, options: MountOptions) -> Result<Filesystem, String> {
+async fn mount(handle: &Handle, ground: &Ground, options: MountOptions) -> Result<Filesystem, String> {
     let mounted = Filesystem::mount(handle, ground.storage(), options).await;
     mounted.map_err(|error| format!("mounting: {error}"))
 }
@@ -376,7 +376,7 @@ fn find(
     let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
     let handle = runtime.handle();
     let found = runtime.block_on(async {
-        let ground = left.power_up(&handle).await.map_err(|error| error.to_string())?;
+        let ground = Ground::from_left(left, &handle, None).await.map_err(|error| error.to_string())?;
         let fs = mount(&handle, &ground, options).await?;
         let with_units = fs.statistics().unit_bytes as usize == UNIT_BLOCKS * BLOCK_BYTES;
         let found = Found::read(&fs, history, with_units).await?;

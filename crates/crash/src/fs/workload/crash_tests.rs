@@ -19,7 +19,7 @@ use super::perform::PlayError;
 use super::session::Session;
 use super::setup::Bench;
 use crate::content::mix;
-use crate::fs::ground::{Left, bytes_of};
+use crate::fs::ground::{Ground, Left, bytes_of};
 use crate::fs::judges::{Condition, Judgement, Judges};
 use crate::fs::run::in_new_runtime;
 
@@ -196,7 +196,7 @@ impl Drawn {
 /// The filesystem's blocks when the power is back, of which nothing is recovered.
 fn bytes_left(left: &Left) -> Result<Vec<u8>, String> {
     in_new_runtime(left.hash(), async |handle| {
-        let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
+        let ground = Ground::from_left(left, handle, None).await.map_err(|error| error.to_string())?;
         bytes_of(&*ground.storage()).await.map_err(|error| error.to_string())
     })
 }

@@ -11,7 +11,7 @@ use super::found::Found;
 use super::operation::Operation;
 use super::setup::Setup;
 use crate::content::mix;
-use crate::fs::ground::Left;
+use crate::fs::ground::{Ground, Left};
 use crate::fs::history::{History, Illegal};
 use crate::fs::outside;
 use crate::fs::run::{images_of, in_new_runtime, mount};
@@ -80,7 +80,7 @@ impl Recoveries {
     pub(super) fn find(&self, left: &Left, origin: u64) -> Result<Found, Defect> {
         let state = left.hash();
         // A medium's hash distinguishes the writes of one play, and not their content; an image's hash is of its content.
-        let key = if matches!(left, Left::Flash(..)) { mix(state, origin) } else { state };
+        let key = if left.is_of_device() { mix(state, origin) } else { state };
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
@@ -97,7 +97,8 @@ impl Recoveries {
 
     async fn recover(&self, handle: &Handle, left: &Left, key: u64) -> Result<Found, Defect> {
         let failed = |what: String| Defect::new(JudgedBy::Recovery, what);
-        let ground = left.power_up(handle).await.map_err(|error| failed(error.to_string()))?;
+        let ground =
+            Ground::from_left(left, handle, None).await.map_err(|error| failed(error.to_string()))?;
         let fs =
             mount(handle, &ground, self.setup.options, None).await.map_err(|error| failed(error.into()))?;
         let visible = Visible::read(&fs).await.map_err(|error| failed(format!("reading: {error}")))?;

@@ -10,7 +10,7 @@ use super::cut::Cut;
 use super::found::Found;
 use super::judge::{Defect, Judge, JudgedBy};
 use crate::content::mix;
-use crate::fs::ground::{Left, MayLeave};
+use crate::fs::ground::{Ground, Left, MayLeave};
 use crate::fs::run::{in_new_runtime, mount};
 use crate::fs::visible::Visible;
 
@@ -54,7 +54,8 @@ impl Cut {
         let origin = mix(mix(self.origin, self.hash()), 5);
         let judge = Rc::clone(&self.judge);
         let recovered = in_new_runtime(origin, async |handle| {
-            let ground = self.left.power_up(handle).await.map_err(|error| error.to_string())?;
+            let ground =
+                Ground::from_left(&self.left, handle, None).await.map_err(|error| error.to_string())?;
             let (random, seen) = (RefCell::new(handle.random("cut")), Rc::new(RefCell::new(BTreeSet::new())));
             let (event, defect) = (Cell::new(0), Rc::new(RefCell::new(None)));
             let (states, first, without_cut) = (Rc::clone(&seen), Rc::clone(&defect), expected.clone());

@@ -17,7 +17,7 @@ use super::perform::{PlayError, perform};
 use super::setup::{Bench, Setup};
 use crate::bound::Bound;
 use crate::fs::calls::{Calls, Outcome};
-use crate::fs::ground::{Left, MayLeave, StorageStack};
+use crate::fs::ground::{Ground, Left, MayLeave};
 use crate::fs::history::{Guarantees, History};
 use crate::fs::run::{corrupts, mount, observe_zeros};
 use crate::fs::visible::Visible;
@@ -27,7 +27,7 @@ use crate::model::Verdict;
 pub struct Session {
     handle: Handle,
     setup: Setup,
-    ground: StorageStack,
+    ground: Ground,
     fs: Filesystem,
     calls: RefCell<Option<Calls>>,
     judge: Rc<Judge>,
@@ -77,7 +77,7 @@ impl Bench {
         let failed = |what: String| PlayError::Ground(what);
         let recorder =
             matches!(self.setup.engine(), Engine::Dual { .. }).then(|| self.setup.ground.recorder());
-        let ground = self.base.power_up_recorded(handle, recorder.as_ref()).await;
+        let ground = Ground::from_left(&self.base, handle, recorder.as_ref()).await;
         let ground = ground.map_err(|error| failed(error.to_string()))?;
         let mounted = mount(handle, &ground, self.setup.options, recorder.clone()).await;
         let fs = mounted.map_err(|unfit| failed(unfit.into()))?;
@@ -94,7 +94,7 @@ impl Bench {
     async fn session(
         &self,
         handle: &Handle,
-        ground: StorageStack,
+        ground: Ground,
         fs: Filesystem,
         recorder: Option<Rc<Recorder>>,
     ) -> Result<Session, String> {
@@ -142,7 +142,7 @@ impl Session {
         *self.calls.borrow_mut() = Some(calls);
         self.judge.has_ended();
         // The storage may have no event before the one that keeps what the call has promised.
-        self.ground.look();
+        self.ground.visit_now();
         done
     }
 
@@ -151,7 +151,7 @@ impl Session {
         let busy = || PlayError::Ground("another operation is under way".to_owned());
         let mut calls = self.calls.borrow_mut().take().ok_or_else(busy)?;
         calls.unmount().await.map_err(PlayError::Ground)?;
-        self.ground.look();
+        self.ground.visit_now();
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl Session {
     pub(super) fn at_rest(&self) -> Option<Left> {
         let mut left = None;
         let mut random = self.handle.random("rest");
-        self.ground.look_now(&mut |may_leave| left = Some(may_leave.draw(&mut random)));
+        self.ground.visit_states(&mut |may_leave| left = Some(may_leave.draw(&mut random)));
         left
     }
 
@@ -174,7 +174,7 @@ impl Session {
     /// From now on, and at once, every power cut has to leave what `holds`; `what` says it.
     pub fn promise(&self, what: &str, holds: impl Fn(&Found) -> bool + 'static) {
         self.judge.promise(what, holds);
-        self.ground.look();
+        self.ground.visit_now();
     }
 
     /// Lets virtual time pass: for commits, writeback and checkpoints in the background.
@@ -187,7 +187,7 @@ impl Session {
     #[must_use]
     pub fn cut_now(&self) -> Vec<Cut> {
         let mut cuts = Vec::new();
-        self.ground.look_now(&mut |may_leave| cuts = self.cutter().cuts(may_leave));
+        self.ground.visit_states(&mut |may_leave| cuts = self.cutter().cuts(may_leave));
         cuts
     }
 

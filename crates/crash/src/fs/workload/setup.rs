@@ -8,7 +8,7 @@ use weir_storage::BLOCK_BYTES;
 
 use super::judge::Recoveries;
 use crate::fs::FsGround;
-use crate::fs::ground::{GroundError, Left, Nature, StorageStack, new_image};
+use crate::fs::ground::{DiskTraits, Ground, GroundError, Left, new_image};
 
 /// Why a test cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,11 +118,11 @@ impl Setup {
         let made = runtime.block_on(async {
             let mut random = handle.random("ground");
             let (tear_bytes, packs) = (self.tear_bytes, self.engine().facts().needs == Needs::Packed);
-            let nature = Nature { tear_bytes, packs, ..Nature::PLAIN };
-            let ground = StorageStack::new(self.ground, &handle, &mut random, &image, None, nature).await?;
+            let traits = DiskTraits { tear_bytes, packs, ..DiskTraits::PLAIN };
+            let ground = Ground::new(self.ground, &handle, &mut random, &image, None, traits).await?;
             let mut left = None;
             // Everything is durable, so this is all that may be left.
-            ground.look_now(&mut |may_leave| left = Some(may_leave.draw(&mut random)));
+            ground.visit_states(&mut |may_leave| left = Some(may_leave.draw(&mut random)));
             Ok::<_, GroundError>(left)
         });
         let left = made.map_err(|stalled| stalled.to_string())?.map_err(|error| error.to_string())?;

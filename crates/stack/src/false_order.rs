@@ -1,4 +1,5 @@
-//! A storage that takes barriers and ignores them: what is on it promises order, and does not keep it. For controls.
+//! A storage that claims an order which it does not keep: what stands on it promises order, and a power cut shows that it lies. It
+//! is the negative control of crash campaigns.
 
 use std::rc::Rc;
 
@@ -6,22 +7,23 @@ use weir_storage::{
     Capabilities, Command, Interposed, Ordering, Priority, Rejected, Storage, Ticket, Write, WriteFlags,
 };
 
-/// See the head of this file.
-pub(crate) struct IgnoresBarriers {
+/// Stands before a storage, claims an order, and ignores barriers.
+pub struct FalseOrder {
     below: Rc<dyn Storage>,
     capabilities: Capabilities,
 }
 
-impl IgnoresBarriers {
-    pub(crate) fn new(below: Rc<dyn Storage>) -> Rc<IgnoresBarriers> {
+impl FalseOrder {
+    /// Before `below`, claiming `ordering`.
+    pub fn new(below: Rc<dyn Storage>, ordering: Ordering) -> Rc<FalseOrder> {
         // It claims no ordered service: a mark is answered before what comes before it.
         let claims = below.capabilities();
-        let capabilities = Capabilities { ordering: Ordering::Barrier, ordered_service: false, ..*claims };
-        Rc::new(IgnoresBarriers { below, capabilities })
+        let capabilities = Capabilities { ordering, ordered_service: false, ..*claims };
+        Rc::new(FalseOrder { below, capabilities })
     }
 }
 
-impl Interposed for IgnoresBarriers {
+impl Interposed for FalseOrder {
     fn below(&self) -> &dyn Storage {
         &*self.below
     }
