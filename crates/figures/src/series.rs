@@ -7,10 +7,14 @@ use serde::Deserialize;
 
 use crate::crash_test::CrashTest;
 use crate::error::FigureError;
-use crate::experiment::{Experiment, read, read_option};
+use crate::experiment::Experiment;
 use crate::intervals::Compared;
 use crate::metric::{Metric, OVERHEAD, WRITES};
+use crate::registry::{read, read_option};
 use crate::take::Take;
+
+/// An experiment, and what it is shown as a share of.
+pub type Beside = (Rc<dyn Experiment>, Option<Rc<dyn Experiment>>);
 
 /// One series: how it is run, and what is shown of it.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,7 +27,7 @@ pub struct Series {
     pub experiment: Rc<dyn Experiment>,
     /// Further experiments that make one row with it, each with what it is shown as a share of.
     #[serde(skip)]
-    pub rest: Vec<(Rc<dyn Experiment>, Option<Rc<dyn Experiment>>)>,
+    pub rest: Vec<Beside>,
     /// What is made of them.
     #[serde(skip)]
     pub take: Take,
@@ -86,7 +90,7 @@ impl Series {
         name: String,
         take: Take,
         measure: &str,
-        mut experiments: impl Iterator<Item = (Rc<dyn Experiment>, Option<Rc<dyn Experiment>>)>,
+        mut experiments: impl Iterator<Item = Beside>,
     ) -> Option<Series> {
         let (first, over) = experiments.next()?;
         Some(Series { rest: experiments.collect(), take, over, ..Series::new(name, first, measure) })
