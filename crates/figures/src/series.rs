@@ -8,8 +8,7 @@ use serde::Deserialize;
 use crate::crash_test::CrashTest;
 use crate::error::FigureError;
 use crate::experiment::Experiment;
-use crate::intervals::Compared;
-use crate::metric::{Metric, OVERHEAD, WRITES};
+use crate::metric::{Metric, OVERHEAD};
 use crate::registry::{read, read_option};
 use crate::take::Take;
 
@@ -74,15 +73,6 @@ impl Series {
             service: None,
             penalty: None,
         }
-    }
-
-    /// Writes a second of fio.
-    pub(crate) fn of_fio(name: String, take: Take, compared: &[Compared]) -> Option<Series> {
-        let shared = |(fio, over): &Compared| {
-            let over = over.map(|over| Rc::new(over) as Rc<dyn Experiment>);
-            (Rc::new(*fio) as Rc<dyn Experiment>, over)
-        };
-        Series::of_several(name, take, WRITES.name, compared.iter().map(shared))
     }
 
     /// One row of several experiments, each with what it is shown as a share of; none of none.
