@@ -84,8 +84,8 @@ pub use rounds::Progress;
 pub use scratch::{Scratch, ScratchDirectory};
 pub use simulated::{SimulatedOptions, SimulatedReport, simulate, trace};
 pub use sqlite::{
-    SQLITE_RATIOS, SqliteGrounds, SqliteJournal, SqlitePlace, SqlitePlan, SqliteRatio, SqliteReport,
-    SqliteWay, SqliteWayReport, Synchronous, sqlite,
+    SQLITE_RATIOS, SqliteGrounds, SqliteJournal, SqlitePlace, SqliteRatio, SqliteReport, SqliteWay,
+    SqliteWayReport, Synchronous, sqlite,
 };
 pub use stack::{Stack, Work};
 pub use statistics::Spread;

@@ -4,7 +4,6 @@
 //! | noun | what it is |
 //! |---|---|
 //! | [`SqlitePlace`], [`SqliteWay`] | where a database is, and how its transactions are kept |
-//! | [`SqlitePlan`] | rounds, times, sizes |
 //! | [`sqlite`] | the benchmark: rounds that give every way a turn |
 //! | [`SqliteReport`] | medians, ratios, and what may have been lost |
 //!
@@ -12,12 +11,10 @@
 //! each turn the database is opened anew, checked by SQLite, and its rows counted.
 
 mod bench;
-mod plan;
 mod report;
 mod turn;
 mod way;
 
 pub use bench::{SqliteGrounds, sqlite};
-pub use plan::SqlitePlan;
 pub use report::{SQLITE_RATIOS, SqliteRatio, SqliteReport, SqliteWayReport};
 pub use way::{SqliteJournal, SqlitePlace, SqliteWay, Synchronous};

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use weir_bench::{BenchOptions, FsPlan, Plan, Progress, SqlitePlan};
+use weir_bench::{BenchOptions, FsPlan, Plan, Progress};
 use weir_runtime::{CpuLatencyGuard, Handle, Runtime, Wall};
 
 use crate::error::CliError;
@@ -272,15 +272,15 @@ fn recovery(arguments: &DiskArguments) -> Result<(), CliError> {
 fn databases(arguments: &SqliteArguments) -> Result<(), CliError> {
     let options = options(&arguments.place, arguments.pace.rounds, arguments.common.seed);
     let plan = match arguments.pace.pace() {
-        Pace::Tiny => SqlitePlan::tiny(),
-        Pace::Quick => SqlitePlan::quick(),
-        Pace::Full => SqlitePlan::full(),
+        Pace::Tiny => FsPlan::sqlite_tiny(),
+        Pace::Quick => FsPlan::sqlite_quick(),
+        Pace::Full => FsPlan::sqlite(),
     };
     let awake = arguments.common.awake()?;
     let runtime = Rc::new(Runtime::wall(Wall { seed: arguments.common.seed, ..Wall::default() })?);
     let mut reporter = ProgressReporter::new(Some(runtime.handle()))?;
     let mut progress = |progress: Progress| report_progress(&mut reporter, progress);
-    let report = sqlite::measure(&runtime, plan.with(&options), &options, &mut progress)?;
+    let report = sqlite::measure(&runtime, plan.with(&options)?, &options, &mut progress)?;
     reporter.end();
     drop(awake);
     arguments.common.print(&report, table::sqlite)

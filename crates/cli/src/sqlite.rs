@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_bench::{BenchOptions, Progress, ScratchDirectory, SqliteGrounds, SqlitePlan, SqliteReport};
+use weir_bench::{BenchOptions, FsPlan, Progress, ScratchDirectory, SqliteGrounds, SqliteReport};
 use weir_runtime::Runtime;
 use weir_volume::LossWindowSeen;
 
@@ -22,7 +22,7 @@ const MOUNT_SIZE: &str = "1G";
 /// Measures, in whatever places there are; and says which are missing, and why.
 pub(crate) fn measure(
     runtime: &Rc<Runtime>,
-    plan: SqlitePlan,
+    plan: FsPlan,
     options: &BenchOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<SqliteReport, CliError> {

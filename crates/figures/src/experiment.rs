@@ -1,28 +1,14 @@
 //! An *experiment* is what a series of a figure runs: it says which filesystem it needs, on which of a host's parameters it
-//! depends and which metrics it gives, and it runs. The registry here makes one from what `figure.toml` says of it.
+//! depends and which metrics it gives, and it runs.
 
 use std::fmt;
-use std::rc::Rc;
 
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer};
-use toml::Value;
 use weir_flash::FlashOptions;
 
-use crate::application::Application;
-use crate::block_writes::BlockWrites;
-use crate::calls::{Calls, On};
-use crate::crash_test::CrashTest;
+use crate::calls::On;
 use crate::error::FigureError;
-use crate::fact::Fact;
-use crate::fio::Fio;
-use crate::innodb::InnoDb;
-use crate::inserts::Inserts;
 use crate::metric::Metric;
-use crate::random_writes::RandomWrites;
-use crate::recovery::Recovery;
 use crate::run::{Outcome, Run};
-use crate::varmail::Varmail;
 
 /// What a series of a figure runs. Two whose `Debug` texts are equal are the same; `Display` is the name in errors, curves
 /// and progress.
@@ -70,53 +56,4 @@ pub(crate) fn depends_on(filesystem: Option<On>, parameter: &str) -> bool {
         "sqlite_insert_us" | "small_call_us" => false,
         _ => true,
     }
-}
-
-/// Makes an experiment of its parameters.
-type Make = fn(Value) -> Result<Rc<dyn Experiment>, toml::de::Error>;
-
-/// The experiments with parameters, by their names in `figure.toml`; those at the block layer have a name alone.
-const EXPERIMENTS: [(&str, Make); 10] = [
-    ("Files", make::<Calls>),
-    ("Sqlite", make::<Inserts>),
-    ("Fio", make::<Fio>),
-    ("Varmail", make::<Varmail>),
-    ("InnoDb", make::<InnoDb>),
-    ("App", make::<Application>),
-    ("Random", make::<RandomWrites>),
-    ("Recovery", make::<Recovery>),
-    ("Fact", make::<Fact>),
-    ("Crash", make::<CrashTest>),
-];
-
-fn make<E: Experiment + DeserializeOwned + 'static>(
-    parameters: Value,
-) -> Result<Rc<dyn Experiment>, toml::de::Error> {
-    Ok(Rc::new(E::deserialize(parameters)?))
-}
-
-/// The experiment that `value` describes: a name, or a table with a name and its parameters.
-pub(crate) fn from_value(value: Value) -> Result<Rc<dyn Experiment>, toml::de::Error> {
-    let Value::Table(table) = value else { return make::<BlockWrites>(value) };
-    let mut entries = table.into_iter();
-    let (Some((name, parameters)), None) = (entries.next(), entries.next()) else {
-        return Err(toml::de::Error::custom("name one experiment"));
-    };
-    let Some((_, make)) = EXPERIMENTS.iter().find(|(known, _)| *known == name) else {
-        let known = EXPERIMENTS.map(|(name, _)| name).join(", ");
-        return Err(toml::de::Error::custom(format!("there is no experiment {name:?}; there are {known}")));
-    };
-    make(parameters)
-}
-
-/// Reads an experiment from a file.
-pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Rc<dyn Experiment>, D::Error> {
-    from_value(Value::deserialize(from)?).map_err(D::Error::custom)
-}
-
-/// Reads one that a file need not have.
-pub(crate) fn read_option<'de, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Option<Rc<dyn Experiment>>, D::Error> {
-    read(from).map(Some)
 }

@@ -243,8 +243,7 @@ impl Figure {
         config.series.extend(servers.map_err(|source| failed("figure.toml", source))?.into_iter().flatten());
         let tests = config.crash_tests.iter().flat_map(CrashTests::all);
         config.series.extend(tests.flat_map(Series::of_crash_test));
-        let paced = config.intervals.iter().flat_map(Intervals::all);
-        config.series.extend(paced.filter_map(|(name, take, ways)| Series::of_fio(name, take, &ways)));
+        config.series.extend(config.intervals.iter().flat_map(Intervals::all));
         config.series.iter().try_for_each(|series| series.check(name))?;
         Ok(Figure {
             name: name.to_owned(),

@@ -1,12 +1,44 @@
 //! *InnoDB's calls*: what the storage engine of MySQL asks of a filesystem under many short transactions, as figure 4 of
 //! the SHARE paper runs it, and OLTP-insert in figure 14 of the FAST 2018 paper. MySQL itself does not run in virtual time.
+//!
+//! A run of [`InnoDb`]: its calls as they were recorded from a real server with `strace`, and as MySQL 5.7 makes them.
+//!
+//! - A thread spends a transaction's processor time, makes pages dirty, adds to the log, and waits until the log is durable
+//!   up to there. One thread at a time writes the log for all that wait, from the block where the last write ended, and
+//!   synchronises it. The log is one file, written round and round. Where transactions do not wait for it, this is done once
+//!   a second (`innodb_flush_log_at_trx_commit` other than 1).
+//! - With a binary log the transaction is added to that then, which one thread at a time appends and synchronises in the
+//!   same way (`sync_binlog` of 1). The redo log is not synchronised again for the commit: recovery asks the binary log.
+//! - Page cleaners write pages out, when a batch of them is dirty. First the log is made durable up to their changes. With the doublewrite buffer, all of them in one write to
+//!   its place in the system's file, which is synchronised; then each page to its home, in order; then each file that
+//!   was written is synchronised, one after the other. Where the tables are atomic files, one call synchronises all of them as a group.
+//!   Batches of several cleaners overlap, but for those in the doublewrite buffer, which has room for one.
+//! - Threads wait when too many pages are dirty.
+//!
+//! Pages are read from the buffer pool: nothing is read from the drive.
 
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
 
 use serde::Deserialize;
+use weir_ext4::{FileType, ROOT_INODE};
+use weir_flash::FlashOptions;
+use weir_fs::{FsError, InodeNumber, NewNode};
+use weir_runtime::{Event, Random, Semaphore};
+use weir_storage::BLOCK_BYTES;
 
-use crate::calls::Call;
+use crate::calls::{Call, On};
+use crate::error::FigureError;
+use crate::experiment::Experiment;
+use crate::files::fill;
+use crate::metric::Metric;
 use crate::mounting::Mounting;
+use crate::run::{Outcome, Run};
+use crate::server_log::{ServerLog, Shape};
+use crate::stage::{self, APPLICATION, Setting, Stage, Thread, perform};
 
 /// Threads whose transactions change pages of tables, a log of what they change, and one thread that writes pages out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -62,20 +94,9 @@ pub enum Pages {
     Atomic,
 }
 
-impl InnoDb {
-    /// The paper's name of it.
-    pub(crate) fn name_ground(self) -> String {
-        match self.pages {
-            Pages::Doublewrite => format!("DWB-ON/{}", self.on),
-            Pages::Home => format!("DWB-OFF/{}", self.on),
-            Pages::Atomic => format!("DWB-OFF/SADJ on {}", self.on),
-        }
-    }
-}
-
 impl fmt::Display for InnoDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} tables of {} pages", self.name_ground(), self.tables, self.table_pages)?;
+        write!(f, "{}, {} tables of {} pages", self.ground(), self.tables, self.table_pages)?;
         write!(f, ", {} threads, {} cleaners, {}", self.threads, self.cleaners, self.call)?;
         let InnoDb { transaction_us, log_bytes, pages_of_hundred, batch, .. } = self;
         write!(
@@ -90,5 +111,243 @@ impl fmt::Display for InnoDb {
             f.write_str(", log not synchronised")?;
         }
         self.cores.map_or(Ok(()), |cores| write!(f, ", {cores} cores"))
+    }
+}
+
+/// What counts.
+const TRANSACTIONS: Metric = Metric::new("transactions", "transactions/s");
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 16 << 10;
+/// Bytes of the log's file.
+const LOG_BYTES: u64 = 32 << 20;
+/// Where the doublewrite buffer lies in the system's file.
+const DOUBLEWRITE_AT: u64 = 1 << 20;
+/// Batches of dirty pages from which on threads wait.
+const BATCHES_DIRTY: usize = 8;
+
+/// Where transactions do not wait for the log, it is synchronised so often.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// Parts of a transaction's processor time; between them another thread may have the core, as the kernel would do it.
+const SLICES: u32 = 20;
+
+impl Experiment for InnoDb {
+    fn metrics(&self) -> Vec<Metric> {
+        stage::metrics(TRANSACTIONS)
+    }
+
+    fn filesystem(&self) -> Option<On> {
+        Some(self.on.on)
+    }
+
+    fn ground(&self) -> String {
+        match self.pages {
+            Pages::Doublewrite => format!("DWB-ON/{}", self.on),
+            Pages::Home => format!("DWB-OFF/{}", self.on),
+            Pages::Atomic => format!("DWB-OFF/SADJ on {}", self.on),
+        }
+    }
+
+    fn run(&self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+        let play = async |stage: &Rc<Stage>| {
+            let server = Rc::new(Server::start(stage, *self).await?);
+            let mut threads: Vec<Thread> = Vec::new();
+            for _ in 0..self.cleaners.max(1) {
+                threads.push(Box::pin(Rc::clone(&server).write_out()));
+            }
+            if !self.durable {
+                threads.push(Box::pin(Rc::clone(&server).log_by_time()));
+            }
+            for _ in 0..self.threads.max(1) {
+                let random = stage.handle.random(APPLICATION);
+                threads.push(Box::pin(Rc::clone(&server).transactions(random)));
+            }
+            Ok(threads)
+        };
+        let setting = Setting { mounting: self.on, cores: self.cores, rate: TRANSACTIONS };
+        perform(run, setting, seed, options, play)
+    }
+}
+
+impl InnoDb {
+    /// Pages that are written out together.
+    fn batch(self) -> usize {
+        self.batch.clamp(1, 1 << 12) as usize
+    }
+}
+
+/// A page that was changed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Dirty {
+    table: u32,
+    page: u32,
+    /// Where the log ends that it needs.
+    logged: u64,
+}
+
+/// What all threads share.
+struct Server {
+    stage: Rc<Stage>,
+    innodb: InnoDb,
+    tables: Vec<InodeNumber>,
+    /// The file with the doublewrite buffer.
+    system: InodeNumber,
+    log: ServerLog,
+    binary_log: ServerLog,
+    /// Dirty pages. The first became dirty first.
+    dirty: RefCell<VecDeque<Dirty>>,
+    /// Pages that are being written out.
+    cleaning: Cell<usize>,
+    /// Who writes to the doublewrite buffer.
+    doublewrite: Semaphore,
+    /// Pages became dirty, or were written out.
+    pages_changed: Event,
+}
+
+impl Server {
+    async fn start(stage: &Rc<Stage>, innodb: InnoDb) -> Result<Server, FsError> {
+        let new = NewNode::new(FileType::Regular, 0o640);
+        let make = async |name: &str, bytes: u64| {
+            let file = stage.filesystem.create(ROOT_INODE, name.as_bytes(), &new).await?;
+            fill(&stage.filesystem, file, bytes).await?;
+            Ok::<InodeNumber, FsError>(file)
+        };
+        let mut tables = Vec::new();
+        for table in 0..innodb.tables.max(1) {
+            let bytes = u64::from(innodb.table_pages.max(1)) * PAGE_BYTES;
+            let file = make(&format!("table{table}.ibd"), bytes).await?;
+            if innodb.pages == Pages::Atomic {
+                stage.filesystem.sync().await?;
+                stage.filesystem.set_atomic(file, true).await?;
+            }
+            tables.push(file);
+        }
+        let log = make("ib_logfile0", LOG_BYTES).await?;
+        let binary_log = make("bin.000001", 0).await?;
+        Ok(Server {
+            system: make("ibdata1", DOUBLEWRITE_AT + innodb.batch() as u64 * PAGE_BYTES).await?,
+            log: ServerLog::new(stage, log, Shape::Round(LOG_BYTES), innodb.call),
+            binary_log: ServerLog::new(stage, binary_log, Shape::Grows, innodb.call),
+            stage: Rc::clone(stage),
+            innodb,
+            tables,
+            dirty: RefCell::default(),
+            cleaning: Cell::new(0),
+            doublewrite: Semaphore::new(1),
+            pages_changed: Event::new(),
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.stage.progress.is_over()
+    }
+
+    /// One thread of a client.
+    async fn transactions(self: Rc<Server>, mut random: Random) -> Result<(), FsError> {
+        while !self.is_over() {
+            let from = self.stage.handle.now().as_nanos();
+            for _ in 0..SLICES {
+                self.stage.work(f64::from(self.innodb.transaction_us) / f64::from(SLICES)).await;
+            }
+            let end = self.log.add(u64::from(self.innodb.log_bytes));
+            self.change_pages(&mut random, end).await;
+            if self.innodb.durable {
+                self.log.commit(end).await?;
+            }
+            if self.innodb.binary_log_bytes > 0 {
+                let end = self.binary_log.add(u64::from(self.innodb.binary_log_bytes));
+                self.binary_log.commit(end).await?;
+            }
+            self.stage.progress.called(self.stage.handle.now().as_nanos() - from);
+        }
+        self.pages_changed.notify(usize::MAX);
+        Ok(())
+    }
+
+    async fn change_pages(&self, random: &mut Random, logged: u64) {
+        let of_hundred = u64::from(self.innodb.pages_of_hundred);
+        let pages = of_hundred / 100 + u64::from(random.below(100) < of_hundred % 100);
+        for _ in 0..pages {
+            let table = random.below(self.tables.len() as u64);
+            let page = random.below(u64::from(self.innodb.table_pages.max(1)));
+            self.stage.handle.trace(&[table, page]);
+            self.dirty.borrow_mut().push_back(Dirty { table: table as u32, page: page as u32, logged });
+        }
+        self.pages_changed.notify(usize::MAX);
+        while self.dirty.borrow().len() + self.cleaning.get() > BATCHES_DIRTY * self.innodb.batch()
+            && !self.is_over()
+        {
+            self.pages_changed.listen().await;
+        }
+    }
+
+    /// The thread that makes the log durable where transactions do not wait for it.
+    async fn log_by_time(self: Rc<Server>) -> Result<(), FsError> {
+        while !self.is_over() {
+            self.stage.handle.sleep(LOG_INTERVAL).await;
+            self.log.commit_all().await?;
+        }
+        Ok(())
+    }
+
+    /// The thread that writes pages out.
+    async fn write_out(self: Rc<Server>) -> Result<(), FsError> {
+        while !self.is_over() {
+            let changed = self.pages_changed.listen();
+            if self.dirty.borrow().len() < self.innodb.batch() {
+                changed.await;
+                continue;
+            }
+            let mut pages: Vec<Dirty> = self.dirty.borrow_mut().drain(..self.innodb.batch()).collect();
+            pages.sort_unstable();
+            self.cleaning.set(self.cleaning.get() + pages.len());
+            self.write_batch(&pages).await?;
+            self.cleaning.set(self.cleaning.get() - pages.len());
+            self.pages_changed.notify(usize::MAX);
+        }
+        Ok(())
+    }
+
+    async fn write_batch(&self, pages: &[Dirty]) -> Result<(), FsError> {
+        // The log goes before the pages.
+        self.log.commit(pages.iter().map(|page| page.logged).max().unwrap_or_default()).await?;
+        let _turn = match self.innodb.pages {
+            Pages::Doublewrite => Some(self.doublewrite.acquire(1).await),
+            Pages::Home | Pages::Atomic => None,
+        };
+        if self.innodb.pages == Pages::Doublewrite {
+            self.work(pages.len() as u64 * PAGE_BYTES).await;
+            self.write(self.system, DOUBLEWRITE_AT, pages.len() as u64 * PAGE_BYTES).await?;
+            self.synchronise(self.system).await?;
+        }
+        let file = |table: u32| self.tables[table as usize];
+        self.work(pages.len() as u64 * PAGE_BYTES).await;
+        for Dirty { table, page, .. } in pages {
+            self.write(file(*table), u64::from(*page) * PAGE_BYTES, PAGE_BYTES).await?;
+        }
+        let written: BTreeSet<u32> = pages.iter().map(|page| page.table).collect();
+        if self.innodb.pages == Pages::Atomic {
+            let files: Vec<InodeNumber> = written.into_iter().map(file).collect();
+            self.stage.work(self.stage.host.sync_us.value).await;
+            return self.stage.filesystem.sync_group(&files).await;
+        }
+        for table in written {
+            self.synchronise(file(table)).await?;
+        }
+        Ok(())
+    }
+
+    async fn synchronise(&self, file: InodeNumber) -> Result<(), FsError> {
+        self.stage.call(self.innodb.call, file).await
+    }
+
+    /// Spends the processor's time for writing so many bytes: of a batch at once, as it has waited for the core.
+    async fn work(&self, bytes: u64) {
+        self.stage.work(bytes.div_ceil(BLOCK_BYTES as u64) as f64 * self.stage.host.write_us.value).await;
+    }
+
+    async fn write(&self, file: InodeNumber, offset: u64, bytes: u64) -> Result<(), FsError> {
+        let data = vec![3; usize::try_from(bytes).unwrap_or_default()];
+        self.stage.filesystem.write(file, offset, &data).await.map(drop)
     }
 }

@@ -1,11 +1,16 @@
 //! *Intervals* are series of [`Fio`] for several journal modes, each with several intervals between two `fsync`
 //! (`[intervals]` in `figure.toml`). An interval is a row, or all of them are one.
 
+use std::rc::Rc;
+
 use serde::Deserialize;
 
 use crate::calls::On;
+use crate::experiment::Experiment;
 use crate::fio::Fio;
+use crate::metric::WRITES;
 use crate::mounting::{Mode, Mounting};
+use crate::series::Series;
 use crate::take::Take;
 
 /// The intervals, what is run at each, and the series.
@@ -39,34 +44,35 @@ pub struct Paced {
     pub take: Take,
 }
 
-/// A way, and what it is shown as a share of.
-pub(crate) type Compared = (Fio, Option<Fio>);
-
 impl Intervals {
-    /// The series' names, and what is run for each.
-    pub(crate) fn all(&self) -> Vec<(String, Take, Vec<Compared>)> {
+    /// The series that a figure has in its place.
+    pub(crate) fn all(&self) -> Vec<Series> {
         self.series.iter().flat_map(|paced| self.of(paced)).collect()
     }
 
-    fn of(&self, paced: &Paced) -> Vec<(String, Take, Vec<Compared>)> {
+    fn of(&self, paced: &Paced) -> Vec<Series> {
         let Paced { mode, over, take } = *paced;
         let name = over.map_or_else(|| mode.to_string(), |over| format!("{mode} over {over}"));
-        let compared = |fsync_every: &u32| {
-            let fio = |mode| self.fio(mode, *fsync_every);
-            (fio(mode), over.map(fio))
+        let row = |what: String, intervals: &[u32]| {
+            let of = |fsync_every: &u32| {
+                (self.fio(mode, *fsync_every), over.map(|over| self.fio(over, *fsync_every)))
+            };
+            Series::of_several(format!("{name}, {what}"), take, WRITES.name, intervals.iter().map(of))
         };
-        let ways: Vec<Compared> = self.fsync_every.iter().map(compared).collect();
         if take == Take::Each {
-            let row = |way: Compared| (format!("{name}, fsync/{}", way.0.fsync_every), take, vec![way]);
-            return ways.into_iter().map(row).collect();
+            return self
+                .fsync_every
+                .iter()
+                .filter_map(|every| row(format!("fsync/{every}"), &[*every]))
+                .collect();
         }
-        vec![(format!("{name}, {}", take.name()), take, ways)]
+        row(take.name().to_owned(), &self.fsync_every).into_iter().collect()
     }
 
-    fn fio(&self, mode: Mode, fsync_every: u32) -> Fio {
+    fn fio(&self, mode: Mode, fsync_every: u32) -> Rc<dyn Experiment> {
         let Intervals { journal_mib, files, file_writes, .. } = *self;
         let on = Mounting { mode, journal_mib, ..Mounting::of(On::Ext4) };
-        Fio { on, files, file_writes, fsync_every }
+        Rc::new(Fio { on, files, file_writes, fsync_every })
     }
 }
 
@@ -92,11 +98,16 @@ take = "mean"
     fn an_interval_is_a_row_or_all_are_one() {
         let intervals: Intervals = toml::from_str(INTERVALS).unwrap();
         let all = intervals.all();
-        let names: Vec<&str> = all.iter().map(|(name, ..)| name.as_str()).collect();
+        let names: Vec<&str> = all.iter().map(|series| series.name.as_str()).collect();
         assert_eq!(names, ["DJ, fsync/1", "DJ, fsync/128", "DJ over OJ, mean"]);
-        let each: Vec<(u32, Option<Mode>)> =
-            all[2].2.iter().map(|(way, over)| (way.fsync_every, over.map(|over| over.on.mode))).collect();
-        assert_eq!(each, [(1, Some(Mode::OJ)), (128, Some(Mode::OJ))]);
-        assert_eq!(all[1].2, [(intervals.fio(Mode::DJ, 128), None)]);
+        let seen = |experiment: &Rc<dyn Experiment>| format!("{experiment:?}");
+        let fio = |mode, every| seen(&intervals.fio(mode, every));
+        assert_eq!(seen(&all[1].experiment), fio(Mode::DJ, 128));
+        assert!(all[1].over.is_none() && all[1].rest.is_empty());
+        let pairs =
+            [(&all[2].experiment, all[2].over.as_ref()), (&all[2].rest[0].0, all[2].rest[0].1.as_ref())];
+        let pairs = pairs.map(|(experiment, over)| (seen(experiment), over.map(seen)));
+        assert_eq!(pairs, [1, 128].map(|every| (fio(Mode::DJ, every), Some(fio(Mode::OJ, every)))));
+        assert_eq!(all[2].rest.len(), 1);
     }
 }

@@ -7,21 +7,21 @@
 //! distinct run once and makes [`Row`]s of it.
 //!
 //! A new figure is a folder, and a line in `figure.rs`. If it needs a new experiment, that is one more file, and a line in
-//! the registry in `experiment.rs`.
+//! `registry.rs`.
 //!
 //! | noun | file |
 //! |---|---|
 //! | figure, series | `figure.rs`, `series.rs` |
 //! | what a paper prints | `paper.rs` |
 //! | a host's costs; a parameter and its source | `host.rs`, `parameter.rs` |
-//! | experiments, and their registry; metrics, and what reads them | `experiment.rs`, `metric.rs` |
+//! | experiments, and their registry; metrics, and what reads them | `experiment.rs`, `registry.rs`, `metric.rs` |
 //! | a run and its outcome; the gauge at the device's queue, and the device's counts | `run.rs`, `gauge.rs`, `device_window.rs` |
 //! | writes at the block layer | `block_writes.rs` |
 //! | calls to a filesystem, a run of them, the stage they run on, and the tap that measures commands | `calls.rs`, `files.rs`, `stage.rs`, `tap.rs` |
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
-//! | applications of a phone, what they do, their run, SQLite's calls in it, the steps of calls, and series | `application.rs`, `behaviour.rs`, `application_thread.rs`, `database.rs`, `steps.rs`, `variants.rs` |
-//! | varmail, InnoDB, their runs, the log of the latter, and series on several filesystems | `varmail.rs`, `mail_users.rs`, `innodb.rs`, `innodb_server.rs`, `server_log.rs`, `servers.rs` |
-//! | random writes with flushes, a run of them, and series | `random_writes.rs`, `random_writer.rs`, `sweep.rs`, `take.rs` |
+//! | applications of a phone, what they do, their run, SQLite's calls in it, the steps of calls, and series | `application.rs`, `behaviour.rs`, `database.rs`, `steps.rs`, `variants.rs` |
+//! | varmail, InnoDB, their runs, the log of the latter, and series on several filesystems | `varmail.rs`, `innodb.rs`, `server_log.rs`, `servers.rs` |
+//! | random writes with flushes, a run of them, and series | `random_writes.rs`, `sweep.rs`, `take.rs` |
 //! | what recovery reads after them | `recovery.rs` |
 //! | what is counted and not measured | `fact.rs` |
 //! | power cuts, and what is left of a filesystem | `crash_test.rs` |
@@ -41,7 +41,6 @@
 //! threads.
 
 mod application;
-mod application_thread;
 mod behaviour;
 mod block_writes;
 mod calls;
@@ -54,25 +53,22 @@ mod fact;
 mod figure;
 mod files;
 mod fio;
-mod fio_writer;
 mod gauge;
 mod host;
 mod html;
 mod innodb;
-mod innodb_server;
 mod inserts;
 mod intervals;
 mod lab;
-mod mail_users;
 mod metric;
 mod mounting;
 mod notes;
 mod paper;
 mod parameter;
 mod plot;
-mod random_writer;
 mod random_writes;
 mod recovery;
+mod registry;
 mod row;
 mod run;
 mod series;
@@ -114,7 +110,7 @@ pub use random_writes::{RandomWrites, Size};
 pub use recovery::Recovery;
 pub use row::{Ours, Row};
 pub use run::{Outcome, Run};
-pub use series::Series;
+pub use series::{Beside, Series};
 pub use servers::{Servers, System, Workload};
 pub use sweep::{Sweep, Swept};
 pub use take::Take;

@@ -11,8 +11,7 @@ use weir_storage::Rejected;
 use crate::error::FigureError;
 use crate::experiment::Experiment;
 use crate::metric::{Meter, Metric, meter, metrics_of};
-use crate::random_writer::RandomWriter;
-use crate::random_writes::RandomWrites;
+use crate::random_writes::{RandomWriter, RandomWrites};
 use crate::run::{Outcome, Run};
 
 /// Random writes until recovery has most to read; then a power cut.

@@ -7,10 +7,13 @@ use serde::Deserialize;
 
 use crate::crash_test::CrashTest;
 use crate::error::FigureError;
-use crate::experiment::{Experiment, read, read_option};
-use crate::intervals::Compared;
-use crate::metric::{Metric, OVERHEAD, WRITES};
+use crate::experiment::Experiment;
+use crate::metric::{Metric, OVERHEAD};
+use crate::registry::{read, read_option};
 use crate::take::Take;
+
+/// An experiment, and what it is shown as a share of.
+pub type Beside = (Rc<dyn Experiment>, Option<Rc<dyn Experiment>>);
 
 /// One series: how it is run, and what is shown of it.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,7 +26,7 @@ pub struct Series {
     pub experiment: Rc<dyn Experiment>,
     /// Further experiments that make one row with it, each with what it is shown as a share of.
     #[serde(skip)]
-    pub rest: Vec<(Rc<dyn Experiment>, Option<Rc<dyn Experiment>>)>,
+    pub rest: Vec<Beside>,
     /// What is made of them.
     #[serde(skip)]
     pub take: Take,
@@ -72,21 +75,12 @@ impl Series {
         }
     }
 
-    /// Writes a second of fio.
-    pub(crate) fn of_fio(name: String, take: Take, compared: &[Compared]) -> Option<Series> {
-        let shared = |(fio, over): &Compared| {
-            let over = over.map(|over| Rc::new(over) as Rc<dyn Experiment>);
-            (Rc::new(*fio) as Rc<dyn Experiment>, over)
-        };
-        Series::of_several(name, take, WRITES.name, compared.iter().map(shared))
-    }
-
     /// One row of several experiments, each with what it is shown as a share of; none of none.
     pub(crate) fn of_several(
         name: String,
         take: Take,
         measure: &str,
-        mut experiments: impl Iterator<Item = (Rc<dyn Experiment>, Option<Rc<dyn Experiment>>)>,
+        mut experiments: impl Iterator<Item = Beside>,
     ) -> Option<Series> {
         let (first, over) = experiments.next()?;
         Some(Series { rest: experiments.collect(), take, over, ..Series::new(name, first, measure) })

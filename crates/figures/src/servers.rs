@@ -7,7 +7,8 @@ use std::rc::Rc;
 use serde::Deserialize;
 use toml::Value;
 
-use crate::experiment::{Experiment, from_value};
+use crate::experiment::Experiment;
+use crate::registry::from_value;
 use crate::series::Series;
 
 /// The filesystems, what is run on each, and which are compared.

@@ -25,7 +25,7 @@ use crate::host::{Host, microseconds};
 use crate::metric::{Meter, Metric, SECONDS, meter, metrics_of};
 use crate::mounting::Mounting;
 use crate::run::{Outcome, Run};
-use crate::steps::{Step, Steps};
+use crate::steps::Steps;
 use crate::tap::{Persisted, Tap};
 
 /// The threads whose context switches count.
@@ -247,13 +247,15 @@ pub(crate) const CALL_METERS: &[Meter<Seen>] = &[
         seen.commits.dispatch_us + seen.commits.transfer_us + seen.commits.flush_us
     }),
     meter("log-to-commit", "us", |seen| seen.commits.log_to_commit_us),
-    meter("step-data-writeback", OF_CALLS, |seen| seen.steps.share(Step::DataWriteback)),
-    meter("step-compose-descriptor", OF_CALLS, |seen| seen.steps.share(Step::ComposeDescriptor)),
-    meter("step-wait-flush", OF_CALLS, |seen| seen.steps.share(Step::WaitFlush)),
-    meter("step-wait-writeback", OF_CALLS, |seen| seen.steps.share(Step::WaitWriteback)),
-    meter("step-wait-commit-block", OF_CALLS, |seen| seen.steps.share(Step::WaitCommitBlock)),
-    meter("step-flush-and-commit-block", OF_CALLS, |seen| seen.steps.share(Step::FlushAndCommitBlock)),
-    meter("step-others", OF_CALLS, |seen| seen.steps.share(Step::Others)),
+    meter("step-data-writeback", OF_CALLS, |seen| seen.steps.share(seen.steps.data)),
+    meter("step-compose-descriptor", OF_CALLS, |seen| seen.steps.share(seen.steps.compose)),
+    meter("step-wait-flush", OF_CALLS, |seen| seen.steps.share(seen.steps.flush)),
+    meter("step-wait-writeback", OF_CALLS, |seen| seen.steps.share(seen.steps.log)),
+    meter("step-wait-commit-block", OF_CALLS, |seen| seen.steps.share(seen.steps.commit_block)),
+    meter("step-flush-and-commit-block", OF_CALLS, |seen| {
+        seen.steps.share(seen.steps.flush + seen.steps.commit_block)
+    }),
+    meter("step-others", OF_CALLS, |seen| seen.steps.share(seen.steps.others())),
     meter("journal-ratio", "of all blocks", |seen| seen.persisted.journal_ratio()),
     meter("persisted-journal", "blocks", |seen| seen.persisted.journal_blocks as f64),
     meter("persisted-other", "blocks", |seen| seen.persisted.other_blocks as f64),

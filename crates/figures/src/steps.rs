@@ -2,32 +2,18 @@
 
 use weir_fs::Statistics;
 
-/// A step, or two of them together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// The wait until the data of the file, and of those in its transaction, are transferred.
-    DataWriteback,
-    /// The blocks of the log are made.
-    ComposeDescriptor,
-    /// The wait for a flush that went ahead of the log's blocks, beyond the time in which they were made.
-    WaitFlush,
-    /// The wait until the log's blocks are transferred, where they are waited for alone.
-    WaitWriteback,
-    /// The wait for the commit block, with the flush that it brings; or for the log's blocks and that one together.
-    WaitCommitBlock,
-    /// Both waits that have a flush in them, for that ahead and for the commit block.
-    FlushAndCommitBlock,
-    /// All else: context switches, calls that found nothing to commit, waits for a commit under way.
-    Others,
-}
-
 /// How long the steps took, added up, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Steps {
+    /// The wait until the data of the file, and of those in its transaction, are transferred.
     pub(crate) data: f64,
+    /// The blocks of the log are made.
     pub(crate) compose: f64,
+    /// The wait for a flush that went ahead of the log's blocks, beyond the time in which they were made.
     pub(crate) flush: f64,
+    /// The wait until the log's blocks are transferred, where they are waited for alone.
     pub(crate) log: f64,
+    /// The wait for the commit block, with the flush that it brings; or for the log's blocks and that one together.
     pub(crate) commit_block: f64,
     /// The calls as a whole.
     pub(crate) calls: f64,
@@ -61,19 +47,15 @@ impl Steps {
         }
     }
 
-    /// What a step takes of the calls' time, in percent; nothing of no calls.
-    pub(crate) fn share(&self, step: Step) -> f64 {
+    /// All else: context switches, calls that found nothing to commit, waits for a commit under way.
+    pub(crate) fn others(&self) -> f64 {
         let Steps { data, compose, flush, log, commit_block, calls } = *self;
-        let time = match step {
-            Step::DataWriteback => data,
-            Step::ComposeDescriptor => compose,
-            Step::WaitFlush => flush,
-            Step::WaitWriteback => log,
-            Step::WaitCommitBlock => commit_block,
-            Step::FlushAndCommitBlock => flush + commit_block,
-            Step::Others => calls - (data + compose + flush + log + commit_block),
-        };
-        if calls == 0.0 { 0.0 } else { 100.0 * time / calls }
+        calls - (data + compose + flush + log + commit_block)
+    }
+
+    /// What so much time is of the calls' time, in percent; nothing of no calls.
+    pub(crate) fn share(&self, time: f64) -> f64 {
+        if self.calls == 0.0 { 0.0 } else { 100.0 * time / self.calls }
     }
 }
 
@@ -87,16 +69,9 @@ mod tests {
         let after =
             Steps { data: 11.0, compose: 5.0, flush: 15.0, log: 20.0, commit_block: 30.0, calls: 0.0 };
         let steps = after.since(&before, 100.0);
-        let each = [
-            Step::DataWriteback,
-            Step::ComposeDescriptor,
-            Step::WaitFlush,
-            Step::WaitWriteback,
-            Step::WaitCommitBlock,
-            Step::Others,
-        ]
-        .map(|step| steps.share(step));
+        let Steps { data, compose, flush, log, commit_block, .. } = steps;
+        let each = [data, compose, flush, log, commit_block, steps.others()].map(|time| steps.share(time));
         assert_eq!(each, [10.0, 5.0, 15.0, 20.0, 30.0, 20.0]);
-        assert_eq!(steps.share(Step::FlushAndCommitBlock), 45.0);
+        assert_eq!(steps.share(flush + commit_block), 45.0);
     }
 }

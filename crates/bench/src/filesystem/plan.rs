@@ -1,4 +1,4 @@
-//! What the benchmark of filesystems is going to do.
+//! What the benchmarks of filesystems, of mounts and of SQLite are going to do.
 
 use std::time::Duration;
 
@@ -11,15 +11,20 @@ use crate::plan::{BenchOptions, SPAN_MIB_MAX, aligned};
 
 const MIB: u64 = 1 << 20;
 
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 /// The smallest file.
 const SPAN_MIB_MIN: u64 = 16;
 
-/// The sizes and times of the benchmark of filesystems.
+/// The sizes and times of a benchmark of files.
 #[derive(Clone, Debug, Serialize)]
 pub struct FsPlan {
     /// Whether this is the short benchmark.
     pub quick: bool,
-    /// Bytes of the file: what is overwritten, and how far a file grows before it begins anew.
+    /// Bytes of the file: what is overwritten, and how far a file grows before it begins anew. 0 where SQLite decides.
+    #[serde(skip_serializing_if = "is_zero")]
     pub span_bytes: u64,
     /// Rounds; every mode has its turn in each.
     pub rounds: u32,
@@ -56,21 +61,50 @@ impl FsPlan {
         FsPlan::new(true, 2, 0.02, 16 * MIB, 64 * MIB, 32)
     }
 
+    /// SQLite: five rounds of half a second a way.
+    #[must_use]
+    pub fn sqlite() -> FsPlan {
+        FsPlan::sized(false, 5, 0.5, [256 * MIB, 2560 * MIB], 256)
+    }
+
+    /// The short one of SQLite: one round.
+    #[must_use]
+    pub fn sqlite_quick() -> FsPlan {
+        FsPlan { quick: true, rounds: 1, ..FsPlan::sqlite() }
+    }
+
+    /// The smallest of SQLite, for tests.
+    #[must_use]
+    pub fn sqlite_tiny() -> FsPlan {
+        FsPlan::sized(true, 2, 0.01, [32 * MIB, 128 * MIB], 256)
+    }
+
     fn new(quick: bool, rounds: u32, turn: f64, span: u64, room: u64, segment_blocks: u32) -> FsPlan {
+        let mut plan = FsPlan::sized(quick, rounds, turn, [0, 0], segment_blocks);
+        plan.set_span(span, room);
+        plan
+    }
+
+    /// With a filesystem and a volume of these bytes.
+    fn sized(
+        quick: bool,
+        rounds: u32,
+        turn_seconds: f64,
+        [filesystem_bytes, volume_bytes]: [u64; 2],
+        segment_blocks: u32,
+    ) -> FsPlan {
         let window = LossWindow::default();
-        let mut plan = FsPlan {
+        FsPlan {
             quick,
             span_bytes: 0,
             rounds,
-            turn_seconds: turn,
-            filesystem_bytes: 0,
-            volume_bytes: 0,
+            turn_seconds,
+            filesystem_bytes,
+            volume_bytes,
             loss_window_bytes: window.bytes,
             loss_window_ms: window.time.as_millis() as u64,
             segment_blocks,
-        };
-        plan.set_span(span, room);
-        plan
+        }
     }
 
     /// The filesystem has room for the file twice, as blocks that were freed are free for others only after the

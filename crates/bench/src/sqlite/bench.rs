@@ -13,20 +13,16 @@ use weir_volume::{LossWindowSeen, Volume};
 
 use crate::content::Pages;
 use crate::error::BenchError;
-use crate::filesystem;
+use crate::filesystem::{self, FsPlan};
 use crate::machine::{Load, Machine, Usage};
 use crate::plan::BenchOptions;
 use crate::rounds::{Progress, Rounds};
 use crate::scratch::ScratchDirectory;
-use crate::sqlite::plan::SqlitePlan;
 use crate::sqlite::report::SqliteReport;
 use crate::sqlite::turn::{SqliteTurn, check, insert, open};
 use crate::sqlite::way::{SqlitePlace, SqliteWay};
 use crate::summary::Setting;
 use crate::target::{BenchTarget, TargetBase, check_room};
-
-/// Blocks in a segment of the volume.
-const SEGMENT_BLOCKS: u32 = 256;
 
 /// Steps before the first round: a disk to fill.
 const SETUP_STEPS: u64 = 1;
@@ -51,7 +47,7 @@ pub struct SqliteGrounds {
 /// [`BenchError`]; the scratch files are gone in any case, unless they are to be kept.
 pub fn sqlite(
     runtime: &Rc<Runtime>,
-    plan: SqlitePlan,
+    plan: FsPlan,
     options: &BenchOptions,
     grounds: &SqliteGrounds,
     progress: &mut dyn FnMut(Progress),
@@ -78,7 +74,7 @@ pub fn sqlite(
 struct BenchState {
     runtime: Rc<Runtime>,
     clock: Handle,
-    plan: SqlitePlan,
+    plan: FsPlan,
     place: ScratchDirectory,
     /// A directory on the host's filesystem, which vanishes.
     host: tempfile::TempDir,
@@ -89,7 +85,7 @@ struct BenchState {
 impl BenchState {
     fn prepare(
         runtime: &Rc<Runtime>,
-        plan: SqlitePlan,
+        plan: FsPlan,
         options: &BenchOptions,
         grounds: &SqliteGrounds,
     ) -> Result<BenchState, BenchError> {
@@ -158,10 +154,10 @@ impl BenchState {
 
     /// A turn on a new filesystem, on a new volume.
     fn in_process(&self, way: SqliteWay, usage: &mut Usage) -> Result<SqliteTurn, BenchError> {
-        let (disk, bytes, options) =
-            (self.volume.disk(), self.plan.filesystem_bytes, self.plan.volume_options());
+        let FsPlan { filesystem_bytes, segment_blocks, .. } = self.plan;
+        let (disk, options) = (self.volume.disk(), self.plan.volume_options());
         self.runtime.block_on(async {
-            let made = filesystem::make(&self.clock, disk, bytes, SEGMENT_BLOCKS, options).await?;
+            let made = filesystem::make(&self.clock, disk, filesystem_bytes, segment_blocks, options).await?;
             Ok::<_, BenchError>(made.close().await?)
         })??;
         let (volume, vfs, filesystem) = self.start()?;

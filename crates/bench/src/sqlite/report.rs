@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weir_sqlite_vfs::Mode;
 
-use crate::sqlite::plan::SqlitePlan;
+use crate::filesystem::FsPlan;
 use crate::sqlite::turn::SqliteTurn;
 use crate::sqlite::way::{JOURNALS, SqliteJournal, SqlitePlace, SqliteWay, Synchronous};
 use crate::statistics::Spread;
@@ -119,7 +119,7 @@ impl SqliteRatio {
 pub struct SqliteReport {
     /// What was run, and where. The seed decides nothing here but names.
     #[serde(flatten)]
-    pub setting: Setting<SqlitePlan>,
+    pub setting: Setting<FsPlan>,
     /// The ratios by name; those of places that were not to be had are missing.
     pub ratios: BTreeMap<&'static str, f64>,
     /// Their medians, smallest and largest values over the rounds.
@@ -150,7 +150,7 @@ pub struct SqliteWayReport {
 }
 
 impl SqliteReport {
-    pub(super) fn new(setting: Setting<SqlitePlan>, turns: &[SqliteTurn]) -> SqliteReport {
+    pub(super) fn new(setting: Setting<FsPlan>, turns: &[SqliteTurn]) -> SqliteReport {
         let spreads: BTreeMap<_, _> =
             SQLITE_RATIOS.iter().filter_map(|ratio| Some((ratio.name, ratio.spread(turns)?))).collect();
         SqliteReport {
