@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use weir_crash::{
@@ -14,6 +13,7 @@ use weir_crash::{
 use weir_fs::{Engine, JournalMode};
 use weir_runtime::{Runtime, Wall};
 
+use crate::by_name::by_name;
 use crate::campaign::{self, CampaignArguments};
 use crate::error::CliError;
 use crate::journal_engine::JournalEngine;
@@ -24,9 +24,6 @@ use crate::{Verdict, print, report_file};
 
 /// Failures that are made smaller and reported; others are only counted.
 const REPORTED_MAX: u64 = 5;
-
-/// Disks tear what they write at multiples of so many bytes, if nothing else is said: they tear no block.
-const TEAR_BYTES: u32 = 4096;
 
 /// What the file of a failure begins with.
 const BEGINNING: &str = "# Failure found by ";
@@ -52,8 +49,8 @@ struct TestArguments {
     /// What the filesystem stands on: volume, legacy (the worst disk), adversary (the worst disk with barriers), prefix (one
     /// that keeps the order of receipt), emmc, emmc-unreliable, or an emulated device by its barrier mechanism
     #[arg(long, value_name = "NAME", default_value = "volume",
-        value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
-    ground: String,
+        value_parser = by_name(FsGround::ALL, FsGround::name))]
+    ground: FsGround,
     /// How the journal commits [default: dual where the ground keeps barriers, jbd2 elsewhere]
     #[arg(long, value_enum)]
     engine: Option<JournalEngine>,
@@ -70,8 +67,7 @@ struct TestArguments {
     #[arg(long, value_name = "N", default_value_t = 0)]
     cut_recovery: u64,
     /// Tear what the disk writes at multiples of so many bytes; 512 on the grounds adversary and legacy alone
-    #[arg(long, value_name = "BYTES", default_value_t = TEAR_BYTES,
-        value_parser = PossibleValuesParser::new(["512", "4096"]).try_map(|bytes| bytes.parse::<u32>()))]
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = by_name([512, 4096], name_of_tear))]
     tear: u32,
     /// An existing directory for the files of failures, weir-crash-1.txt and so on
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
@@ -116,6 +112,11 @@ pub(crate) struct GenerateArguments {
     test: TestArguments,
 }
 
+/// The name of a size at whose multiples disks tear what they write.
+pub(crate) fn name_of_tear(bytes: u32) -> &'static str {
+    if bytes == 512 { "512" } else { "4096" }
+}
+
 /// Parses `I/N`, from 1.
 fn parse_part(text: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once('/').and_then(|(nth, of)| Some((nth.parse().ok()?, of.parse().ok()?)));
@@ -126,10 +127,9 @@ fn parse_part(text: &str) -> Result<(usize, usize), String> {
 impl TestArguments {
     /// The setup of the test.
     fn setup(&self) -> Result<Setup, CliError> {
-        let ground = FsGround::from_name(&self.ground).unwrap_or(FsGround::Volume);
         let named = self.engine.and_then(|engine| engine.to_possible_value());
-        let engine = named.map_or(Ok(ground.default_engine()), |engine| engine.get_name().parse())?;
-        let mut setup = Setup::new(ground, engine);
+        let engine = named.map_or(Ok(self.ground.default_engine()), |engine| engine.get_name().parse())?;
+        let mut setup = Setup::new(self.ground, engine);
         setup.options.mode = self.journal;
         let TestArguments { seed, outside, cut_recovery, tear, .. } = *self;
         Ok(Setup { seed, outside, cut_recovery, tear_bytes: tear, ..setup })
@@ -365,7 +365,7 @@ impl WorkloadTest<'_> {
     fn print_totals(&self, totals: &WorkloadTotals, setup: Setup, seconds: f64) -> Result<Verdict, CliError> {
         if self.arguments.json {
             let mut document = serde_json::to_value(totals)?;
-            document["ground"] = json!(self.arguments.ground);
+            document["ground"] = json!(self.arguments.ground.name());
             document["engine"] = json!(setup.options.engine.map(Engine::name));
             document["journal"] = json!(self.arguments.journal.name());
             document["seed"] = json!(self.arguments.seed);

@@ -198,7 +198,7 @@ pub(crate) enum CliError {
         "engine {engine} needs {needs}, which {ground} does not keep: take --engine jbd2, or another --ground"
     )]
     EngineNeeds {
-        engine: String,
+        engine: weir_fs::Engine,
         /// What it needs.
         needs: &'static str,
         ground: &'static str,

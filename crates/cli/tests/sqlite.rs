@@ -35,10 +35,14 @@ struct Mount {
 }
 
 impl Mount {
-    fn new() -> Mount {
+    /// None where this machine cannot run these tests, and says so.
+    fn new() -> Option<Mount> {
+        if !is_able() {
+            return None;
+        }
         let place = Place::with_volume("128M");
         let server = place.serve();
-        Mount { place, server }
+        Some(Mount { place, server })
     }
 
     fn path(&self) -> PathBuf {
@@ -131,10 +135,7 @@ fn writes_before_a_child_ends(trace: &Path) -> usize {
 
 #[test]
 fn a_transaction_costs_one_flush_or_none() {
-    if !is_able() {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new() else { return };
     let flushes = |name: &str, mode: &str, journal: &str| {
         let mut lines = open(name, journal, mode);
         // The first one makes the journal.
@@ -167,10 +168,7 @@ fn a_transaction_costs_one_flush_or_none() {
 
 #[test]
 fn what_was_acknowledged_survives_a_killed_server() {
-    if !is_able() {
-        return;
-    }
-    let mut mount = Mount::new();
+    let Some(mut mount) = Mount::new() else { return };
     let mut lost = 0;
     for (nth, journal) in JOURNALS.iter().enumerate() {
         for mode in ["durable", "order"] {
@@ -193,10 +191,7 @@ fn what_was_acknowledged_survives_a_killed_server() {
 
 #[test]
 fn a_transaction_that_is_cut_is_there_or_not() {
-    if !is_able() {
-        return;
-    }
-    let mut mount = Mount::new();
+    let Some(mut mount) = Mount::new() else { return };
     for (nth, journal) in JOURNALS.iter().enumerate() {
         for mode in ["durable", "order"] {
             let name = format!("{mode}{nth}");
@@ -225,10 +220,7 @@ fn a_transaction_that_is_cut_is_there_or_not() {
 /// told is enough, also where nothing is synchronised.
 #[test]
 fn a_program_that_is_killed_leaves_a_whole_database() {
-    if !is_able() {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new() else { return };
     for (nth, journal) in JOURNALS.iter().enumerate() {
         for synchronous in ["FULL", "OFF"] {
             let name = format!("{synchronous}{nth}");
@@ -254,10 +246,7 @@ fn a_program_that_is_killed_leaves_a_whole_database() {
 /// The journal is with the kernel before the database is changed, also where nothing is synchronised.
 #[test]
 fn a_program_that_is_killed_in_a_transaction_leaves_its_journal() {
-    if !is_able() {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new() else { return };
     for journal in &JOURNALS[..3] {
         let name = journal.rsplit('=').next().unwrap().trim_end_matches(';');
         let mut lines = open(name, journal, "order");
@@ -277,10 +266,7 @@ fn a_program_that_is_killed_in_a_transaction_leaves_its_journal() {
 
 #[test]
 fn a_transaction_that_is_undone_finds_its_journal() {
-    if !is_able() {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new() else { return };
     for (nth, journal) in JOURNALS.iter().enumerate() {
         let name = format!("a{nth}");
         let mut lines = open(&name, journal, "order");
@@ -306,10 +292,7 @@ fn a_transaction_that_is_undone_finds_its_journal() {
 /// In the modes PERSIST and TRUNCATE the extension keeps the journal open, which another process may delete.
 #[test]
 fn a_journal_that_another_process_has_deleted_is_made_anew() {
-    if !is_able() {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new() else { return };
     for journal in &JOURNALS[1..3] {
         let name = "a";
         let deletes =
@@ -335,10 +318,7 @@ fn a_journal_that_another_process_has_deleted_is_made_anew() {
 
 #[test]
 fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
-    if !is_able() || !is_there("strace") {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new().filter(|_| is_there("strace")) else { return };
     for (nth, journal) in JOURNALS.iter().enumerate() {
         for mode in ["durable", "order"] {
             let name = format!("{mode}{nth}");
@@ -359,10 +339,7 @@ fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
 
 #[test]
 fn a_transaction_whose_write_fails_is_undone() {
-    if !is_able() || !is_there("strace") {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new().filter(|_| is_there("strace")) else { return };
     for (nth, journal) in JOURNALS.iter().enumerate() {
         let mut failed = 0;
         // A cache of two pages has some written before the transaction ends; the other keeps all of them.
@@ -398,10 +375,7 @@ fn a_transaction_whose_write_fails_is_undone() {
 /// committed there.
 #[test]
 fn a_frame_that_failed_is_not_written_later() {
-    if !is_able() || !is_there("strace") {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new().filter(|_| is_there("strace")) else { return };
     let mut failed = 0;
     // Some of the first are of the log's index.
     for write in 6..=12 {
@@ -430,10 +404,7 @@ fn a_frame_that_failed_is_not_written_later() {
 /// Who keeps a journal open looks into it again: another process may have died in a transaction meanwhile.
 #[test]
 fn a_transaction_of_a_process_that_died_is_undone_by_who_keeps_the_journal() {
-    if !is_able() {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new() else { return };
     let dies = mount.place.path().join("dies.sql");
     // The second deletes the journal that was kept, and leaves another one.
     let anew = "PRAGMA journal_mode=PERSIST; PRAGMA journal_mode=DELETE;";
@@ -456,10 +427,7 @@ fn a_transaction_of_a_process_that_died_is_undone_by_who_keeps_the_journal() {
 /// The checksums of frames that a transaction has written over are corrected before it ends: what fails of that is told.
 #[test]
 fn a_checksum_that_is_not_corrected_fails_the_commit() {
-    if !is_able() || !is_there("strace") {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new().filter(|_| is_there("strace")) else { return };
     let trace = mount.place.path().join("trace");
     let run = |name: &str, inject: &str| {
         // SQLite does not look whether it could let go of the log, and NORMAL has no sync before that.
@@ -486,10 +454,7 @@ fn a_checksum_that_is_not_corrected_fails_the_commit() {
 /// and has its own writes ordered.
 #[test]
 fn a_journal_of_a_process_that_died_outlasts_a_crash() {
-    if !is_able() || !is_there("strace") {
-        return;
-    }
-    let mut mount = Mount::new();
+    let Some(mut mount) = Mount::new().filter(|_| is_there("strace")) else { return };
     let journal = JOURNALS[2];
     let (dies, trace) = (mount.place.path().join("dies.sql"), mount.place.path().join("trace"));
     // Nothing is longer than before: an inode that changes would take all data with it.
@@ -516,10 +481,7 @@ fn a_journal_of_a_process_that_died_outlasts_a_crash() {
 /// A log that others have written without order is made to last before the database is changed out of it.
 #[test]
 fn a_log_of_another_process_outlasts_a_crash() {
-    if !is_able() || !is_there("strace") {
-        return;
-    }
-    let mut mount = Mount::new();
+    let Some(mut mount) = Mount::new().filter(|_| is_there("strace")) else { return };
     let trace = mount.place.path().join("trace");
     let start = |mount: &Mount, name: &str, inject: &str, end: &[String]| {
         let mut lines = open(name, "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;", "order");
@@ -542,10 +504,7 @@ fn a_log_of_another_process_outlasts_a_crash() {
 /// Where nothing is synchronised, a COMMIT that has returned outlives its program all the same.
 #[test]
 fn a_commit_is_with_the_kernel_when_it_returns() {
-    if !is_able() {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new() else { return };
     for (nth, journal) in JOURNALS.iter().enumerate() {
         let name = format!("a{nth}");
         let mut lines = open(&name, journal, "order");
@@ -560,10 +519,7 @@ fn a_commit_is_with_the_kernel_when_it_returns() {
 /// What is in order is durable after the loss window; in mode DELETE the last transaction takes longer.
 #[test]
 fn what_is_in_order_lasts_after_the_loss_window() {
-    if !is_able() {
-        return;
-    }
-    let mut mount = Mount::new();
+    let Some(mut mount) = Mount::new() else { return };
     for (nth, journal) in JOURNALS[1..].iter().enumerate() {
         let name = format!("a{nth}");
         let mut lines = open(&name, journal, "order");
@@ -578,10 +534,7 @@ fn what_is_in_order_lasts_after_the_loss_window() {
 /// A journal is kept open for a database that is open, and as long as it is there.
 #[test]
 fn a_journal_is_closed_with_its_database_and_when_it_is_deleted() {
-    if !is_able() {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new() else { return };
     let look = ".shell ls -l /proc/$PPID/fd | grep -c journal || true".to_owned();
     for journal in &JOURNALS[1..3] {
         let mut lines = open("a", journal, "order");
@@ -599,10 +552,7 @@ fn a_journal_is_closed_with_its_database_and_when_it_is_deleted() {
 /// to be rolled back.
 #[test]
 fn a_journal_ends_before_the_lock_is_let_go_of() {
-    if !is_able() || !is_there("strace") {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new().filter(|_| is_there("strace")) else { return };
     let trace = mount.place.path().join("trace");
     let mut lines = open("a", "PRAGMA journal_mode=PERSIST; PRAGMA synchronous=OFF;", "order");
     lines.extend((1..=INSERTS).map(insert));
@@ -619,10 +569,7 @@ fn a_journal_ends_before_the_lock_is_let_go_of() {
 /// What was written where another connection has made the database shorter is written behind its end.
 #[test]
 fn a_database_that_another_process_made_shorter_grows_again() {
-    if !is_able() {
-        return;
-    }
-    let mut mount = Mount::new();
+    let Some(mut mount) = Mount::new() else { return };
     for (nth, journal) in JOURNALS.iter().enumerate() {
         let name = format!("a{nth}");
         let mut lines = open(&name, journal, "durable");
@@ -640,10 +587,7 @@ fn a_database_that_another_process_made_shorter_grows_again() {
 
 #[test]
 fn two_processes_use_one_database() {
-    if !is_able() {
-        return;
-    }
-    let mount = Mount::new();
+    let Some(mount) = Mount::new() else { return };
     for (nth, journal) in JOURNALS.iter().enumerate() {
         let name = format!("a{nth}");
         mount.sql(&open(&name, journal, "durable"));
@@ -663,10 +607,7 @@ fn two_processes_use_one_database() {
 
 #[test]
 fn transactions_of_two_databases_stay_whole() {
-    if !is_able() {
-        return;
-    }
-    let mut mount = Mount::new();
+    let Some(mut mount) = Mount::new() else { return };
     // Write-ahead logs have no transactions that are whole in both.
     for (nth, journal) in JOURNALS[..3].iter().enumerate() {
         for mode in ["durable", "order"] {
@@ -690,10 +631,7 @@ fn transactions_of_two_databases_stay_whole() {
 /// An atomic database, which this shell's SQLite writes with journals, if it knows of nothing else.
 #[test]
 fn an_atomic_database_is_whole_with_any_journal() {
-    if !is_able() {
-        return;
-    }
-    let mut mount = Mount::new();
+    let Some(mut mount) = Mount::new() else { return };
     for (nth, journal) in JOURNALS.iter().enumerate() {
         for mode in ["durable", "order"] {
             let name = format!("{mode}{nth}");
@@ -722,10 +660,7 @@ fn an_atomic_database_is_whole_with_any_journal() {
 /// By the SQLite that is linked in here, which writes a transaction without a journal where it can.
 #[test]
 fn a_transaction_without_a_journal_costs_one_flush_or_none_and_survives() {
-    if !is_able() {
-        return;
-    }
-    let mut mount = Mount::new();
+    let Some(mut mount) = Mount::new() else { return };
     weir_sqlite_vfs::load_extension(&library("libweir_sqlite.so")).unwrap();
     for (mode, each) in [("durable", 1), ("order", 0)] {
         let (path, journal) = (mount.path().join(mode), mount.path().join(format!("{mode}-journal")));

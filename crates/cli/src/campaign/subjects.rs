@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use weir_crash::{
     FlashCampaign, FsCampaign, FsGround, Plan, SECTOR_BYTES, Setup, SqliteCampaign, SqliteJournal,
@@ -16,6 +15,7 @@ use weir_sqlite_vfs::Mode;
 use weir_workload::{BlockTrace, TraceKind};
 
 use super::Part;
+use crate::by_name::by_name;
 use crate::error::CliError;
 use crate::journal_mode::{self, JournalName};
 use crate::plain;
@@ -136,8 +136,8 @@ pub(super) struct FlashArguments {
     #[command(flatten)]
     length: LengthArguments,
     /// One barrier mechanism [default: all]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name)))]
-    mechanism: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = by_name(Mechanism::ALL, Mechanism::name))]
+    mechanism: Option<Mechanism>,
 }
 
 #[derive(Debug, Args)]
@@ -157,29 +157,29 @@ pub(super) struct FsArguments {
     #[command(flatten)]
     length: LengthArguments,
     /// How the journal commits
-    #[arg(long, value_name = "NAME", default_value = "dual", value_parser = PossibleValuesParser::new(Engine::ALL.map(Engine::name)))]
-    engine: String,
+    #[arg(long, value_name = "NAME", default_value = "dual", value_parser = by_name(Engine::ALL, Engine::name))]
+    engine: Engine,
     /// What the journal holds of file data
     #[arg(long, value_enum, default_value_t = JournalName::Ordered)]
     journal: JournalName,
     /// What the filesystem stands on [default: all that the engine is for]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
-    ground: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = by_name(FsGround::ALL, FsGround::name))]
+    ground: Option<FsGround>,
     /// The journal logs changed bytes, and not whole blocks
     #[arg(long)]
     coalition: bool,
     /// Show one of N states to e2fsck and the kernel, where they are available; 0 for none
     #[arg(long, value_name = "N", default_value_t = 500)]
     outside: u64,
-    /// On the worst disk, one flush fails in every first life
+    /// On the worst disk, one flush fails in the first round of every run
     #[arg(long)]
     flush_faults: bool,
     /// Discard what is freed in every run where the storage can, not in some
     #[arg(long)]
     discard: bool,
     /// The worst disk tears what it writes at multiples of so many bytes
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = PossibleValuesParser::new(["512", "4096"]))]
-    tear: String,
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = by_name([512, 4096], crate::crash::name_of_tear))]
+    tear: u32,
 }
 
 #[derive(Debug, Args)]
@@ -187,11 +187,11 @@ pub(super) struct WorkloadArguments {
     #[command(flatten)]
     length: LengthArguments,
     /// What the filesystem stands on
-    #[arg(long, value_name = "NAME", default_value = "volume", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
-    ground: String,
+    #[arg(long, value_name = "NAME", default_value = "volume", value_parser = by_name(FsGround::ALL, FsGround::name))]
+    ground: FsGround,
     /// How the journal commits [default: dual where the ground keeps barriers, jbd2 elsewhere]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Engine::ALL.map(Engine::name)))]
-    engine: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = by_name(Engine::ALL, Engine::name))]
+    engine: Option<Engine>,
 }
 
 #[derive(Debug, Args)]
@@ -199,14 +199,14 @@ pub(super) struct SqliteArguments {
     #[command(flatten)]
     length: LengthArguments,
     /// SQLite's journal mode [default: all]
-    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(SqliteJournal::ALL.map(SqliteJournal::name)))]
-    journal: Option<String>,
+    #[arg(long, value_name = "MODE", value_parser = by_name(SqliteJournal::ALL, SqliteJournal::name))]
+    journal: Option<SqliteJournal>,
     /// What COMMIT promises; off is SQLite by itself [default: durable and order]
-    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(["durable", "order", "off"]))]
-    mode: Option<String>,
+    #[arg(long, value_name = "MODE", value_parser = by_name(MODES, name_of_mode))]
+    mode: Option<Mode>,
     /// What the filesystem stands on [default: all that keep barriers]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
-    ground: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = by_name(FsGround::ALL, FsGround::name))]
+    ground: Option<FsGround>,
     /// `synchronous = EXTRA`: the deletion of a journal is synchronised, too
     #[arg(long)]
     extra: bool,
@@ -223,8 +223,8 @@ pub(super) struct UpdateArguments {
     #[arg(long, value_enum, default_value_t = JournalName::Ordered)]
     journal: JournalName,
     /// What the filesystem stands on [default: one of each kind]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
-    ground: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = by_name(FsGround::ALL, FsGround::name))]
+    ground: Option<FsGround>,
 }
 
 impl LengthArguments {
@@ -237,9 +237,25 @@ fn yes(is_set: bool) -> String {
     if is_set { "yes" } else { "no" }.to_owned()
 }
 
-fn grounds_of(named: Option<&String>, all: &[&'static str]) -> Vec<FsGround> {
-    let names = named.map_or_else(|| all.to_vec(), |name| vec![name.as_str()]);
-    names.into_iter().filter_map(FsGround::from_name).collect()
+/// The one that is asked for, or all.
+fn one_or_all<T>(one: Option<T>, all: impl IntoIterator<Item = T>) -> Vec<T> {
+    one.map_or_else(|| all.into_iter().collect(), |one| vec![one])
+}
+
+/// The ground that is asked for, or those with these names.
+fn grounds_of(one: Option<FsGround>, all: &[&str]) -> Vec<FsGround> {
+    one_or_all(one, all.iter().filter_map(|name| FsGround::from_name(name)))
+}
+
+/// What SQLite can promise.
+const MODES: [Mode; 3] = [Mode::Durable, Mode::Order, Mode::Off];
+
+fn name_of_mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Durable => "durable",
+        Mode::Order => "order",
+        Mode::Off => "off",
+    }
 }
 
 impl VolumeArguments {
@@ -283,14 +299,11 @@ impl Tested for StreamArguments {
 impl Tested for FlashArguments {
     fn parts(&self) -> Result<Vec<Part>, CliError> {
         let plan = self.length.plan();
-        let wanted = |mechanism: &Mechanism| {
-            self.mechanism.as_ref().is_none_or(|name| Mechanism::named(name) == Some(*mechanism))
-        };
         let part = |mechanism: Mechanism| {
             let options = vec![("mechanism", mechanism.name().to_owned())];
             Part::new(options, move || FlashCampaign::new(mechanism, plan))
         };
-        Ok(Mechanism::ALL.into_iter().filter(wanted).map(part).collect())
+        Ok(one_or_all(self.mechanism, Mechanism::ALL).into_iter().map(part).collect())
     }
 
     fn control(&self) -> Part {
@@ -360,10 +373,9 @@ fn read_trace(path: &Path) -> Result<Vec<VstRequest>, CliError> {
 
 impl Tested for WorkloadArguments {
     fn parts(&self) -> Result<Vec<Part>, CliError> {
-        let ground = FsGround::from_name(&self.ground).unwrap_or(FsGround::Volume);
-        let engine = self.engine.as_ref().map_or(Ok(ground.default_engine()), |engine| engine.parse())?;
+        let (plan, ground) = (self.length.plan(), self.ground);
+        let engine = self.engine.unwrap_or(ground.default_engine());
         let options = vec![("ground", ground.name().to_owned()), ("engine", engine.name().to_owned())];
-        let plan = self.length.plan();
         Ok(vec![Part::new(options, move || generated(plan, ground, engine))])
     }
 
@@ -383,7 +395,7 @@ fn generated(plan: Plan, ground: FsGround, engine: Engine) -> WorkloadCampaign {
 impl Tested for FsArguments {
     fn parts(&self) -> Result<Vec<Part>, CliError> {
         let plan = self.length.plan();
-        let engine: Engine = self.engine.parse()?;
+        let engine = self.engine;
         let (needs, can_mount): (&'static str, fn(FsGround) -> bool) = match engine {
             Engine::Dual { .. } => ("barriers", FsGround::keeps_barriers),
             Engine::Prefix => ("the order of receipt", |ground| PREFIX_GROUNDS.contains(&ground.name())),
@@ -397,10 +409,9 @@ impl Tested for FsArguments {
             _ => &LEGACY_GROUNDS,
         };
         let (mode, checkpoint) = self.journal.options();
-        let tear_bytes = if self.tear == "512" { 512 } else { 4096 };
         let part = |ground: FsGround| {
             let campaign = FsCampaign::new(engine, mode, ground, plan);
-            let (outside, flush_faults) = (self.outside, self.flush_faults);
+            let FsArguments { outside, flush_faults, tear: tear_bytes, .. } = *self;
             let mut campaign = FsCampaign { outside, flush_faults, tear_bytes, ..campaign };
             campaign.options.checkpoint = checkpoint;
             campaign.options.coalition = self.coalition;
@@ -408,23 +419,20 @@ impl Tested for FsArguments {
                 campaign.options.discard = Discards::On;
             }
             let options = vec![
-                ("engine", self.engine.clone()),
+                ("engine", engine.name().to_owned()),
                 ("journal", journal_mode::name(mode, checkpoint).to_owned()),
                 ("ground", ground.name().to_owned()),
                 ("coalition", yes(self.coalition)),
                 ("flush-faults", yes(self.flush_faults)),
                 ("discard", yes(self.discard)),
-                ("tear", self.tear.clone()),
+                ("tear", self.tear.to_string()),
                 ("outside", self.outside.to_string()),
             ];
             Part::new(options, move || campaign.clone())
         };
-        let grounds = grounds_of(self.ground.as_ref(), grounds);
+        let grounds = grounds_of(self.ground, grounds);
         match grounds.iter().find(|ground| !can_mount(**ground)) {
-            Some(ground) => {
-                let (engine, ground) = (self.engine.clone(), ground.name());
-                Err(CliError::EngineNeeds { engine, needs, ground })
-            }
+            Some(ground) => Err(CliError::EngineNeeds { engine, needs, ground: ground.name() }),
             None => Ok(grounds.into_iter().map(part).collect()),
         }
     }
@@ -440,27 +448,17 @@ impl Tested for FsArguments {
 impl Tested for SqliteArguments {
     fn parts(&self) -> Result<Vec<Part>, CliError> {
         let plan = self.length.plan();
-        let is_wanted =
-            |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
-        let modes = [("durable", Mode::Durable), ("order", Mode::Order), ("off", Mode::Off)];
-        let modes = modes.into_iter().filter(|(name, _)| match &self.mode {
-            Some(wanted) => wanted == name,
-            None => *name != "off",
-        });
-        let modes: Vec<(&str, Mode)> = modes.collect();
         let engine = self.prefix.then_some(Engine::Prefix);
         let mut parts = Vec::new();
-        for journal in
-            SqliteJournal::ALL.into_iter().filter(|journal| is_wanted(&self.journal, journal.name()))
-        {
-            for (mode_name, mode) in &modes {
-                for ground in grounds_of(self.ground.as_ref(), &BARRIER_GROUNDS[..6]) {
+        for journal in one_or_all(self.journal, SqliteJournal::ALL) {
+            for mode in one_or_all(self.mode, [Mode::Durable, Mode::Order]) {
+                for ground in grounds_of(self.ground, &BARRIER_GROUNDS[..6]) {
                     let options = MountOptions { engine, ..MountOptions::default() };
-                    let campaign = SqliteCampaign::new(journal, *mode, ground, plan);
+                    let campaign = SqliteCampaign::new(journal, mode, ground, plan);
                     let campaign = SqliteCampaign { extra: self.extra, options, ..campaign };
                     let options = vec![
                         ("journal", journal.name().to_owned()),
-                        ("mode", (*mode_name).to_owned()),
+                        ("mode", name_of_mode(mode).to_owned()),
                         ("ground", ground.name().to_owned()),
                         ("extra", yes(self.extra)),
                         ("prefix", yes(self.prefix)),
@@ -496,7 +494,7 @@ impl Tested for UpdateArguments {
             ];
             Part::new(typed, move || UpdateCampaign { plan, ground, options })
         };
-        Ok(grounds_of(self.ground.as_ref(), &UPDATE_GROUNDS).into_iter().map(part).collect())
+        Ok(grounds_of(self.ground, &UPDATE_GROUNDS).into_iter().map(part).collect())
     }
 
     fn control(&self) -> Part {

@@ -76,7 +76,7 @@ fn a_cut_is_judged_before_the_play_goes_on() {
         session.perform(&"sync".parse().unwrap()).await.unwrap();
         cut.judge()
     });
-    assert!(late.unwrap().unwrap_err().what.contains("before the play goes on"));
+    assert!(late.unwrap().unwrap_err().what.contains("before the play continues"));
 }
 
 #[test]
