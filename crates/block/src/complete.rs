@@ -43,7 +43,7 @@ impl Refusals {
 impl Scheduler {
     /// Looks at the commands in flight and finishes those that the device has answered.
     pub(crate) fn retire(&mut self) {
-        // A failed flush first: one that ends beside it can no longer vouch for what that one lost.
+        // Failed flushes first: a flush that completes at the same time does not cover what the failed one lost.
         self.poisoned |= self.flights.a_flush_failed() && !self.options.rules.drops(BlockMutant::FlushLies);
         // Then successes: what was transferred when another failed is not taken back (S5).
         let mut failed = Vec::new();

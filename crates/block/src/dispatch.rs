@@ -38,7 +38,7 @@ impl Scheduler {
         self.waits() || self.flights.has_fresh() || !self.durables.is_empty()
     }
 
-    /// The next moment at which time alone moves something on.
+    /// The next moment at which a timer lets a request go on.
     pub(crate) fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let overdue = self.streams.iter().filter_map(|stream| stream.staging.next_overdue(now));
         let deadlines = overdue.chain(self.refusals.ordered).chain(self.refusals.others);
@@ -96,7 +96,7 @@ impl Scheduler {
         let mut admitted = false;
         while self.streams.at(index).phase == Phase::Open {
             let stream = self.streams.at(index);
-            match stream.staging.pop(self.options.rules) {
+            match stream.staging.pop() {
                 None => break,
                 Some(Staged::Mark { owner, .. }) => {
                     stream.marks.push(owner);
@@ -314,17 +314,8 @@ impl Scheduler {
         if pending.epoch.is_none() {
             return self.refuse_others(now);
         }
-        let lost = self.options.rules.drops(BlockMutant::FlagLostOnBusy);
-        let overtaken = self.options.rules.drops(BlockMutant::RefusedOvertaken);
-        let stream = self.streams.named(pending.stream);
-        if lost && stream.last_is_leaving() {
-            stream.open();
-        }
-        stream.refused = Some(id);
-        if !overtaken {
-            return self.refuse_ordered(now);
-        }
-        self.stats.busy += 1;
+        self.streams.named(pending.stream).refused = Some(id);
+        self.refuse_ordered(now);
     }
 
     pub(crate) fn refuse_ordered(&mut self, now: Instant) {
@@ -383,15 +374,12 @@ impl DispatchCheck<'_> {
 
     fn ordered_may_leave(&self, pending: &Pending) -> bool {
         let Some(stream) = self.streams.get(pending.stream) else { return false };
-        if self.rules.drops(BlockMutant::RefusedOvertaken) {
-            return stream.refused != Some(pending.id) || stream.queued == 1;
-        }
         let behind_refused = stream.refused.is_some_and(|refused| refused != pending.id);
         let waits = self.ordering_policy == OrderingPolicy::Transfer
             && stream.last_is_leaving()
             && stream.in_flight > 0;
-        self.refusals.ordered.is_none()
-            && !behind_refused
+        let overtakes = self.rules.drops(BlockMutant::RefusedOvertaken) && stream.refused != Some(pending.id);
+        (self.refusals.ordered.is_none() && !behind_refused || overtakes)
             && (!waits || self.rules.drops(BlockMutant::BarrierRunsAhead))
     }
 

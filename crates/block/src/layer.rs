@@ -58,7 +58,7 @@ impl BlockLayer {
         BlockLayer::recorded(handle, device, options, None)
     }
 
-    /// A block layer on `device`, of which a recorder is told every request issued and dispatched; transferred and
+    /// A block layer on `device` that reports every request issued and dispatched to a recorder; transferred and
     /// persisted are the device's to tell.
     ///
     /// # Errors
@@ -326,7 +326,7 @@ async fn next<F: Future<Output = ()>>(futures: &mut FuturesUnordered<F>) {
     futures.next().await;
 }
 
-/// Sleeps until a deadline; for ever, if there is none.
+/// Sleeps until a deadline; never wakes without one.
 async fn until(clock: &Handle, deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => clock.sleep_until(deadline).await,

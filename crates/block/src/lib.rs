@@ -1,4 +1,4 @@
-//! The order-preserving block layer: what stands between those who issue requests and a
+//! The order-preserving block layer, between the callers that issue requests and a
 //! [`Storage`](weir_storage::Storage).
 //!
 //! A write is *orderless* or *order-preserving*. Order-preserving writes form *epochs*; a *barrier* closes
@@ -8,7 +8,7 @@
 //!
 //! - **E1** The partial order between the epochs of a stream is preserved.
 //! - **E2** Within an epoch requests leave in any order: the [`Elevator`]'s freedom.
-//! - **E3** Orderless requests cross epochs. While a queue is closed new ones wait, for a bounded time.
+//! - **E3** Orderless requests cross epochs; while a queue is closed new ones wait, for a bounded time.
 //!   Reads and flushes are never held back.
 //! - **E4** *Barrier reassignment*: a barrier loses its flag when it enters the queue, and closes it; the last
 //!   order-preserving request that the device accepts becomes the barrier, and the queue opens. A bare mark, with nothing left

@@ -13,8 +13,6 @@ pub enum BlockMutant {
     ReadHeldBack,
     /// E4: the barrier flag stays on the request that brought it.
     FlagStays,
-    /// E4: the queue opens when the last request is picked, and the flag is lost if the device is busy.
-    FlagLostOnBusy,
     /// E4: a merged request is order-preserving only if its first part is.
     MergeDropsOrder,
     /// E4: requests of different streams are merged.

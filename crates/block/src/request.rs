@@ -18,7 +18,7 @@ pub enum Class {
 /// A write request. It borrows everything: its data is as of submission (S6).
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// Whose epochs it takes part in, and whose turn it takes in the fair queue.
+    /// The stream of its epoch, and of its turn in the fair queue.
     pub stream: StreamId,
     /// Orderless, order-preserving, or barrier.
     pub class: Class,

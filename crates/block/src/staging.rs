@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 
 use weir_runtime::Instant;
-use weir_storage::{Completer, Epoch, RequestId, Rules};
-
-use crate::mutants::BlockMutant;
+use weir_storage::{Completer, Epoch, RequestId};
 
 /// A request or a mark that waits for the queue to open.
 pub(crate) enum Staged {
@@ -79,12 +77,7 @@ impl StagingQueue {
     }
 
     /// Takes the first out, orderless or not (E3).
-    pub(crate) fn pop(&mut self, rules: Rules<BlockMutant>) -> Option<Staged> {
-        if rules.drops(BlockMutant::OrderlessStarved)
-            && let Some(first) = self.staged.iter().position(|staged| staged.until().is_none())
-        {
-            return self.take(first);
-        }
+    pub(crate) fn pop(&mut self) -> Option<Staged> {
         self.take(0)
     }
 

@@ -441,7 +441,6 @@ fn the_campaign_kills_mutants() {
     for mutant in [
         BlockMutant::EpochsMixed,
         BlockMutant::FlagStays,
-        BlockMutant::FlagLostOnBusy,
         BlockMutant::MergeDropsOrder,
         BlockMutant::SimplePriority,
         BlockMutant::BarrierRunsAhead,

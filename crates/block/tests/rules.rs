@@ -189,7 +189,7 @@ fn e3_reads_and_flushes_are_never_held_back() {
 /// E4: a refused barrier is still the barrier, and the queue stays closed until it is accepted.
 #[test]
 fn e4_a_refusal_does_not_lose_the_flag() {
-    prove(&[BlockMutant::FlagLostOnBusy], |options| {
+    prove(&[BlockMutant::EpochsMixed], |options| {
         play(ordered_device(), apart(options), None, async |stage| {
             let page = page(1);
             let part = |lba| scripted::at(lba, &page);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_fs::{MemoryBound, MountOptions};
 use weir_fuse::REQUEST_BYTES_UNDER_WAY_MAX;
-use weir_runtime::{Handle, give_back};
+use weir_runtime::{Handle, release_unused};
 
 use crate::cgroup::memory_limit;
 use crate::error::CliError;
@@ -120,6 +120,6 @@ pub(crate) fn resident() -> u64 {
 pub(crate) async fn return_memory_periodically(handle: Handle) {
     for turn in 1_u64.. {
         handle.sleep(GIVEN_BACK).await;
-        give_back(turn.is_multiple_of(HEAP_EVERY));
+        release_unused(turn.is_multiple_of(HEAP_EVERY));
     }
 }

@@ -8,12 +8,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{self, Place, mounts, runs, text, wait_until, weir, works};
+use crate::support::{self, Place, mounts, runs, text, wait_until, weir, weir_program, works};
 
 /// A command line of the shell, in a directory, with the program as `$WEIR`.
 fn shell(directory: &Path, script: &str) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-e", "-c", script]).current_dir(directory).env("WEIR", env!("CARGO_BIN_EXE_weir"));
+    command.args(["-e", "-c", script]).current_dir(directory).env("WEIR", weir_program());
     command
 }
 

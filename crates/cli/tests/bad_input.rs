@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{
-    self, Place, error_of, is_mountpoint, mounts, runs, system, text, told_by_status, wait_until, weir, works,
+    self, Place, error_of, is_mountpoint, mounts, runs, system, text, told_by_status, wait_until, weir,
+    weir_program, works,
 };
 
 /// Numbers of devices: that of FUSE, and one that no driver has.
@@ -276,7 +277,7 @@ fn a_user_mounts_what_is_theirs() {
     fs::create_dir(&own).unwrap();
     std::os::unix::fs::chown(&own, Some(65534), None).unwrap();
     let as_user = |mode: &str, line: &str| {
-        let line = format!("weir() {{ {} \"$@\"; }}; {line}", env!("CARGO_BIN_EXE_weir"));
+        let line = format!("weir() {{ {} \"$@\"; }}; {line}", weir_program());
         let line = format!("cd {}; su nobody -s /bin/bash -c '{line}'", own.display());
         with_device(mode, FUSE, &line)
     };

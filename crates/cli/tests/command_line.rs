@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crate::support;
+use crate::support::{self, weir_program};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 fn weir(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(directory).args(arguments).output().unwrap()
+    Command::new(weir_program()).current_dir(directory).args(arguments).output().unwrap()
 }
 
 fn directory() -> tempfile::TempDir {

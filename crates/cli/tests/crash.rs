@@ -8,12 +8,14 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::support::weir_program;
+
 /// What a disk without order breaks.
 const RENAMES: &str = "mkdir /A\ncreate /A/foo\nwrite /A/foo 0 20K\nfsync /A/foo\nrename /A/foo /bar\nsync\n";
 
 fn weir(directory: &Path, line: &str) -> Output {
     let words = line.split_whitespace();
-    Command::new(env!("CARGO_BIN_EXE_weir")).args(words).current_dir(directory).output().unwrap()
+    Command::new(weir_program()).args(words).current_dir(directory).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -108,7 +110,7 @@ fn the_command_of_a_failure_goes_to_a_shell_as_it_is() {
     fs::create_dir(directory.path().join("it's here")).unwrap();
     fs::write(directory.path().join("w"), RENAMES).unwrap();
     let shell = |command: &str| {
-        let weir = format!("weir() {{ {} \"$@\"; }}\n", env!("CARGO_BIN_EXE_weir"));
+        let weir = format!("weir() {{ {} \"$@\"; }}\n", weir_program());
         let line = format!("{weir}{command}");
         Command::new("sh").args(["-c", &line]).current_dir(directory.path()).output().unwrap()
     };

@@ -5,6 +5,8 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use crate::support::weir_program;
+
 const NAMES: [&str; 10] = [
     "emmc45",
     "emmc50",
@@ -19,7 +21,7 @@ const NAMES: [&str; 10] = [
 ];
 
 fn devices(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir")).arg("devices").args(arguments).output().unwrap()
+    Command::new(weir_program()).arg("devices").args(arguments).output().unwrap()
 }
 
 fn printed(arguments: &[&str]) -> String {
@@ -107,7 +109,7 @@ fn the_memory_that_order_takes_is_shown() {
 #[test]
 fn trace_names_what_is_wrong() {
     let trace = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("trace").args(arguments).output().unwrap();
+        let output = Command::new(weir_program()).arg("trace").args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
@@ -143,7 +145,7 @@ fn a_timeline_shows_the_journal() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file = directory.path().join("trace.json");
     let arguments = ["trace", "--calls", "fsync", "--writes", "20", file.to_str().unwrap()];
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
+    let output = Command::new(weir_program()).args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let timeline: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let times = |name: &str, phase: &str| -> Vec<f64> {
@@ -178,7 +180,7 @@ fn a_timeline_shows_the_journal() {
 #[test]
 fn a_full_device_cleans_in_a_quick_look_too() {
     let arguments = ["bench", "device", "sata-ssd", "--virtual", "--quick", "--preconditioned", "--json"];
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
+    let output = Command::new(weir_program()).args(arguments).output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["erases"].as_u64().unwrap() > 0, "{report}");
     assert!(report["write_amplification"].as_f64().unwrap() > 1.5, "{report}");
@@ -188,12 +190,12 @@ fn a_full_device_cleans_in_a_quick_look_too() {
 #[test]
 fn reads_of_a_device_are_measured() {
     let arguments = ["bench", "device", "nvme", "--virtual", "--reads", "--size", "4M"];
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).arg("--json").output().unwrap();
+    let output = Command::new(weir_program()).args(arguments).arg("--json").output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rates = report["rates"].as_array().unwrap();
     assert_eq!(rates.len(), 4);
     assert!(rates.iter().all(|rates| rates["random_ratio"].as_f64().unwrap() > 0.8), "{report}");
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
+    let output = Command::new(weir_program()).args(arguments).output().unwrap();
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("BarrierFS on a volume"), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");

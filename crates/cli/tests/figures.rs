@@ -4,6 +4,8 @@
 
 use std::process::{Command, Output};
 
+use crate::support::weir_program;
+
 const NAMES: &[&str] = &[
     "fast18-fig01",
     "fast18-fig05-ablations",
@@ -36,7 +38,7 @@ const NAMES: &[&str] = &[
 ];
 
 fn figures(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir")).arg("figures").args(arguments).output().unwrap()
+    Command::new(weir_program()).arg("figures").args(arguments).output().unwrap()
 }
 
 fn printed(arguments: &[&str]) -> String {

@@ -6,8 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::weir_program;
+
 fn weir(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
+    let output = Command::new(weir_program()).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

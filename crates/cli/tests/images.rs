@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crate::support;
 use crate::support::kernel_mount::KernelMount;
+use crate::support::{self, weir_program};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -19,7 +19,7 @@ use rustix::fs::{
 };
 
 fn weir(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(directory).args(arguments).output().unwrap()
+    Command::new(weir_program()).current_dir(directory).args(arguments).output().unwrap()
 }
 
 fn works(directory: &Path, arguments: &[&str]) -> Vec<u8> {
@@ -244,7 +244,7 @@ fn reading_a_volume_changes_nothing_and_needs_no_permission_to_write() {
     // For root: no user may write it, not even one who may do anything else.
     let reads = |as_user: bool| {
         for arguments in [&["fsck", "a.weir"][..], &["ls", "a.weir"], &["cat", "a.weir", "/text"]] {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+            let mut command = Command::new(weir_program());
             if as_user {
                 command.uid(65_534).gid(65_534);
             }
@@ -271,7 +271,7 @@ fn reachable(directory: &Path) -> bool {
     let open = |path: &Path| {
         path.ancestors().all(|above| fs::metadata(above).is_ok_and(|found| found.mode() & 0o001 != 0))
     };
-    open(directory) && open(Path::new(env!("CARGO_BIN_EXE_weir")))
+    open(directory) && open(Path::new(weir_program()))
 }
 
 #[test]

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{self, Place, error_of, fails, mounts, runs, system, text, weir, works};
+use crate::support::{self, Place, error_of, fails, mounts, runs, system, text, weir, weir_program, works};
 
 /// Runs `weir` in a shell whose files may have `blocks` of 1 KiB.
 fn limited(directory: &Path, blocks: &str, arguments: &str) -> (Option<i32>, String) {
-    let script = format!("ulimit -f {blocks}; exec {} {arguments}", env!("CARGO_BIN_EXE_weir"));
+    let script = format!("ulimit -f {blocks}; exec {} {arguments}", weir_program());
     let output = Command::new("bash").args(["-c", &script]).current_dir(directory).output().unwrap();
     (output.status.code(), error_of(&output))
 }

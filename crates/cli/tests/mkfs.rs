@@ -5,8 +5,10 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::weir_program;
+
 fn weir(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(directory).args(arguments).output().unwrap()
+    Command::new(weir_program()).current_dir(directory).args(arguments).output().unwrap()
 }
 
 fn directory() -> tempfile::TempDir {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, error_of, is_so_within, mounts, text, weir, works};
+use crate::support::{Place, error_of, is_so_within, mounts, text, weir, weir_program, works};
 
 /// A server that is stopped; it goes on when this is dropped.
 struct Stopped(Pid);
@@ -105,7 +105,7 @@ fn no_command_waits_for_a_stopped_server_without_a_limit() {
         (output.status.code(), error_of(&output))
     });
     let piped = "\"$0\" status \"$1\" --timeout 1 2>&1 | cat";
-    let piped = ends_within(10, Command::new("sh").args(["-c", piped, env!("CARGO_BIN_EXE_weir"), at]));
+    let piped = ends_within(10, Command::new("sh").args(["-c", piped, weir_program(), at]));
     drop(stopped);
     assert!(Path::new(at).join("lost+found").exists());
     place.umount();

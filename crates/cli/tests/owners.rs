@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Place, error_of, mounts, runs, system, weir, works};
+use crate::support::{Place, error_of, mounts, runs, system, weir, weir_program, works};
 
 /// A loop device over a file; gone when dropped.
 struct Loop(PathBuf);
@@ -92,7 +92,7 @@ fn a_volume_that_is_mounted_is_refused_by_every_other_path() {
     // Another mount namespace sees the same file.
     let elsewhere = place.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
-    let program = env!("CARGO_BIN_EXE_weir");
+    let program = weir_program();
     let arguments = ["--mount", program, "mount", path(&volume), path(&elsewhere)];
     let output = system("unshare").args(arguments).output().unwrap();
     assert!(!output.status.success() && error_of(&output).contains("is in use"), "{}", error_of(&output));

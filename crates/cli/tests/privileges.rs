@@ -37,7 +37,7 @@ fn by_another(directory: &Path, line: &str) -> Output {
     Command::new("sh").args(["-c", line]).current_dir(directory).uid(65534).gid(0).output().unwrap()
 }
 
-/// A write by who is not the superuser takes privileges from a file, and everybody sees that at once.
+/// A write by another user than the superuser takes privileges from a file, and every process sees that at once.
 #[test]
 fn writes_take_privileges_away() {
     let Some((place, root)) = shared_mount() else { return };

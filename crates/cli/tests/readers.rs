@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Place, error_of, mounts, runs, weir, works};
+use crate::support::{Place, error_of, mounts, runs, weir, weir_program, works};
 
 #[track_caller]
 fn is_owners_alone(path: &Path) {
@@ -29,7 +29,7 @@ fn what_is_made_is_its_owners_alone() {
     ] {
         let script = format!("umask 0; exec \"$0\" {arguments}");
         let mut command = Command::new("sh");
-        runs(command.args(["-c", &script, env!("CARGO_BIN_EXE_weir")]).current_dir(directory.path()));
+        runs(command.args(["-c", &script, weir_program()]).current_dir(directory.path()));
         is_owners_alone(&directory.path().join(made));
     }
 }

@@ -8,7 +8,7 @@ use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::support::{Place, Server, is_there, library, mounts, text, works};
+use crate::support::{Place, Server, is_there, library, mounts, text, weir_program, works};
 use serde_json::Value;
 use weir_sqlite_vfs::rusqlite::{Connection, OpenFlags};
 
@@ -50,7 +50,7 @@ impl Mount {
     }
 
     fn status(&self) -> String {
-        format!(".shell {} status --json {}", env!("CARGO_BIN_EXE_weir"), self.path().display())
+        format!(".shell {} status --json {}", weir_program(), self.path().display())
     }
 
     fn kill(&self) -> String {

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output};
 
-use crate::support::{self, Place, error_of, is_there, mounts, text};
+use crate::support::{self, Place, error_of, is_there, mounts, text, weir_program};
 
 /// A volume, and the helpers beside it.
 fn place() -> Option<Place> {
@@ -19,7 +19,7 @@ fn place() -> Option<Place> {
     let helpers = place.path().join("helpers");
     fs::create_dir(&helpers).unwrap();
     for helper in ["mount.weir", "umount.fuse.weir"] {
-        symlink(env!("CARGO_BIN_EXE_weir"), helpers.join(helper)).unwrap();
+        symlink(weir_program(), helpers.join(helper)).unwrap();
     }
     fs::write(place.path().join("nothing"), "").unwrap();
     Some(place)
@@ -32,7 +32,7 @@ fn shell(place: &Place, script: &str) -> Output {
     Command::new("unshare")
         .args(["--mount", "sh", "-e", "-c", &script])
         .current_dir(place.path())
-        .env("WEIR", env!("CARGO_BIN_EXE_weir"))
+        .env("WEIR", weir_program())
         .output()
         .unwrap()
 }

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::support::{is_there, mounts, run};
+use crate::support::{is_there, mounts, run, weir_program};
 use campaign::judge::judge;
 use campaign::load::{CLIENTS, Clients, ROWS, fill};
 use campaign::rounds::{Campaign, Crash};
@@ -31,7 +31,7 @@ fn survives(crash: Crash) {
     }
     let asked = std::env::var("WEIR_CRASHES").ok().and_then(|rounds| rounds.parse().ok());
     let campaign = Campaign {
-        weir: PathBuf::from(env!("CARGO_BIN_EXE_weir")),
+        weir: PathBuf::from(weir_program()),
         on: PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
         crash,
         rounds: asked.unwrap_or(2),

@@ -80,7 +80,6 @@ fn firmware_that_ignores_barriers_breaks_equation_1() {
     assert!(broken(Mechanism::InOrderWriteback, FlashMutant::BarrierIgnored));
     assert!(broken(Mechanism::InOrderWriteback, FlashMutant::EpochsMixed));
     assert!(broken(Mechanism::InOrderRecovery, FlashMutant::CoalescesAcrossEpochs));
-    assert!(broken(Mechanism::InOrderRecovery, FlashMutant::LogOutOfOrder));
     assert!(broken(Mechanism::InOrderRecovery, FlashMutant::PriorityIgnored));
 }
 

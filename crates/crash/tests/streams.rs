@@ -60,7 +60,7 @@ fn the_judge_notices_broken_layers() {
             "{mutant:?} was not noticed"
         );
     }
-    for mutant in [VolumeMutant::TornRequest, VolumeMutant::FlushNotAwaited] {
+    for mutant in [VolumeMutant::FlushLies, VolumeMutant::FlushNotAwaited] {
         assert!(
             noticed(|options| options.below.volume.rules = Rules::but(Some(mutant))),
             "{mutant:?} was not noticed"

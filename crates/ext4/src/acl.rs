@@ -24,9 +24,9 @@ const LONG: usize = 8;
 /// The number in entries that have none, and that no user has.
 const NOBODY: u32 = u32::MAX;
 
-/// Whom an entry is for, in the order of a list.
+/// The subject of an entry, in the order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum AclSubject {
     /// The file's owner.
     Owner,
     /// A user, by number.
@@ -41,27 +41,27 @@ pub enum Who {
     Other,
 }
 
-impl Who {
+impl AclSubject {
     /// Its number in both forms, and that of the user or group.
     fn tag(self) -> (u16, Option<u32>) {
         match self {
-            Who::Owner => (0x01, None),
-            Who::User(id) => (0x02, Some(id)),
-            Who::OwningGroup => (0x04, None),
-            Who::Group(id) => (0x08, Some(id)),
-            Who::Mask => (0x10, None),
-            Who::Other => (0x20, None),
+            AclSubject::Owner => (0x01, None),
+            AclSubject::User(id) => (0x02, Some(id)),
+            AclSubject::OwningGroup => (0x04, None),
+            AclSubject::Group(id) => (0x08, Some(id)),
+            AclSubject::Mask => (0x10, None),
+            AclSubject::Other => (0x20, None),
         }
     }
 
-    fn of_tag(tag: u16, id: u32) -> Option<Who> {
+    fn of_tag(tag: u16, id: u32) -> Option<AclSubject> {
         Some(match tag {
-            0x01 => Who::Owner,
-            0x02 => Who::User(id),
-            0x04 => Who::OwningGroup,
-            0x08 => Who::Group(id),
-            0x10 => Who::Mask,
-            0x20 => Who::Other,
+            0x01 => AclSubject::Owner,
+            0x02 => AclSubject::User(id),
+            0x04 => AclSubject::OwningGroup,
+            0x08 => AclSubject::Group(id),
+            0x10 => AclSubject::Mask,
+            0x20 => AclSubject::Other,
             _ => return None,
         })
     }
@@ -71,7 +71,7 @@ impl Who {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
     /// Whom it is for.
-    pub who: Who,
+    pub who: AclSubject,
     /// Three bits: read 4, write 2, execute 1.
     pub permissions: u8,
 }
@@ -87,7 +87,7 @@ impl Acl {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Invalid`] unless the three of the mode are there once, entries are in the order of [`Who`],
+    /// [`FormatError::Invalid`] unless the three of the mode are there once, entries are in the order of [`AclSubject`],
     /// users and groups have numbers and a mask behind them, and permissions have three bits.
     pub fn new(entries: Vec<AclEntry>) -> Result<Acl, FormatError> {
         let invalid = |what| Err(FormatError::Invalid { what });
@@ -122,7 +122,7 @@ impl Acl {
             return Err(malformed);
         }
         let read = |entry: &[u8]| {
-            let who = Who::of_tag(u16_at(entry, 0), u32_at(entry, 4))?;
+            let who = AclSubject::of_tag(u16_at(entry, 0), u32_at(entry, 4))?;
             Some(AclEntry { who, permissions: u8::try_from(u16_at(entry, 2)).ok()? })
         };
         Acl::new(entries.chunks_exact(LONG).map(read).collect::<Option<_>>().ok_or(malformed)?)
@@ -163,10 +163,10 @@ impl Acl {
         while !left.is_empty() {
             let (short, behind) = left.split_at_checked(SHORT)?;
             let (tag, permissions) = (u16_at(short, 0), u16_at(short, 2));
-            let has_id = Who::of_tag(tag, 0)?.tag().1.is_some();
+            let has_id = AclSubject::of_tag(tag, 0)?.tag().1.is_some();
             let (id, behind) = behind.split_at_checked(if has_id { LONG - SHORT } else { 0 })?;
             let id = if has_id { u32_at(id, 0) } else { NOBODY };
-            let who = Who::of_tag(tag, id)?;
+            let who = AclSubject::of_tag(tag, id)?;
             entries.push(AclEntry { who, permissions: u8::try_from(permissions).ok()? });
             left = behind;
         }
@@ -228,13 +228,13 @@ impl Acl {
     }
 
     /// Where the mode has what an entry says; none if it has not. The mask comes before the file's group.
-    fn place_in_mode(&self, who: Who) -> Option<u32> {
-        let masked = self.entries.iter().any(|entry| entry.who == Who::Mask);
+    fn place_in_mode(&self, who: AclSubject) -> Option<u32> {
+        let masked = self.entries.iter().any(|entry| entry.who == AclSubject::Mask);
         match who {
-            Who::Owner => Some(6),
-            Who::Mask => Some(3),
-            Who::OwningGroup if !masked => Some(3),
-            Who::Other => Some(0),
+            AclSubject::Owner => Some(6),
+            AclSubject::Mask => Some(3),
+            AclSubject::OwningGroup if !masked => Some(3),
+            AclSubject::Other => Some(0),
             _ => None,
         }
     }
@@ -266,17 +266,17 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 mod tests {
     use super::*;
 
-    fn entries(list: &[(Who, u8)]) -> Vec<AclEntry> {
+    fn entries(list: &[(AclSubject, u8)]) -> Vec<AclEntry> {
         list.iter().map(|&(who, permissions)| AclEntry { who, permissions }).collect()
     }
 
-    const LIST: [(Who, u8); 6] = [
-        (Who::Owner, 7),
-        (Who::User(1000), 6),
-        (Who::OwningGroup, 5),
-        (Who::Group(7), 4),
-        (Who::Mask, 6),
-        (Who::Other, 1),
+    const LIST: [(AclSubject, u8); 6] = [
+        (AclSubject::Owner, 7),
+        (AclSubject::User(1000), 6),
+        (AclSubject::OwningGroup, 5),
+        (AclSubject::Group(7), 4),
+        (AclSubject::Mask, 6),
+        (AclSubject::Other, 1),
     ];
 
     fn list() -> Acl {
@@ -307,7 +307,7 @@ mod tests {
         acl.set_mode_bits(0o640);
         let changed = [6, 6, 5, 4, 4, 0];
         assert_eq!(acl.entries().iter().map(|entry| entry.permissions).collect::<Vec<_>>(), changed);
-        let plain = [(Who::Owner, 6), (Who::OwningGroup, 4), (Who::Other, 0)];
+        let plain = [(AclSubject::Owner, 6), (AclSubject::OwningGroup, 4), (AclSubject::Other, 0)];
         let mut acl = Acl::new(entries(&plain)).expect("a list");
         assert_eq!((acl.mode_bits(), acl.is_mode()), (0o640, true));
         acl.set_mode_bits(0o777);
@@ -336,11 +336,11 @@ mod tests {
             without(nth).expect("a list");
         }
         for (nth, other) in [
-            (0, (Who::Owner, 8)),
-            (1, (Who::User(u32::MAX), 4)),
-            (3, (Who::User(3), 4)),
-            (4, (Who::OwningGroup, 4)),
-            (5, (Who::Mask, 4)),
+            (0, (AclSubject::Owner, 8)),
+            (1, (AclSubject::User(u32::MAX), 4)),
+            (3, (AclSubject::User(3), 4)),
+            (4, (AclSubject::OwningGroup, 4)),
+            (5, (AclSubject::Mask, 4)),
         ] {
             let mut list = LIST;
             list[nth] = other;

@@ -153,12 +153,12 @@ fn words<const WORDS: usize>(rest: &[u8], character: Character) -> [u32; WORDS] 
 }
 
 /// One step of MD4's kind: which word, and how far to rotate.
-type Step = (usize, u32);
+type Md4Step = (usize, u32);
 
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
-    const FIRST: [Step; 8] = [(0, 3), (1, 7), (2, 11), (3, 19), (4, 3), (5, 7), (6, 11), (7, 19)];
-    const SECOND: [Step; 8] = [(1, 3), (3, 5), (5, 9), (7, 13), (0, 3), (2, 5), (4, 9), (6, 13)];
-    const THIRD: [Step; 8] = [(3, 3), (7, 9), (2, 11), (6, 15), (1, 3), (5, 9), (0, 11), (4, 15)];
+    const FIRST: [Md4Step; 8] = [(0, 3), (1, 7), (2, 11), (3, 19), (4, 3), (5, 7), (6, 11), (7, 19)];
+    const SECOND: [Md4Step; 8] = [(1, 3), (3, 5), (5, 9), (7, 13), (0, 3), (2, 5), (4, 9), (6, 13)];
+    const THIRD: [Md4Step; 8] = [(3, 3), (7, 9), (2, 11), (6, 15), (1, 3), (5, 9), (0, 11), (4, 15)];
     let mut mixed = *state;
     round(&mut mixed, input, &FIRST, 0, |x, y, z| (x & y) | (!x & z));
     round(&mut mixed, input, &SECOND, 0x5a82_7999, |x, y, z| (x & y) | (x & z) | (y & z));
@@ -172,7 +172,7 @@ fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
 fn round(
     state: &mut [u32; 4],
     input: &[u32; 8],
-    steps: &[Step; 8],
+    steps: &[Md4Step; 8],
     constant: u32,
     choose: fn(u32, u32, u32) -> u32,
 ) {

@@ -136,7 +136,7 @@ pub fn check_extents(block: u64, bytes: &[u8], limit: u64) -> Result<(), FormatE
     node::Node::read(bytes, Place::Block(block))?.check(limit)
 }
 
-/// How many leaves a new tree with so many extents has beside its root.
+/// Number of leaves of a new tree with so many extents, without its root.
 ///
 /// # Errors
 ///

@@ -33,7 +33,7 @@ impl Feature {
     pub const HAS_JOURNAL: Self = feature(Compatible, 0x4, "has_journal");
     /// Extended attributes.
     pub const EXT_ATTR: Self = feature(Compatible, 0x8, "ext_attr");
-    /// Room for more group descriptors, held by inode 7. Left alone here.
+    /// Room for more group descriptors, held by inode 7. Not used here.
     pub const RESIZE_INODE: Self = feature(Compatible, 0x10, "resize_inode");
     /// Directories with a hashed index.
     pub const DIR_INDEX: Self = feature(Compatible, 0x20, "dir_index");
@@ -150,7 +150,7 @@ pub struct Features {
 
 impl Features {
     /// Exactly these.
-    pub fn of(features: &[Feature]) -> Self {
+    pub fn from_list(features: &[Feature]) -> Self {
         let mut all = Self::default();
         for feature in features {
             *all.bits_mut(feature.set) |= feature.bit;
@@ -181,7 +181,7 @@ impl Features {
         if let Some(feature) = Feature::REFUSED.into_iter().find(|feature| self.has(*feature)) {
             return Err(FormatError::Feature { name: feature.name });
         }
-        let known = Self::of(&Feature::SUPPORTED);
+        let known = Self::from_list(&Feature::SUPPORTED);
         let unknown = [
             ("incompatible", self.incompatible & !known.incompatible),
             ("read-only compatible", self.read_only_compatible & !known.read_only_compatible),
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_named() {
-        let fine = Features::of(&[Feature::FILETYPE, Feature::EXTENT]);
+        let fine = Features::from_list(&[Feature::FILETYPE, Feature::EXTENT]);
         fine.check().expect("the smallest image");
         for feature in Feature::REFUSED {
             let error = fine.with(feature, true).check().expect_err("refused");

@@ -1,4 +1,4 @@
-//! Inodes: who owns a file, how long it is, when it changed, and where its blocks are.
+//! Inodes: owner, size, times and block map of a file.
 //!
 //! The type is the structure on the disk, byte for byte, so what is not understood stays as it was. Numbers
 //! that the format splits in two, and times, have methods.

@@ -85,7 +85,7 @@ impl Mkfs {
 
     /// The features that are made.
     pub fn features(&self) -> Features {
-        let always = Features::of(&[
+        let always = Features::from_list(&[
             Feature::HAS_JOURNAL,
             Feature::EXT_ATTR,
             Feature::DIR_INDEX,

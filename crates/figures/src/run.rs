@@ -180,7 +180,7 @@ mod tests {
             asks_kernel: false,
         };
         run.outcome(1).unwrap();
-        for mutant in [FlashMutant::PriorityIgnored, FlashMutant::LogOutOfOrder] {
+        for mutant in [FlashMutant::PriorityIgnored, FlashMutant::CoalescesAcrossEpochs] {
             let options = FlashOptions {
                 keep: Keep::Versions,
                 rules: Rules::but(Some(mutant)),
@@ -213,7 +213,7 @@ mod tests {
             asks_kernel: false,
         };
         run.outcome(1).unwrap();
-        for mutant in [FlashMutant::PriorityIgnored, FlashMutant::LogOutOfOrder] {
+        for mutant in [FlashMutant::PriorityIgnored, FlashMutant::CoalescesAcrossEpochs] {
             let broken = run.experiment.run(
                 &run,
                 1,

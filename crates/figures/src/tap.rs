@@ -146,7 +146,7 @@ impl Tap {
             return None;
         }
         let block = part.data.bytes().first_chunk()?;
-        Some(match BlockType::of(block) {
+        Some(match BlockType::from_block(block) {
             Some((BlockType::Commit, _)) => Logged::Commit,
             _ => Logged::Other,
         })

@@ -12,7 +12,7 @@ use crate::profile::Nand;
 use crate::recovery_point::Coalescing;
 
 /// Reads in a row on a die that other work has to wait for. Reads go first because a caller waits for each; but
-/// readers that leave no gap must not keep a flush waiting for ever (S2).
+/// readers that leave no gap must not starve a flush (S2).
 const READS_IN_A_ROW_MAX: u32 = 8;
 
 /// A page on its way to the flash.
@@ -197,7 +197,7 @@ impl Array {
         };
         waiting.system_last = system;
         let (cells_from, done) = self.times(die, &work, now);
-        self.tell(die, &work, cells_from, done);
+        self.report_work(die, &work, cells_from, done);
         self.dies[die as usize].doing = Some(Doing { work, cells_from });
         self.done.push(Reverse((done, die)));
     }
@@ -247,7 +247,7 @@ impl Array {
         *free
     }
 
-    fn tell(&self, die: u32, work: &Work, cells_from: u64, done: u64) {
+    fn report_work(&self, die: u32, work: &Work, cells_from: u64, done: u64) {
         let Some(probe) = &self.probe else { return };
         let what = match work {
             Work::Program(Program { tag: Tag::Moved, .. }) => Busy::Move { die },

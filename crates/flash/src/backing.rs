@@ -23,7 +23,7 @@ pub struct Backing {
     file: File,
     /// Places that were ever used.
     places: Cell<u64>,
-    /// Those of them that nobody refers to.
+    /// The free ones among them.
     free: RefCell<Vec<u64>>,
 }
 

@@ -20,7 +20,7 @@ use crate::recovery_point::Receipt;
 /// The number of an entry; reused once it is gone.
 pub(crate) type EntryId = u32;
 
-/// Whose write it is; none where nobody asks.
+/// The request that it belongs to; `None` if requests are not followed.
 pub(crate) type Owner = Option<u32>;
 
 /// A version of a logical page.
@@ -428,8 +428,7 @@ impl Cache {
     /// its epochs in order (in-order recovery).
     pub(crate) fn first_that(&self, may: impl Fn(u32) -> bool) -> Option<usize> {
         let (run, _) = self.eligible(usize::MAX);
-        let one_epoch =
-            self.mechanism == Mechanism::InOrderRecovery && !self.rules.drops(FlashMutant::LogOutOfOrder);
+        let one_epoch = self.mechanism == Mechanism::InOrderRecovery;
         let mut entries = self.order.iter().take(run).map(|id| &self.entries[*id as usize]).peekable();
         let oldest = entries.peek()?.epoch;
         entries.take_while(|entry| !one_epoch || entry.epoch == oldest).position(|entry| may(entry.lpn))
@@ -445,9 +444,7 @@ impl Cache {
         let mut ids = self.spare_lists.pop().unwrap_or_default();
         let (mut reads, mut reliable) = (0, false);
         for _ in 0..count {
-            let backwards = self.rules.drops(FlashMutant::LogOutOfOrder);
             let next = match place {
-                _ if backwards => self.order.pop_back(),
                 0 => self.order.pop_front(),
                 place => self.order.remove(place),
             };
@@ -469,7 +466,7 @@ impl Cache {
         self.pages.insert_unique(hash(page.0), (page, ids), |(page, _)| hash(page.0));
     }
 
-    /// A page is committed: its entries are gone, each told to `gone` first.
+    /// A page is committed: its entries leave the cache, each is passed to `gone` first.
     pub(crate) fn committed(&mut self, page: Page, mut gone: impl FnMut(&Entry)) {
         let Ok(found) = self.pages.find_entry(hash(page.0), |(other, _)| *other == page) else { return };
         let ((_, mut ids), _) = found.remove();

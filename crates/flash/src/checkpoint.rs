@@ -147,11 +147,10 @@ impl SystemArea {
     }
 
     /// The first page of a checkpoint is about to be programmed: a full one takes the older place.
-    pub(crate) fn begin(&mut self, checkpoint: &Checkpoint, rules: FlashRules) {
+    pub(crate) fn begin(&mut self, checkpoint: &Checkpoint) {
         match checkpoint {
             Checkpoint::Full(full) => {
-                let over = u64::from(rules.drops(FlashMutant::ShadowOverwritten));
-                self.places[((full.number + over) % 2) as usize] = None;
+                self.places[(full.number % 2) as usize] = None;
             }
             Checkpoint::Increment(Increment { seal, .. }) => {
                 let torn = Rc::new(Increment { seal: *seal, changes: Vec::new(), whole: false });

@@ -7,7 +7,6 @@
 use crate::checkpoint::{Checkpoint, Full, Increment, Seal, SystemArea};
 use crate::geometry::Geometry;
 use crate::map::{Change, Logged, Map};
-use crate::mutants::FlashRules;
 use crate::profile::{Mechanism, Profile};
 
 /// A checkpoint that is being written.
@@ -41,7 +40,6 @@ pub(crate) struct Checkpointer {
     /// The same, unless they are too many for an increment.
     changes: Vec<Logged>,
     keeps_map: bool,
-    rules: FlashRules,
     writing: Option<Writing>,
 }
 
@@ -53,7 +51,6 @@ impl Checkpointer {
         geometry: &Geometry,
         (number, scan_from): (u64, u64),
         keeps_map: bool,
-        rules: FlashRules,
     ) -> Checkpointer {
         let page_bytes = geometry.page_bytes();
         let logical_pages = profile.logical_pages();
@@ -76,7 +73,6 @@ impl Checkpointer {
             changed: 0,
             changes: Vec::new(),
             keeps_map,
-            rules,
             writing: None,
         }
     }
@@ -131,7 +127,7 @@ impl Checkpointer {
             (Checkpoint::Increment(Increment::new(seal, changes)), pages)
         };
         (self.changed, self.since, self.log_full) = (0, 0, false);
-        system.begin(&checkpoint, self.rules);
+        system.begin(&checkpoint);
         self.writing = Some(Writing { checkpoint, pages_left: pages });
         (pages, full)
     }
@@ -176,7 +172,6 @@ mod tests {
             changed: 0,
             changes: Vec::new(),
             keeps_map: true,
-            rules: FlashRules::all(),
             writing: None,
         }
     }

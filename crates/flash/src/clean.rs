@@ -3,9 +3,9 @@
 //! soon as it is programmed, since what it copies was committed before.
 //!
 //! Where one block leaves a page of copies half empty, the next is begun to fill it: so even one superseded slot
-//! in a block is gained, and any device with spare slots beyond the firmware's reserve goes on for ever.
+//! in a block is gained, and any device with spare slots beyond the firmware's reserve never gets stuck.
 
-use crate::ftl::{CLEANINGS_OWN, Ftl, NewPage, State};
+use crate::ftl::{BlockPhase, CLEANINGS_OWN, Ftl, NewPage};
 use crate::geometry::{EraseBlock, Slot};
 use crate::medium::{Content, Tag};
 use crate::mutants::FlashMutant;
@@ -40,7 +40,7 @@ impl Ftl {
                 return self.ask_for_more(die);
             };
             self.begun();
-            self.blocks[victim.0 as usize].state = State::Victim;
+            self.blocks[victim.0 as usize].state = BlockPhase::Victim;
             self.dies[die as usize].cleaning = Some(Cleaning { victim, looked_at: 0, drained: Vec::new() });
         }
         self.move_on(die, now);
@@ -74,7 +74,11 @@ impl Ftl {
             let known = known(block);
             let committed = known.uncommitted == 0 || self.rules.drops(FlashMutant::CleansUncommitted);
             let fits = known.valid.div_ceil(self.geometry.slots_per_page) <= pages;
-            known.state == State::Full && committed && known.valid < slots && fits && self.may_clean(*block)
+            known.state == BlockPhase::Full
+                && committed
+                && known.valid < slots
+                && fits
+                && self.may_clean(*block)
         });
         match self.gc {
             GcPolicy::Greedy => full.min_by_key(|block| known(block).valid),
@@ -108,7 +112,7 @@ impl Ftl {
         if self.room_moved(die) == 0 && self.blocks[victim.0 as usize].valid > 0 {
             // Begun to fill a page, and waits as it is for the others' blocks to be erased.
             self.dies[die as usize].cleaning = None;
-            self.blocks[victim.0 as usize].state = State::Full;
+            self.blocks[victim.0 as usize].state = BlockPhase::Full;
             return;
         }
         let (contents, reads) = self.gather(die);
@@ -116,26 +120,11 @@ impl Ftl {
             self.dies[die as usize].cleaning = None;
             return self.release(victim, now);
         }
-        if self.rules.drops(FlashMutant::ErasesTooEarly) {
-            self.erase_too_early(die, now);
-        }
         self.stats.moved_blocks += contents.len() as u64;
         self.stats.moved_pages += 1;
         if let Some(page) = self.take_page(die, true) {
             let copies = NewPage { tag: Tag::Moved, contents, reads, reliable: false };
             self.program(die, page, copies, now);
-        }
-    }
-
-    /// The mutant: what is read to the end is erased before the copies are programmed.
-    fn erase_too_early(&mut self, die: u32, now: u64) {
-        let slots = self.geometry.slots_per_block();
-        let Some(cleaning) = self.dies[die as usize].cleaning.take_if(|known| known.looked_at == slots)
-        else {
-            return;
-        };
-        for block in cleaning.drained.into_iter().chain([cleaning.victim]) {
-            self.release(block, now);
         }
     }
 
@@ -146,7 +135,7 @@ impl Ftl {
         let mut reads = self.gather_from_victim(die, &mut contents);
         while !contents.is_empty()
             && contents.len() < self.geometry.slots_per_page as usize
-            && self.go_on_with_next(die)
+            && self.begin_next_victim(die)
         {
             reads += self.gather_from_victim(die, &mut contents);
         }
@@ -154,7 +143,7 @@ impl Ftl {
     }
 
     /// Begins the next victim, if the die still lacks free blocks once the drained ones are erased.
-    fn go_on_with_next(&mut self, die: u32) -> bool {
+    fn begin_next_victim(&mut self, die: u32) -> bool {
         let state = &self.dies[die as usize];
         let Some(cleaning) = &state.cleaning else { return false };
         // The page may need a free block to begin.
@@ -164,7 +153,7 @@ impl Ftl {
             return false;
         }
         let Some(next) = self.victim(die, u32::MAX) else { return false };
-        self.blocks[next.0 as usize].state = State::Victim;
+        self.blocks[next.0 as usize].state = BlockPhase::Victim;
         if let Some(cleaning) = &mut self.dies[die as usize].cleaning {
             cleaning.drained.push(std::mem::replace(&mut cleaning.victim, next));
             cleaning.looked_at = 0;

@@ -4,7 +4,6 @@
 //!
 //! Firmware builds no network; it uses Algorithm 1 (`recovery_point`), which finds the last valid cut.
 
-use crate::mutants::FlashRules;
 use crate::recovery_point::recovery_point;
 
 /// Requests since the newest checkpoint, numbered from 1 in order of receipt.
@@ -33,7 +32,7 @@ impl FlowNetwork {
     /// The first request that is not kept, as the firmware finds it.
     #[must_use]
     pub fn recovery_point(&self) -> u64 {
-        recovery_point(self.leading_complete() + 1, self.coalesced.clone(), FlashRules::all())
+        recovery_point(self.leading_complete() + 1, self.coalesced.clone())
     }
 
     /// Edges that cross a cut.

@@ -33,7 +33,7 @@ pub(crate) const CLEANINGS_OWN: usize = 2;
 
 /// `Free -> Open -> Full -> Garbage -> Free`; cleaning takes a full block over while it moves its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum BlockPhase {
     /// Erased.
     Free,
     /// Being filled.
@@ -49,7 +49,7 @@ pub(crate) enum State {
 /// What the firmware knows of an erase block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockState {
-    pub(crate) state: State,
+    pub(crate) state: BlockPhase,
     /// Pages allocated since the last erase.
     pub(crate) next_page: u32,
     /// Slots that the map points to, whatever the number of blocks in each.
@@ -64,7 +64,7 @@ pub(crate) struct BlockState {
 
 impl BlockState {
     pub(crate) const FREE: BlockState = BlockState {
-        state: State::Free,
+        state: BlockPhase::Free,
         next_page: 0,
         valid: 0,
         uncommitted: 0,
@@ -164,7 +164,7 @@ impl Ftl {
         let array = Array::new(geometry, &profile.nand, options.probe.clone());
         let rules = options.rules;
         let keeps_map = !options.never_cut;
-        let checkpointer = Checkpointer::new(profile, &geometry, start.checkpoint, keeps_map, rules);
+        let checkpointer = Checkpointer::new(profile, &geometry, start.checkpoint, keeps_map);
         let ordered = profile.barrier.mechanism == Mechanism::OrderPreservingRecovery;
         let mut ftl = Ftl {
             geometry,
@@ -221,18 +221,18 @@ impl Ftl {
         known.state = match pages {
             0 => {
                 owner.free.push_back(block);
-                State::Free
+                BlockPhase::Free
             }
             // A block that was being filled is filled on, first by cleaning, which must never lack a place.
             pages if pages < self.geometry.data_pages_per_block && owner.open_moved.is_none() => {
                 owner.open_moved = Some(block);
-                State::Open
+                BlockPhase::Open
             }
             pages if pages < self.geometry.data_pages_per_block && owner.open.is_none() => {
                 owner.open = Some(block);
-                State::Open
+                BlockPhase::Open
             }
-            _ => State::Full,
+            _ => BlockPhase::Full,
         };
     }
 
@@ -353,7 +353,7 @@ impl Ftl {
             Some(block) => block,
             None => {
                 let block = state.free.pop_front()?;
-                self.blocks[block.0 as usize].state = State::Open;
+                self.blocks[block.0 as usize].state = BlockPhase::Open;
                 *open = Some(block);
                 block
             }
@@ -364,7 +364,7 @@ impl Ftl {
         known.uncommitted += 1;
         known.last_sequence = self.next_sequence;
         if known.next_page == self.geometry.data_pages_per_block {
-            known.state = State::Full;
+            known.state = BlockPhase::Full;
             *open = None;
         }
         Some(page)
@@ -501,8 +501,7 @@ impl Ftl {
             // What a copy leaves behind is never gone back to: only blocks that are settled are moved.
             if self.unsettled.is_some() && spare.tag != Tag::Moved {
                 // The last of several names to go need not be the newest change that took one.
-                let newest = names && !self.rules.drops(FlashMutant::LastNameSettles);
-                self.hold_back(if newest { self.newest_version } else { version });
+                self.hold_back(if names { self.newest_version } else { version });
             }
         }
         while let Some(slot) = self.left.pop() {
@@ -510,8 +509,7 @@ impl Ftl {
         }
     }
 
-    /// No block is in this slot any more. Its erase block has no count left if that was erased too early: what was lost
-    /// so is for who reads it to notice.
+    /// No block is in this slot any more. A mutant that erases too early leaves its erase block without a count.
     pub(crate) fn invalidate(&mut self, slot: Slot) {
         let (block, _) = self.geometry.place_of(slot);
         let known = &mut self.blocks[block.0 as usize];
@@ -527,7 +525,7 @@ impl Ftl {
 
     /// The reclaim check: erases a block without valid content as soon as recovery will not look at it.
     pub(crate) fn release(&mut self, block: EraseBlock, now: u64) {
-        self.blocks[block.0 as usize].state = State::Garbage;
+        self.blocks[block.0 as usize].state = BlockPhase::Garbage;
         let covered = self.is_covered(block) || self.rules.drops(FlashMutant::ErasesBeforeCheckpoint);
         let unsettled = self.blocks[block.0 as usize].unsettled > 0;
         let settled = !unsettled || self.rules.drops(FlashMutant::ErasesUnsettled);

@@ -61,7 +61,7 @@ impl Update {
 
     /// The logical page as it is with this update, on top of what it was; the versions of the blocks end before
     /// `next_version`.
-    pub(crate) fn on(self, base: Option<&Content>, next_version: u64, geometry: &Geometry) -> Payload {
+    pub(crate) fn apply_to(self, base: Option<&Content>, next_version: u64, geometry: &Geometry) -> Payload {
         let whole = self.is_whole(geometry);
         let plain = |payload: &Option<Payload>| matches!(payload, Some(Payload::Version));
         if whole && self.blocks.values().all(plain) {

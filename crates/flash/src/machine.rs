@@ -10,7 +10,7 @@
 //!
 //! # The way of a share
 //!
-//! It is serviced alone. It waits until everything transferred before it is committed, as a flush does but without a
+//! It is serviced exclusively. It waits until everything transferred before it is committed, as a flush does but without a
 //! flush's own time; then its record enters the empty cache, is written at once, and is answered when it is committed.
 //! Nothing else is serviced meanwhile. So the map has what its sources read, no version of a source or target is on its
 //! way, and it lies between two epochs on every mechanism without a word about shares in any of them (S3, S7). This
@@ -124,7 +124,7 @@ impl Machine {
             if fresh || unsealed { Phase::Serving } else { Phase::Scanning(now + recovered.reads.time_ns) };
         let ordered = mechanism == Mechanism::OrderPreservingRecovery;
         // Requests are numbered when they enter the cache: only in order of receipt that is their order. Discards that
-        // wait for all before them would wait for ever if others passed them.
+        // wait for all before them would deadlock if others passed them.
         let fifo = ordered || profile.ftl.layout.logical_page_blocks > 1;
         let simple_service = if fifo { SimpleService::Fifo } else { profile.host.simple_service };
         let host = Host { simple_service, ..profile.host };
@@ -181,32 +181,19 @@ impl Machine {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let Stats {
-            programmed_pages,
-            moved_blocks,
-            moved_pages,
-            erases,
-            checkpoints,
-            increments,
-            checkpoint_pages,
-            increment_pages,
-            record_pages,
-            completing_reads,
-            summary_pages,
-            ..
-        } = self.ftl.stats;
+        let ftl = &self.ftl.stats;
         Stats {
-            programmed_pages,
-            moved_blocks,
-            moved_pages,
-            erases,
-            checkpoints,
-            increments,
-            checkpoint_pages,
-            increment_pages,
-            record_pages,
-            completing_reads,
-            summary_pages,
+            programmed_pages: ftl.programmed_pages,
+            moved_blocks: ftl.moved_blocks,
+            moved_pages: ftl.moved_pages,
+            erases: ftl.erases,
+            checkpoints: ftl.checkpoints,
+            increments: ftl.increments,
+            checkpoint_pages: ftl.checkpoint_pages,
+            increment_pages: ftl.increment_pages,
+            record_pages: ftl.record_pages,
+            completing_reads: ftl.completing_reads,
+            summary_pages: ftl.summary_pages,
             ..self.stats
         }
     }
@@ -234,13 +221,6 @@ impl Machine {
     /// Takes a command into the queue. The queue must not be full.
     pub(crate) fn accept(&mut self, mut command: Queued, head_of_queue: bool, now: u64) {
         command.ordered &= !self.rules.drops(FlashMutant::PriorityIgnored);
-        match &mut command.kind {
-            Kind::Discard(discarded) => {
-                discarded.exclusive &= !self.rules.drops(FlashMutant::PartUnderDiscard);
-            }
-            Kind::Packed(writes) if self.rules.drops(FlashMutant::PackedReversed) => writes.reverse(),
-            _ => {}
-        }
         self.service.accept(command, head_of_queue, now);
         self.make_progress(now);
     }
@@ -361,7 +341,7 @@ impl Machine {
             Kind::Discard(discarded) => self.discard(discarded, completer, now),
             Kind::Read(extent) => self.read(extent, completer, now),
         }
-        self.tell_cached(now);
+        self.report_cached(now);
     }
 
     /// The writes of a command enter the cache one after the other, from `next` on; one that must be on flash holds up
@@ -414,7 +394,7 @@ impl Machine {
         self.requests.transferred(owner);
     }
 
-    fn tell_cached(&self, now: u64) {
+    fn report_cached(&self, now: u64) {
         if let Some(probe) = &self.probe {
             probe.cached(now, self.cache.len() as u64);
         }
@@ -443,7 +423,8 @@ impl Machine {
         let on_flash = base.as_ref().is_some_and(|(_, page)| page.is_some());
         self.next_version += update.blocks();
         self.stats.written_blocks += update.blocks();
-        let payload = update.on(base.as_ref().map(|(content, _)| content), self.next_version, &geometry);
+        let payload =
+            update.apply_to(base.as_ref().map(|(content, _)| content), self.next_version, &geometry);
         let missing = if on_flash && !self.cache.has_clean(lpn) { others } else { 0 };
         let (version, epoch) = (self.next_version - 1, self.epoch);
         self.insert(Incoming { lpn, version, payload, epoch, of, written, missing });
@@ -489,12 +470,7 @@ impl Machine {
                 }
                 self.answer(&completer, Ok(()), Ok(()), at);
             }
-            Event::Persisted(mut turn) => {
-                if self.rules.drops(FlashMutant::PackedAnsweredEarly) {
-                    turn.rest.iter_mut().for_each(|write| write.forced = false);
-                }
-                self.write_in_turn(None, turn, at);
-            }
+            Event::Persisted(turn) => self.write_in_turn(None, turn, at),
             Event::Settled { pairs, completer } => self.record_share(&pairs, completer, at),
         }
     }
@@ -503,16 +479,11 @@ impl Machine {
     /// none (F8).
     fn record_share(&mut self, pairs: &Rc<[Pair]>, completer: Completer, now: u64) {
         self.cache.redeem(1);
-        let torn = self.rules.drops(FlashMutant::ShareTorn);
-        let records: Vec<Rc<[Pair]>> =
-            if torn { pairs.chunks(1).map(Rc::from).collect() } else { vec![Rc::clone(pairs)] };
-        let receipt = self.receive(records.len(), now);
-        let target = |pairs: &Rc<[Pair]>| pairs.first().map_or(0, |pair| pair.to);
-        self.enter_answered_late(records.len(), completer, now, |machine, owner| {
+        let receipt = self.receive(1, now);
+        let target = pairs.first().map_or(0, |pair| pair.to);
+        self.enter_answered_late(1, completer, now, |machine, owner| {
             let of = Source { owner, receipt, reliable: false };
-            for pairs in records {
-                machine.enter(target(&pairs), Payload::Share(pairs), of);
-            }
+            machine.enter(target, Payload::Share(Rc::clone(pairs)), of);
         });
     }
 
@@ -658,7 +629,7 @@ impl Machine {
         self.answer_committed(now);
         self.waiters.release(now, &mut self.events);
         self.settle(now);
-        self.tell_cached(now);
+        self.report_cached(now);
     }
 
     /// Answers the discards that no power cut takes back any more.

@@ -236,15 +236,14 @@ impl Map {
 
     fn put(&mut self, lpn: u32, version: u64, slot: Slot, left: &mut Vec<Slot>) -> bool {
         let Some(known) = self.entries.get_mut(lpn as usize) else { return false };
-        let forgets = slot == Slot::NONE && self.rules.drops(FlashMutant::DiscardUnversioned);
-        let old = std::mem::replace(known, entry(slot, if forgets { 0 } else { version }));
+        let old = std::mem::replace(known, entry(slot, version));
         if slot_of(old) != Slot::NONE && (self.names.is_empty() || self.was_last_name(lpn, version_of(old))) {
             left.push(slot_of(old));
         }
         true
     }
 
-    /// A block, which had this version, reads something else from now on: whether nobody reads what it read.
+    /// A block, which had this version, reads something else from now on. Whether it was the last name of what it read.
     #[cold]
     fn was_last_name(&mut self, lpn: u32, version: u64) -> bool {
         let content = self.shared.remove(&lpn).unwrap_or(version);
@@ -256,7 +255,7 @@ impl Map {
         if !self.names.is_empty()
             && let Some(first) = self.first_name_of(content)
         {
-            return self.move_names(lpn, content, first, slot, left);
+            return self.move_names(content, first, slot, left);
         }
         let known = (self.slot(lpn) != Slot::NONE).then(|| self.version(lpn));
         let goes = known == Some(content) || self.rules.drops(FlashMutant::CopyResurrected);
@@ -264,12 +263,11 @@ impl Map {
     }
 
     #[cold]
-    fn move_names(&mut self, lpn: u32, content: u64, first: u32, slot: Slot, left: &mut Vec<Slot>) -> bool {
+    fn move_names(&mut self, content: u64, first: u32, slot: Slot, left: &mut Vec<Slot>) -> bool {
         left.push(self.slot(first));
-        let behind = self.rules.drops(FlashMutant::NameStaysBehind);
         let Map { entries, names, .. } = self;
         for (_, name) in names.range((content, 0)..=(content, u32::MAX)) {
-            if let Some(known) = entries.get_mut(*name as usize).filter(|_| !behind || *name == lpn) {
+            if let Some(known) = entries.get_mut(*name as usize) {
                 *known = entry(slot, version_of(*known));
             }
         }

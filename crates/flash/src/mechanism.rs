@@ -127,7 +127,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Decides from the tags of all pages found.
-    pub(crate) fn of(
+    pub(crate) fn from_tags(
         tags: impl Iterator<Item = Tag>,
         progress: Progress,
         mechanism: Mechanism,
@@ -146,13 +146,8 @@ impl Kept {
                     })
                     .collect();
                 places.sort_unstable();
-                if rules.drops(FlashMutant::GapIgnored) {
-                    places.last().map_or(progress.committed, |last| last + 1)
-                } else {
-                    places
-                        .iter()
-                        .fold(progress.committed, |end, place| if *place == end { end + 1 } else { end })
-                }
+                let behind = |end, place: &u64| if *place == end { end + 1 } else { end };
+                places.iter().fold(progress.committed, behind)
             }
             Mechanism::TransactionalWriteback => whole_units(tags, progress.committed, rules),
         };

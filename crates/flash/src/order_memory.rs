@@ -1,4 +1,4 @@
-//! The memory that order-preserving recovery takes, beside what every device has (OPTR paper, section 7).
+//! The memory that order-preserving recovery needs in addition to that of every device (OPTR paper, section 7).
 
 use serde::Serialize;
 

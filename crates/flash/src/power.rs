@@ -19,7 +19,6 @@ pub(crate) fn cut(ftl: &Ftl, at: u64, tears_programs: bool, random: &mut Random)
         match &doing.work {
             Work::Program(program) => match random.below(3) {
                 0 => {}
-                1 if rules.drops(FlashMutant::TornAccepted) => garble(&mut medium, program, program.sequence),
                 1 if tears_programs && is_garbled(program, rules) => {
                     garble(&mut medium, program, random.below(u64::MAX));
                 }
@@ -41,10 +40,9 @@ pub(crate) fn cut(ftl: &Ftl, at: u64, tears_programs: bool, random: &mut Random)
 /// Whether a torn page reads as good: of the host's data, without anything reliable in it, and without a record, as the
 /// firmware checks its own pages and copies.
 fn is_garbled(program: &Program, rules: FlashRules) -> bool {
-    let copies = program.tag == Tag::Moved && rules.drops(FlashMutant::CopyGarbled);
     let reliable = program.reliable && !rules.drops(FlashMutant::ReliableTorn);
     let records = program.contents.iter().any(|content| content.payload.is_record());
-    (program.tag == Tag::Plain || copies) && !reliable && !records
+    program.tag == Tag::Plain && !reliable && !records
 }
 
 /// A torn page that recovery takes for a good one.

@@ -56,7 +56,7 @@ pub struct Subject {
     pub barrier: bool,
 }
 
-/// Told of everything that takes time, with virtual nanoseconds. Intervals may be told before they begin.
+/// Receives everything that takes time, in virtual nanoseconds. An interval may be reported before it begins.
 pub trait Probe {
     /// Something was, or will be, busy with `subject` in this interval.
     fn busy(&self, what: Busy, subject: Subject, from_ns: u64, to_ns: u64);

@@ -39,8 +39,6 @@ impl RecordBuffer {
         if self.rules.drops(FlashMutant::CoalescingUnrecorded) {
             return;
         }
-        let size = if self.rules.drops(FlashMutant::SizeOfLater) { later.size } else { earlier.size };
-        let earlier = Receipt { size, ..earlier };
         match self.waiting.last_mut().filter(|last| (last.earlier, last.later) == (earlier, later.wid)) {
             Some(last) => last.blocks += 1,
             None => self.waiting.push(Coalescing { earlier, later: later.wid, blocks: 1 }),

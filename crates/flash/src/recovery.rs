@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 
 use crate::checkpoint::{Full, Increment, Place, Seal};
 use crate::ftl::Start;
-use crate::geometry::{EraseBlock, Page, Slot};
-use crate::map::{Change, Map};
+use crate::geometry::{EraseBlock, Page};
+use crate::map::Map;
 use crate::mechanism::{Kept, Progress, Sequencer};
 use crate::medium::{Content, Medium, Spare, Tag};
 use crate::mutants::{FlashMutant, FlashRules};
@@ -80,18 +80,18 @@ impl Recovered {
 pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> Recovered {
     let newest = medium.system.newest();
     let number = newest.map_or(0, |place| place.full.number);
-    let (mut map, seal) = loaded(medium, newest, profile.logical_pages(), rules);
-    let pages = pages_since(medium, seal.scan_from, rules);
+    let (mut map, seal) = loaded(newest, profile.logical_pages(), rules);
+    let pages = pages_since(medium, seal.scan_from);
     let tags = pages.iter().map(|(_, spare)| spare.tag);
     let mechanism = profile.barrier.mechanism;
-    let kept = Kept::of(tags, seal.progress, mechanism, rules);
+    let kept = Kept::from_tags(tags, seal.progress, mechanism, rules);
     let evidences = evidences(medium, &pages, seal.next_wid, rules);
     let point = evidences.recovery_point(seal.next_wid);
     let mut last_version = 0;
     for (page, spare) in pages.iter().filter(|(_, spare)| kept.keeps(spare.tag)) {
-        last_version = replay(&mut map, medium, (*page, spare), point, rules).max(last_version);
+        last_version = replay(&mut map, medium, (*page, spare), point).max(last_version);
     }
-    let all = all_pages(medium, rules).filter(|(_, spare)| spare.tag != Tag::Torn);
+    let all = all_pages(medium).filter(|(_, spare)| spare.tag != Tag::Torn);
     let next_sequence = all.map(|(_, spare)| spare.sequence + 1).max().unwrap_or(0).max(seal.end);
     let dump = medium.dump.as_ref().filter(|_| !rules.drops(FlashMutant::DumpForgotten));
     let dump: Vec<Content> = dump.map(|dump| dump.to_vec()).unwrap_or_default();
@@ -112,16 +112,12 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> 
 }
 
 /// The pages of an erase block, as its summary page lists them, or one after the other where that cannot be read; what
-/// their slots hold is looked up in either case. The mutant takes a torn summary for one that lists none.
-fn listed(medium: &Medium, block: EraseBlock, rules: FlashRules) -> Vec<(Page, Spare)> {
+/// their slots hold is looked up in either case.
+fn listed(medium: &Medium, block: EraseBlock) -> Vec<(Page, Spare)> {
     let geometry = medium.geometry();
     let known = medium.block(block);
     let nth_summary = geometry.data_pages_per_block;
-    let summary = known.spare(nth_summary).filter(|summary| match summary.tag {
-        Tag::Torn => rules.drops(FlashMutant::TornSummaryTrusted),
-        tag => tag == Tag::Summary,
-    });
-    if let Some(summary) = summary {
+    if let Some(summary) = known.spare(nth_summary).filter(|summary| summary.tag == Tag::Summary) {
         let pages = known.summary().iter().copied().chain([(nth_summary, *summary)]);
         return pages.map(|(nth, spare)| (geometry.page(block, nth), spare)).collect();
     }
@@ -129,19 +125,16 @@ fn listed(medium: &Medium, block: EraseBlock, rules: FlashRules) -> Vec<(Page, S
     pages.map(|(nth, spare)| (geometry.page(block, nth), *spare)).collect()
 }
 
-fn all_pages(medium: &Medium, rules: FlashRules) -> impl Iterator<Item = (Page, Spare)> {
+fn all_pages(medium: &Medium) -> impl Iterator<Item = (Page, Spare)> {
     let blocks = (0..medium.geometry().blocks()).map(EraseBlock);
-    blocks.flat_map(move |block| listed(medium, block, rules))
+    blocks.flat_map(move |block| listed(medium, block))
 }
 
 /// The readable pages with a sequence number from `from` on, in the order of these.
-fn pages_since(medium: &Medium, from: u64, rules: FlashRules) -> Vec<(Page, Spare)> {
-    let readable =
-        all_pages(medium, rules).filter(|(_, spare)| spare.tag != Tag::Torn && spare.sequence >= from);
+fn pages_since(medium: &Medium, from: u64) -> Vec<(Page, Spare)> {
+    let readable = all_pages(medium).filter(|(_, spare)| spare.tag != Tag::Torn && spare.sequence >= from);
     let mut pages: Vec<(Page, Spare)> = readable.collect();
-    if !rules.drops(FlashMutant::VersionIgnored) {
-        pages.sort_unstable_by_key(|(_, spare)| spare.sequence);
-    }
+    pages.sort_unstable_by_key(|(_, spare)| spare.sequence);
     pages
 }
 
@@ -160,54 +153,29 @@ fn evidences(medium: &Medium, pages: &[(Page, Spare)], first: Wid, rules: FlashR
 
 /// Applies what the slots of a page say of the map; the latest version among them. Of requests those before `point`
 /// are kept (order-preserving recovery, phase 5).
-fn replay(
-    map: &mut Map,
-    medium: &Medium,
-    (page, spare): (Page, &Spare),
-    point: Wid,
-    rules: FlashRules,
-) -> u64 {
+fn replay(map: &mut Map, medium: &Medium, (page, spare): (Page, &Spare), point: Wid) -> u64 {
     let mut latest = 0;
     let mut left = Vec::new();
     let slots = (0..u32::from(spare.used)).map(|nth| medium.geometry().slot(page, nth));
     for slot in slots.filter(|slot| spare.tag != Tag::Request || medium.receipt(*slot).wid < point) {
         let change = medium.change(slot, spare.tag);
         latest = latest.max(change.version());
-        let forgotten = match change {
-            Change::Discarded { .. } => rules.drops(FlashMutant::DiscardForgotten),
-            Change::Shared { .. } => rules.drops(FlashMutant::ShareForgotten),
-            Change::Written { .. } | Change::Moved { .. } => false,
-        };
-        if !forgotten {
-            map.apply(change, &mut left);
-        }
+        map.apply(change, &mut left);
     }
     latest
 }
 
 /// The map of the newest checkpoint, an increment or a full one, and what that says besides.
-fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRules) -> (Map, Seal) {
+fn loaded(newest: Option<&Place>, blocks: u64, rules: FlashRules) -> (Map, Seal) {
     let nothing = Seal { scan_from: 0, end: 0, next_version: 1, progress: Progress::default(), next_wid: 1 };
     let Some(place) = newest else { return (Map::new(blocks, rules), nothing) };
     let mut map = place.full.map.as_ref().map_or_else(|| Map::new(blocks, rules), |map| map.under(rules));
     let mut left = Vec::new();
     let increments = place.increments(rules);
-    let mut in_order: Vec<&Increment> = increments.iter().map(|increment| &**increment).collect();
-    if rules.drops(FlashMutant::IncrementsOutOfOrder) {
-        in_order.reverse();
-    }
-    for change in in_order.into_iter().flat_map(|increment| &increment.changes) {
+    for change in increments.iter().flat_map(|increment| &increment.changes) {
         map.apply(change.change(), &mut left);
     }
-    if rules.drops(FlashMutant::StalePlaceTrusted) {
-        let places: Vec<(u32, Slot)> = map.places().collect();
-        for (lpn, slot) in places {
-            let version = medium.content(slot).version;
-            map.apply(Change::Written { lpn, version, slot }, &mut left);
-        }
-    }
-    let newest = increments.last().filter(|_| !rules.drops(FlashMutant::OldSealTrusted));
-    (map, newest.map_or(place.full.seal, |last| last.seal))
+    (map, increments.last().map_or(place.full.seal, |last| last.seal))
 }
 
 /// Reads the newest checkpoint, with the log behind it, and what tells of the pages found, all dies at once.

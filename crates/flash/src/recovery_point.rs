@@ -82,7 +82,7 @@ impl Evidences {
     pub(crate) fn recorded(&mut self, record: Coalescing) {
         let request = self.requests.entry(record.earlier.wid).or_default();
         request.size = record.earlier.size;
-        request.replaced += if self.rules.drops(FlashMutant::PairForgotten) { 1 } else { record.blocks };
+        request.replaced += record.blocks;
         self.records.push(record);
     }
 
@@ -95,33 +95,23 @@ impl Evidences {
     /// The first incomplete request from `first` on.
     fn first_incomplete(&self, first: Wid) -> Wid {
         let partly = self.rules.drops(FlashMutant::IncompleteKept);
-        let gaps = self.rules.drops(FlashMutant::RequestGapIgnored);
-        let complete = |wid: &Wid| match self.requests.get(wid) {
-            Some(request) => partly || request.programmed + request.replaced >= request.size,
-            None => gaps && *wid < self.end(),
-        };
-        (first..).find(|wid| !complete(wid)).unwrap_or(Wid::MAX)
+        let complete = |request: &Evidence| partly || request.programmed + request.replaced >= request.size;
+        (first..).find(|wid| !self.requests.get(wid).is_some_and(complete)).unwrap_or(Wid::MAX)
     }
 
     /// The first request that is not kept, where everything before `first` is covered by a checkpoint.
     pub(crate) fn recovery_point(&self, first: Wid) -> Wid {
         let first_incomplete = self.first_incomplete(first);
-        if self.rules.drops(FlashMutant::PairsTornApart) {
-            return first_incomplete;
-        }
         let pairs = self.records.iter().map(|record| (record.earlier.wid, record.later));
-        recovery_point(first_incomplete, pairs.collect(), self.rules)
+        recovery_point(first_incomplete, pairs.collect())
     }
 }
 
 /// The paper's Algorithm 1. In descending order of the earlier request one look at each record is enough: a point that
 /// moved back lies at the earlier request of some record, and all records seen before begin there or later. `pairs` are
 /// the numbers of the earlier and the later request.
-pub(crate) fn recovery_point(first_incomplete: Wid, mut pairs: Vec<(Wid, Wid)>, rules: FlashRules) -> Wid {
+pub(crate) fn recovery_point(first_incomplete: Wid, mut pairs: Vec<(Wid, Wid)>) -> Wid {
     pairs.sort_unstable_by(|one, other| other.cmp(one));
-    if rules.drops(FlashMutant::RecordsUnsorted) {
-        pairs.reverse();
-    }
     pairs.into_iter().fold(
         first_incomplete,
         |point, (earlier, later)| {

@@ -21,7 +21,7 @@ pub(crate) struct Requests {
     protected: bool,
     requests: Vec<Request>,
     unused: Vec<u32>,
-    /// Committed since the recorder was told.
+    /// Committed and not yet reported to the recorder.
     persisted: Vec<Tag>,
     answers: Vec<Completer>,
 }

@@ -31,7 +31,7 @@ pub(crate) struct Service {
     /// Commands with forced writes, discards and shares that are serviced and not answered. An ordered command waits for them (S1), and
     /// so does a barrier: they are transferred, and belong to an epoch, when they are answered (S2).
     lingering: u32,
-    /// The only one of them is ordered, a barrier, a share, or a discard that goes alone: everything waits for it.
+    /// The only one of them is ordered, a barrier, a share, or an exclusive discard: everything waits for it.
     held: bool,
     /// A slot became free since the last look.
     freed: bool,
@@ -71,7 +71,7 @@ impl Service {
     /// Takes a command into the queue. The queue must not be full.
     pub(crate) fn accept(&mut self, command: Queued, head_of_queue: bool, now: u64) {
         self.in_flight += 1;
-        self.tell_depth(now);
+        self.report_depth(now);
         self.queue.push(command, head_of_queue);
     }
 
@@ -79,10 +79,10 @@ impl Service {
     pub(crate) fn answered(&mut self, now: u64) {
         self.in_flight -= 1;
         self.freed = true;
-        self.tell_depth(now);
+        self.report_depth(now);
     }
 
-    fn tell_depth(&self, now: u64) {
+    fn report_depth(&self, now: u64) {
         if let Some(probe) = &self.probe {
             probe.queue_depth(now, self.in_flight);
         }

@@ -8,11 +8,10 @@
 //!   that it begins only to fill a page of copies does not count.
 //!
 //! An internal flush needs room for all that waits in the cache. So the cache takes no more than there is room for, and
-//! cleaning leaves that room alone ([`Ftl::promised_pages`]).
+//! cleaning does not use that room ([`Ftl::promised_pages`]).
 
-use crate::ftl::{Ftl, State};
+use crate::ftl::{BlockPhase, Ftl};
 use crate::geometry::{EraseBlock, Slot};
-use crate::mutants::FlashMutant;
 
 /// What is held back.
 #[derive(Debug, Default)]
@@ -108,15 +107,13 @@ impl Ftl {
 
     /// Whether cleaning may take a block at all.
     pub(crate) fn may_clean(&self, block: EraseBlock) -> bool {
-        self.unsettled.is_none()
-            || self.is_covered(block)
-            || self.rules.drops(FlashMutant::ErasesBeforeCheckpoint)
+        self.unsettled.is_none() || self.is_covered(block)
     }
 
     /// Full erase blocks that cleaning may not take until the next checkpoint.
     pub(crate) fn held_back(&self) -> u32 {
         let all = (0..self.geometry.blocks()).map(EraseBlock);
-        let full = all.filter(|block| self.blocks[block.0 as usize].state == State::Full);
+        let full = all.filter(|block| self.blocks[block.0 as usize].state == BlockPhase::Full);
         full.filter(|block| !self.may_clean(*block)).count() as u32
     }
 
@@ -128,7 +125,7 @@ impl Ftl {
         let slots = self.geometry.data_slots_per_block();
         let uncovered = self.geometry.blocks_of(die).any(|block| {
             let known = &self.blocks[block.0 as usize];
-            known.state == State::Full && known.valid < slots && !self.is_covered(block)
+            known.state == BlockPhase::Full && known.valid < slots && !self.is_covered(block)
         });
         let held_back = self.waiting().iter().any(|block| self.blocks[block.0 as usize].unsettled > 0);
         let exhausted = !self.may_begin() || !self.leaves_promised(die);

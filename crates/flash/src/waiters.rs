@@ -56,7 +56,7 @@ pub(crate) struct Waiters {
     free: u64,
     waiting: Vec<Waiter>,
     demand: u64,
-    /// The same by commands alone, not by the firmware.
+    /// The same for commands only, without those of the firmware.
     host_demand: u64,
     /// Pages of coalescing records that are on flash, all of them up to this one.
     records: u64,
@@ -84,7 +84,7 @@ impl Waiters {
         self.demand
     }
 
-    /// Commands ask for everything up to this version.
+    /// The newest version that a command waits for.
     pub(crate) fn host_demand(&self) -> u64 {
         self.host_demand
     }

@@ -120,7 +120,6 @@ async fn ticking(handle: Handle, look: Rc<dyn Fn()>) {
 fn a_cut_leaves_a_prefix_of_packed_writes_with_fua() {
     let flags = WriteFlags { fua: true, ..RELIABLE };
     assert_eq!(prefixes(&emmc(), flags, None), Some([0, 1, 2, 3].into()));
-    assert_eq!(prefixes(&emmc(), flags, Some(FlashMutant::PackedReversed)), None);
     assert_eq!(prefixes(&emmc(), flags, Some(FlashMutant::PackedTogether)), None);
 }
 
@@ -151,15 +150,11 @@ fn prefixes(profile: &Profile, flags: WriteFlags, mutant: Option<FlashMutant>) -
 /// F11: of writes to one block the last counts.
 #[test]
 fn packed_writes_enter_the_cache_in_turn() {
-    let read = |mutant| {
-        let runtime = Runtime::simulated(Simulation::default());
-        let device = device(&runtime.handle(), &emmc(), mutant);
-        let work = pack(&device, &[(5, 7, PLAIN), (6, 8, PLAIN), (5, 9, PLAIN)]);
-        runtime.block_on(work).unwrap().unwrap();
-        [fill_of(&device, 5), fill_of(&device, 6)]
-    };
-    assert_eq!(read(None), [Some(9), Some(8)]);
-    assert_eq!(read(Some(FlashMutant::PackedReversed)), [Some(7), Some(8)]);
+    let runtime = Runtime::simulated(Simulation::default());
+    let device = device(&runtime.handle(), &emmc(), None);
+    let work = pack(&device, &[(5, 7, PLAIN), (6, 8, PLAIN), (5, 9, PLAIN)]);
+    runtime.block_on(work).unwrap().unwrap();
+    assert_eq!([fill_of(&device, 5), fill_of(&device, 6)], [Some(9), Some(8)]);
 }
 
 /// F11, F12: a command is answered when the last of its writes that must be on flash is there.
@@ -182,7 +177,6 @@ fn a_command_is_answered_when_it_is_on_flash() {
     };
     for flags in [FUA, RELIABLE] {
         assert!(survives(None, true, flags) && survives(None, false, flags), "{flags:?}");
-        assert!(!survives(Some(FlashMutant::PackedAnsweredEarly), true, flags), "{flags:?}");
     }
     assert!(!survives(Some(FlashMutant::ReliableCached), false, RELIABLE));
     assert!(!survives(None, true, PLAIN), "it was not asked for");

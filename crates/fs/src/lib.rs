@@ -66,9 +66,40 @@
 //! - **J7** Freed blocks are given back as the journal says, and discarded when the newest transaction that freed them is
 //!   durable and nothing has allocated them.
 //!
+//! Rules without a number:
+//!
+//! - **orphans** An inode without a name is on the list of orphans from the transaction that makes it or takes its last
+//!   name, to the one that names it for the first time or deletes it; so a crash leaves none behind.
+//! - **holds** An inode that a door has told its client of lives until the client has forgotten it, with or without a
+//!   name: a name that is replaced leads each caller to the old or the new inode. What is let go last and has no name
+//!   is deleted; a call that tells of free space or finds none waits for that.
+//! - **errors** A failed write or flush of the journal ends it: no call reports order or durability any more. What
+//!   failed is not forgotten when it was told: no later flush makes up for a failed one, and no later call for a page
+//!   that was not written.
+//! - **pages** A page is dirty until the disk was told what it holds, also if it changes while its write waits. Until
+//!   then its file stays in memory. A dirty page that is dropped because its block is freed is covered by the
+//!   transaction that frees the block: a call for the file waits for that. The page with the end of a file is changed
+//!   once by a write across it.
+//! - **atomic** What is written to an atomic file between two synchronisation calls goes into one transaction, with
+//!   that of its group, its size included; nothing else puts a part of it on the disk, and what is abandoned leaves no
+//!   trace. What the log holds of a file is home before the file is written in place again.
+//! - **units** An aligned write of up to 16 KiB is old or new after a crash, where the storage keeps requests whole,
+//!   the blocks are consecutive on the disk, and all of them or none were written before. Blocks that are allocated
+//!   together are consecutive, unless no free run is long enough: such units are counted.
+//! - **space** What is allocated can be written, up to the end of the file, and any of it made a hole, however full the
+//!   filesystem is: a share of the blocks is kept for extent trees, and beyond that zeros are written where an extent
+//!   cannot be divided. What is reserved for the superuser is kept from others, and `statfs` offers neither. What
+//!   cannot fit is not allocated in part.
+//! - **superblock** A write of the superblock changes one sector of 512 bytes, so that a torn one is whole. If it is
+//!   damaged in another way, a copy takes its place; to write, what is left of it has to name the same filesystem.
+//! - **reads** What a read brings counts only for blocks that were not freed while it was under way. It holds no lock
+//!   while it waits, and is overtaken only a bounded number of times.
+//! - **tails** Behind the end of a file, in its last block, are zeros: made so when it is cut, and looked at before it
+//!   grows.
+//!
 //! J1, J2, J4, J5 and J8 are the journal's, and stated there.
 //!
-//! docs/RULES.md has these and the rules without a number, with the tests. With the feature `mutants`, [`FsMutant`] drops
+//! docs/RULES.md lists them with the tests. With the feature `mutants`, [`FsMutant`] drops
 //! one of them, to prove that tests notice. A write or flush of the journal that fails aborts it: the filesystem is
 //! read-only from then on, says why ([`ReadOnlyReason`]), and no later call reports durability.
 

@@ -44,11 +44,11 @@ pub enum FsMutant {
     TrimTakesNothing,
     /// J7: a trim discards what a transaction has freed that is not durable.
     TrimsUndurable,
-    /// J8: the updates of a group of atomic files go by a transaction each.
+    /// atomic: the updates of a group of atomic files go by a transaction each.
     UpdateSplit,
-    /// J8: the size of an atomic file, and what it writes, do not wait for a synchronisation call.
+    /// atomic: the size of an atomic file, and what it writes, do not wait for a synchronisation call.
     UpdateNotDeferred,
-    /// J5: a file that is atomic no more leaves its blocks in the log.
+    /// atomic: a file that is atomic no more leaves its blocks in the log.
     LeavesJournalBehind,
     /// Units: the pages of a unit that are in memory change before the others are there.
     UnitInParts,
@@ -56,7 +56,7 @@ pub enum FsMutant {
     UnitInTwoRequests,
     /// Units: a run of blocks ends in the middle of one, though there are longer runs.
     UnitInTwoRuns,
-    /// Operations that look for space once more take turns, each with its locks.
+    /// space: operations that look for space once more take turns, each with its locks.
     RetriesTakeTurns,
     /// Space: data takes the blocks that are kept for extent trees.
     NoTreeReserve,
@@ -76,7 +76,7 @@ pub enum FsMutant {
     CutIsNoOrphan,
     /// Orphans: an inode that loses its last name while it is held is not on their list.
     HeldIsNoOrphan,
-    /// Orphans: an inode that is held is deleted with its last name.
+    /// holds: an inode that is held is deleted with its last name.
     FreedWhileHeld,
     /// Pages: a write across the end of a file changes the page with the end in two steps, and others find it between.
     EndInTwoSteps,
@@ -84,27 +84,27 @@ pub enum FsMutant {
     AllocatesWhatCannotFit,
     /// Space: a plain user takes the blocks that are reserved for the superuser.
     SuperuserReserveIgnored,
-    /// A failed write of a page is reported once, and forgotten.
+    /// errors: a failed write of a page is reported once, and forgotten.
     WriteErrorForgotten,
-    /// A page that is changed while its write waits for queue space counts as clean.
+    /// pages: a page that is changed while its write waits for queue space counts as clean.
     CleansChangedPages,
-    /// Dirty pages are dropped with their blocks, and `fsync` does not wait for the transaction that does so.
+    /// pages: dirty pages are dropped with their blocks, and `fsync` does not wait for the transaction that does so.
     DropsPagesSilently,
-    /// What a read brings counts, also of blocks that were freed while it was under way.
+    /// reads: what a read brings counts, also of blocks that were freed while it was under way.
     ReadsOutliveBlocks,
-    /// A truncation leaves what it cuts off in the last block.
+    /// tails: a truncation leaves what it cuts off in the last block.
     TailStays,
-    /// A file grows over what is behind its end in the last block, and shows it.
+    /// tails: a file grows over what is behind its end in the last block, and shows it.
     BehindEndTrusted,
-    /// A read that is overtaken by changes never holds them off.
+    /// reads: a read that is overtaken by changes never holds them off.
     ReadsStarve,
-    /// A node leaves memory with pages that the disk has not.
+    /// pages: a node leaves memory with pages that the disk has not.
     ForgetsDirtyNodes,
-    /// A superblock is written with a new checksum, which is in another sector than what changes.
+    /// superblock: a superblock is written with a new checksum, which is in another sector than what changes.
     TearsSuperblock,
-    /// A damaged superblock is not made up for by a copy.
+    /// superblock: a damaged superblock is not made up for by a copy.
     TrustsNoCopy,
-    /// Names are read as they are, those too that no path can have.
+    /// I1: names are read as they are, those too that no path can have.
     TrustsNames,
 }
 

@@ -2,30 +2,30 @@
 //! itself, and e2fsck judge what is stored.
 
 use crate::support::{BLOCKS, debugfs, load, new_image, on_image, run, store};
-use weir_ext4::acl::{ACCESS, Acl, AclEntry, DEFAULT, Who};
+use weir_ext4::acl::{ACCESS, Acl, AclEntry, AclSubject, DEFAULT};
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{AclKind, AttributeChanges, Caller, Expect, Filesystem, FsError, InodeNumber, NewNode};
 
-fn acl(list: &[(Who, u8)]) -> Acl {
+fn acl(list: &[(AclSubject, u8)]) -> Acl {
     Acl::new(list.iter().map(|&(who, permissions)| AclEntry { who, permissions }).collect()).expect("a list")
 }
 
 /// Owner, user 1000, group, mask and others.
 fn five([owner, user, group, mask, other]: [u8; 5]) -> Acl {
     acl(&[
-        (Who::Owner, owner),
-        (Who::User(1000), user),
-        (Who::OwningGroup, group),
-        (Who::Mask, mask),
-        (Who::Other, other),
+        (AclSubject::Owner, owner),
+        (AclSubject::User(1000), user),
+        (AclSubject::OwningGroup, group),
+        (AclSubject::Mask, mask),
+        (AclSubject::Other, other),
     ])
 }
 
 /// One with so many users that it fits into no inode.
 fn large() -> Acl {
-    let users = (1000..1100).map(|id| (Who::User(id), 5));
-    let rest = [(Who::OwningGroup, 5), (Who::Mask, 7), (Who::Other, 0)];
-    acl(&[(Who::Owner, 7)].into_iter().chain(users).chain(rest).collect::<Vec<_>>())
+    let users = (1000..1100).map(|id| (AclSubject::User(id), 5));
+    let rest = [(AclSubject::OwningGroup, 5), (AclSubject::Mask, 7), (AclSubject::Other, 0)];
+    acl(&[(AclSubject::Owner, 7)].into_iter().chain(users).chain(rest).collect::<Vec<_>>())
 }
 
 async fn make(fs: &Filesystem, name: &[u8], kind: FileType, permissions: u16) -> InodeNumber {
@@ -62,7 +62,7 @@ fn a_list_and_the_mode_say_the_same() {
         assert_eq!(fs.extended_attribute(file, ACCESS).await, Ok(changed.to_interface()));
         assert_eq!(fs.extended_attributes(file).await, Ok(vec![ACCESS.to_vec()]));
         // One that says no more than a mode is the mode.
-        let plain = acl(&[(Who::Owner, 6), (Who::OwningGroup, 4), (Who::Other, 4)]);
+        let plain = acl(&[(AclSubject::Owner, 6), (AclSubject::OwningGroup, 4), (AclSubject::Other, 4)]);
         fs.set_extended_attribute(file, ACCESS, &plain.to_interface(), Expect::Present).await.expect("set");
         assert_eq!(permissions(fs, file).await, 0o644);
         assert_eq!(fs.acl(file, AclKind::Access).await, Ok(None));
@@ -105,9 +105,9 @@ fn what_is_no_list_is_refused_and_nothing_has_changed() {
         let link = fs.symlink(ROOT_INODE, b"link", b"x", (0, 0)).await.expect("made");
         let of_link = fs.set_extended_attribute(link, ACCESS, &good, Expect::Anything).await;
         assert!(matches!(of_link, Err(FsError::Unsupported(_))), "{of_link:?}");
-        let many = (1000..1600).map(|id| (Who::User(id), 7));
-        let rest = [(Who::OwningGroup, 5), (Who::Mask, 7), (Who::Other, 0)];
-        let huge = acl(&[(Who::Owner, 0)].into_iter().chain(many).chain(rest).collect::<Vec<_>>());
+        let many = (1000..1600).map(|id| (AclSubject::User(id), 7));
+        let rest = [(AclSubject::OwningGroup, 5), (AclSubject::Mask, 7), (AclSubject::Other, 0)];
+        let huge = acl(&[(AclSubject::Owner, 0)].into_iter().chain(many).chain(rest).collect::<Vec<_>>());
         assert_eq!(fs.set_acl(file, AclKind::Access, Some(&huge), false).await, Err(FsError::NoSpace));
         assert_eq!(permissions(fs, file).await, 0o640);
         assert_eq!(fs.extended_attributes(file).await, Ok(Vec::new()));
@@ -145,7 +145,7 @@ fn what_is_made_in_a_directory_begins_with_its_default_list() {
             );
         }
         // One that is no more than a mode makes modes, whatever the umask says.
-        let plain = acl(&[(Who::Owner, 7), (Who::OwningGroup, 7), (Who::Other, 1)]);
+        let plain = acl(&[(AclSubject::Owner, 7), (AclSubject::OwningGroup, 7), (AclSubject::Other, 1)]);
         set(fs, directory, AclKind::Default, &plain).await;
         let made = fs.create(directory, b"plain", &new(FileType::Regular, 0o666)).await.expect("made");
         assert_eq!(permissions(fs, made).await, 0o660);

@@ -36,7 +36,7 @@ fn is_ours(image: &Image) -> bool {
 /// Whether other programs take the filesystem whenever they can.
 fn stays_open_to_others(image: &Image) -> Result<(), &'static str> {
     let clean = !superblock(image).features().has(Feature::NEEDS_RECOVERY);
-    let ours_in_log = journal(image).format().features.are_ours();
+    let ours_in_log = journal(image).format().features.has_weir_features();
     match () {
         () if is_ours(image) && clean => Err("nothing is to be recovered, and others are kept out"),
         () if ours_in_log && journal(image).start().is_none() => Err("the journal is empty, and ours"),

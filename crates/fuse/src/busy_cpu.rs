@@ -12,9 +12,9 @@ const LINGERS: Duration = Duration::from_millis(100);
 
 /// Keeps processors awake from a request on until none has come for a while.
 #[derive(Clone)]
-pub(crate) struct BusyCpuGuard(Rc<State>);
+pub(crate) struct BusyCpuGuard(Rc<GuardState>);
 
-struct State {
+struct GuardState {
     handle: Handle,
     last: Cell<Instant>,
     kept: RefCell<Option<CpuLatencyGuard>>,
@@ -23,7 +23,7 @@ struct State {
 impl BusyCpuGuard {
     pub(crate) fn new(handle: &Handle) -> BusyCpuGuard {
         let last = Cell::new(handle.now());
-        BusyCpuGuard(Rc::new(State { handle: handle.clone(), last, kept: RefCell::default() }))
+        BusyCpuGuard(Rc::new(GuardState { handle: handle.clone(), last, kept: RefCell::default() }))
     }
 
     /// A request has come.

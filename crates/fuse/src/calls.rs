@@ -30,7 +30,7 @@ use crate::protocol::{Names, NodeAttributes, WriteRequest};
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
 
-/// What is told of a mount, of what was counted for it.
+/// The status of a mount: its counters.
 pub(crate) type Status<T> = dyn Fn(T) -> Pin<Box<dyn Future<Output = String>>>;
 
 /// A mounted filesystem and its users.
@@ -83,7 +83,7 @@ impl Calls {
         Ok(entry)
     }
 
-    /// The kernel has forgotten that it was told so many times of an inode.
+    /// The kernel drops so many references to an inode.
     pub(crate) fn forget_inode(&self, inode: InodeNumber, count: u64) {
         self.filesystem.let_go(inode, count);
     }
@@ -164,7 +164,7 @@ impl Calls {
         new: &NewNode,
         caller: Caller,
     ) -> Result<Entry, Errno> {
-        self.entry_of(caller.on(&self.filesystem).create_held(parent, name, new).await).await
+        self.entry_of(caller.view_of(&self.filesystem).create_held(parent, name, new).await).await
     }
 
     pub(crate) async fn symlink(
@@ -175,7 +175,7 @@ impl Calls {
         caller: Caller,
     ) -> Result<Entry, Errno> {
         let owner = (caller.uid, caller.gid);
-        self.entry_of(caller.on(&self.filesystem).symlink_held(parent, name, target, owner).await).await
+        self.entry_of(caller.view_of(&self.filesystem).symlink_held(parent, name, target, owner).await).await
     }
 
     pub(crate) async fn link(
@@ -185,7 +185,7 @@ impl Calls {
         name: &[u8],
         caller: Caller,
     ) -> Result<Entry, Errno> {
-        self.entry_of(caller.on(&self.filesystem).link_held(inode, parent, name).await).await
+        self.entry_of(caller.view_of(&self.filesystem).link_held(inode, parent, name).await).await
     }
 
     pub(crate) async fn rename(
@@ -211,7 +211,7 @@ impl Calls {
             exchange: flags.contains(RenameFlags::EXCHANGE),
             whiteout: flags.contains(RenameFlags::WHITEOUT),
         };
-        caller.on(&self.filesystem).rename(from, to, flags).await.map_err(|error| errno(&error))
+        caller.view_of(&self.filesystem).rename(from, to, flags).await.map_err(|error| errno(&error))
     }
 
     /// Opens a file or directory.
@@ -240,7 +240,7 @@ impl Calls {
         flags: i32,
         caller: Caller,
     ) -> Result<(Entry, Opened), Errno> {
-        let made = caller.on(&self.filesystem).create_held(parent, name, new).await;
+        let made = caller.view_of(&self.filesystem).create_held(parent, name, new).await;
         let made = made.map_err(|error| errno(&error))?;
         let entry = self.entry(made.inode()).await?;
         let opened = self.open(made.inode(), flags).await?;
@@ -256,7 +256,7 @@ impl Calls {
         flags: i32,
         caller: Caller,
     ) -> Result<(Entry, Opened), Errno> {
-        let made = caller.on(&self.filesystem).create_unnamed_held(directory, new).await;
+        let made = caller.view_of(&self.filesystem).create_unnamed_held(directory, new).await;
         let made = made.map_err(|error| errno(&error))?;
         let opened = self.opened(made.inode(), flags);
         Ok((self.entry_of(Ok(made)).await?, opened))
@@ -326,7 +326,7 @@ impl Calls {
             if write.from_cache {
                 return self.write_back(inode, offset, bytes).await;
             }
-            let written = caller.on(&self.filesystem).write(inode, offset, bytes).await;
+            let written = caller.view_of(&self.filesystem).write(inode, offset, bytes).await;
             let written = written.map_err(|error| errno(&error))?;
             self.lost.written(inode, &(offset..offset + written as u64));
             Ok(written)
@@ -431,7 +431,7 @@ impl Calls {
         }
     }
 
-    /// Refuses to let anybody but its owner and the superuser say what `fsync` of a file promises: others rely on it.
+    /// Only the owner and the superuser may change what `fsync` of a file promises, since others rely on it.
     pub(crate) async fn require_owner(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
         let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
         if caller.may_speak_for(found.uid) { Ok(()) } else { Err(Errno::PERM) }
@@ -542,7 +542,7 @@ impl Calls {
 
     /// Has the kernel hand over what it has of files that programs still have open for writing: what mappings have
     /// changed, too, and so also without a writeback cache.
-    pub(crate) async fn take_over_all(&self) {
+    pub(crate) async fn collect_dirty_pages(&self) {
         for inode in self.files.that_may_be_dirty() {
             // Few ask at this time: it is being unmounted.
             let _ = self.kernel.take_pages(inode).await;
@@ -551,7 +551,7 @@ impl Calls {
 
     /// Whether the next write through an open file shall fail, which the kernel would keep and say nothing: a write to it
     /// was lost for want of room, and there is still none. Otherwise a program that writes until the filesystem is full
-    /// would write for ever.
+    /// would never end.
     pub(crate) async fn refuses_writes(&self, inode: InodeNumber, handle: u64) -> bool {
         self.kernel.is_writeback
             && self.fails_sync(inode).await == Err(Errno::NOSPC)
@@ -634,7 +634,7 @@ impl Calls {
         if is_own_attribute(name) {
             return Err(Errno::PERM);
         }
-        let set = caller.on(&self.filesystem).set_extended_attribute(inode, name, value, expect).await;
+        let set = caller.view_of(&self.filesystem).set_extended_attribute(inode, name, value, expect).await;
         set.map_err(|error| errno(&error))
     }
 
@@ -648,7 +648,7 @@ impl Calls {
     ) -> Result<(), Errno> {
         let kind = AclKind::of_attribute(name).ok_or(Errno::INVAL)?;
         let acl = Acl::of_interface(value).map_err(|_| Errno::INVAL)?;
-        let set = caller.on(&self.filesystem).set_acl(inode, kind, Some(&acl), true).await;
+        let set = caller.view_of(&self.filesystem).set_acl(inode, kind, Some(&acl), true).await;
         set.map_err(|error| errno(&error))
     }
 
@@ -670,7 +670,7 @@ impl Calls {
         if is_own_attribute(name) {
             return Err(Errno::NODATA);
         }
-        let removed = caller.on(&self.filesystem).remove_extended_attribute(inode, name).await;
+        let removed = caller.view_of(&self.filesystem).remove_extended_attribute(inode, name).await;
         removed.map_err(|error| errno(&error))
     }
 
@@ -710,7 +710,7 @@ impl Calls {
         // so the file must not be longer by then.
         let end = if keep_size { 0 } else { offset.saturating_add(length) };
         let tail = self.exposed_tail(inode, end).await;
-        let done = caller.on(&self.filesystem).fallocate(inode, mode, offset, length).await;
+        let done = caller.view_of(&self.filesystem).fallocate(inode, mode, offset, length).await;
         if done.is_err() {
             // What was allocated stays, as ext4 has it.
             self.kernel.forget_attributes(inode).await;

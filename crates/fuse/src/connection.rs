@@ -72,7 +72,7 @@ pub(crate) struct Connection {
     cpu_guard: Option<BusyCpuGuard>,
     /// When something last came in or went out.
     active: Cell<Instant>,
-    /// Something goes on, to who sleeps: there is something to read, or an answer went out, whose receiver asks again.
+    /// Wakes sleeping readers: a request can be read, or an answer was sent, whose receiver asks again.
     stirred: Rc<Event>,
     /// The ring waits for something to read.
     watched: Rc<Cell<bool>>,

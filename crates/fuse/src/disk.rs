@@ -246,7 +246,7 @@ impl Service for Disk {
             Operation::SetExtended { name: STATUS_ATTRIBUTE, value: SYNC_ALL, .. } => {
                 self.flush().await.map(|()| Answer::Done)
             }
-            // There is one file for ever.
+            // There is one file, and it is never deleted.
             Operation::SetExtended { .. }
             | Operation::Create { .. }
             | Operation::CreateUnnamed { .. }
@@ -266,7 +266,7 @@ impl Service for Disk {
     fn forget(&self, _: u64, _: u64) {}
 
     /// The kernel keeps nothing of it.
-    async fn take_all_over(&self) {}
+    async fn collect_all_pages(&self) {}
 
     async fn take_back(&self, _: Answer) {}
 }

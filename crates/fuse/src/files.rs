@@ -55,7 +55,7 @@ impl OpenFile {
         self.left.replace((last, names));
     }
 
-    /// The names kept for who goes on behind `last`.
+    /// The names kept for a reader that continues behind `last`.
     pub(crate) fn take_left(&self, last: u64) -> Option<VecDeque<PlacedEntry>> {
         let (behind, names) = self.left.take();
         (behind == last && !names.is_empty()).then_some(names)

@@ -5,7 +5,7 @@
 //! and a rename it does not. Where such a request means what was written before it, the server asks for the pages: it
 //! tells the kernel to forget what it has of the file, and the kernel hands over first what is dirty.
 //!
-//! Which pages are dirty the server is not told. So it asks where a program has the file open for writing.
+//! The kernel does not say which pages are dirty. So the server asks where a program has the file open for writing.
 
 use std::cell::{Cell, OnceCell};
 use std::future::poll_fn;

@@ -1,7 +1,7 @@
 //! *Lost writes*: pages that the kernel handed over and that could not be written: of shared mappings, and of all files
 //! where it keeps a writeback cache.
 //!
-//! No program waits for such a write, so none is told when it fails: the kernel tells the next `fsync` or `msync` of the
+//! No program waits for such a write, so none gets its error: the kernel reports it to the next `fsync` or `msync` of the
 //! file, if there is one, and the first `syncfs` of the mount, whatever became of the file since. What files lack is
 //! remembered here instead, until they are written again, cut, or deleted. So every `fsync` tells of it, also after the
 //! file was closed: the kernel's cache may show the pages to the next program that opens it. The unmount reports what

@@ -29,9 +29,9 @@ const IN_A_ROW: u32 = 64;
 
 /// The marks of a mounted filesystem; clones share them.
 #[derive(Clone)]
-pub(crate) struct Marks(Rc<State>);
+pub(crate) struct Marks(Rc<MarksState>);
 
-struct State {
+struct MarksState {
     filesystem: Filesystem,
     /// There may be some.
     any: Cell<bool>,
@@ -51,7 +51,7 @@ impl Marks {
             filesystem.extended_attribute(ROOT_INODE, MARKED).await,
             Err(FsError::NoAttribute | FsError::Unsupported(_))
         );
-        let marks = Marks(Rc::new(State {
+        let marks = Marks(Rc::new(MarksState {
             filesystem: filesystem.clone(),
             any: Cell::new(!none),
             touched: Cell::new(false),
@@ -123,7 +123,7 @@ impl Marks {
         caller: Caller,
     ) -> Result<(), FsError> {
         let Marks(state) = self;
-        let filesystem = caller.on(&state.filesystem);
+        let filesystem = caller.view_of(&state.filesystem);
         state.touched.set(true);
         if !state.any.get() {
             self.announce(&filesystem).await?;

@@ -41,21 +41,21 @@ pub(crate) enum Removal {
 }
 
 impl Caller {
-    /// The filesystem, for what the caller does.
-    pub(crate) fn on(self, filesystem: &Filesystem) -> Filesystem {
+    /// The filesystem, for operations of this caller.
+    pub(crate) fn view_of(self, filesystem: &Filesystem) -> Filesystem {
         filesystem.for_caller(weir_fs::Caller { uid: self.uid, gid: self.gid })
     }
 
-    pub(crate) fn of(header: &Header) -> Caller {
+    pub(crate) fn from_header(header: &Header) -> Caller {
         Caller { uid: header.uid, gid: header.gid, thread: header.thread }
     }
 
-    /// Whether he may decide what others are promised who use a file of this owner.
+    /// Whether the caller may change what `fsync` of a file of this owner promises.
     pub(crate) fn may_speak_for(self, owner: u32) -> bool {
         self.uid == owner || self.uid == 0
     }
 
-    /// Whether he may do what only the superuser may.
+    /// Whether the caller is the superuser.
     pub(crate) fn is_superuser(self) -> bool {
         self.uid == 0
     }

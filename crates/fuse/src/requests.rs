@@ -96,7 +96,7 @@ impl Calls {
 impl Service for Calls {
     async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
         let node = inode(header.node);
-        let caller = Caller::of(header);
+        let caller = Caller::from_header(header);
         if !operation.is_of_open_file() {
             self.require_same(header.node).await?;
         }
@@ -207,8 +207,8 @@ impl Service for Calls {
         self.forget_inode(inode(node), count);
     }
 
-    async fn take_all_over(&self) {
-        self.take_over_all().await;
+    async fn collect_all_pages(&self) {
+        self.collect_dirty_pages().await;
     }
 
     async fn take_back(&self, answer: Answer) {

@@ -88,11 +88,11 @@ pub(crate) trait Service: 'static {
     /// which it will never forget.
     fn take_back(&self, answer: Answer) -> impl Future<Output = ()>;
 
-    /// The kernel has forgotten that it was told so many times of a node.
+    /// The kernel drops so many references to a node.
     fn forget(&self, node: u64, count: u64);
 
-    /// Has the kernel hand over all that it keeps of what programs wrote.
-    fn take_all_over(&self) -> impl Future<Output = ()>;
+    /// Asks the kernel for all dirty pages that it keeps.
+    fn collect_all_pages(&self) -> impl Future<Output = ()>;
 }
 
 /// Answers requests until it is unmounted.
@@ -142,7 +142,7 @@ pub(crate) async fn serve(
         let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
         start(&handle, async move {
             let left = answer(&connection, &*service, &request).await;
-            // Before anything is waited for: who was told of the answer looks how many are left.
+            // Before any wait: the receiver of the answer looks how many requests are left.
             drop(under_way);
             if let Some(left) = left {
                 service.take_back(left).await;
@@ -241,7 +241,7 @@ mod tests {
             self.forgotten.borrow_mut().push((node, count));
         }
 
-        async fn take_all_over(&self) {}
+        async fn collect_all_pages(&self) {}
 
         async fn take_back(&self, answer: Answer) {
             self.taken_back.borrow_mut().extend(answer.handle());

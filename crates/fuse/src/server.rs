@@ -90,7 +90,7 @@ pub struct Server {
     session: Session<Handshake>,
     serving: Task<io::Result<()>>,
     /// Has the kernel hand over all that it keeps.
-    take_all_over: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>,
+    collect_all_pages: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 impl Server {
@@ -194,14 +194,14 @@ impl Server {
         let connection = Connection::new(handle, device, cpu_guard).map_err(ServerError::Device)?;
         let service = Rc::new(service);
         let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), (load, intake)));
-        let take_all_over = Box::new(move || {
+        let collect_all_pages = Box::new(move || {
             let service = Rc::clone(&service);
-            Box::pin(async move { service.take_all_over().await }) as Pin<Box<dyn Future<Output = ()>>>
+            Box::pin(async move { service.collect_all_pages().await }) as Pin<Box<dyn Future<Output = ()>>>
         });
-        Ok(Server { handle: handle.clone(), mountpoint: absolute, session, serving, take_all_over })
+        Ok(Server { handle: handle.clone(), mountpoint: absolute, session, serving, collect_all_pages })
     }
 
-    /// Waits until the filesystem is unmounted, by whomever.
+    /// Waits until the filesystem is unmounted, here or by another process.
     ///
     /// # Errors
     /// [`ServerError::Session`].
@@ -209,7 +209,7 @@ impl Server {
         Box::pin(async move {
             let ended =
                 (&mut self.serving).await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
-            info!(mountpoint = %self.mountpoint.display(), ok = ended.is_ok(), "the kernel sends no more requests");
+            info!(mountpoint = %self.mountpoint.display(), ok = ended.is_ok(), "the kernel closed the connection");
             ended.map_err(ServerError::Session)
         })
     }
@@ -232,7 +232,7 @@ impl Server {
             unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })?;
             // A mount that is only taken out of sight ends before the kernel has handed over everything, and `syncfs` does not
             // wait for that. What cannot be written is remembered.
-            (self.take_all_over)().await;
+            (self.collect_all_pages)().await;
             info!(mountpoint = %self.mountpoint.display(), "unmounted");
             Ok(())
         })

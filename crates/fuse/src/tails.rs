@@ -9,7 +9,7 @@
 //! Two kinds of growth are left as they are:
 //!
 //! - a write through the page cache that begins in the file's last page, with a gap before it. The kernel may hold the lock
-//!   of that page until the answer, so waiting for the store would wait for ever, and a later one could
+//!   of that page until the answer, so waiting for the store would deadlock, and a later one could
 //!   overwrite what a program writes next;
 //! - all with the writeback cache. The kernel may have a longer file than the server, so the server does not know where
 //!   it ends.

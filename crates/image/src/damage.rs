@@ -1,4 +1,4 @@
-//! Which files of an image are damaged: everything is read, and what cannot be is told by its path.
+//! Finds damaged files of an image: reads everything, and reports what cannot be read by its path.
 
 use std::collections::BTreeSet;
 

@@ -18,7 +18,7 @@ pub enum ImageError {
         source: FsError,
     },
     /// The image gives more than it has room for. Nothing more of it is copied: check it.
-    #[error("{inside}: the image returns more than it has room for: it is damaged, or made as an attack")]
+    #[error("{inside}: the image returns more data than its size allows: it is damaged, or made to attack")]
     Overfull {
         /// The path in the image where that was noticed.
         inside: String,

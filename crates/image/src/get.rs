@@ -27,7 +27,7 @@ use crate::xattrs;
 const NAME_BYTES_MIN: u64 = 12;
 /// A time's nanoseconds at most; an image may have more.
 const NANOSECONDS_MAX: u32 = 999_999_999;
-/// Set-user-ID and set-group-ID: who runs the file has its owner's rights.
+/// Set-user-ID and set-group-ID: a process that runs the file has the rights of its owner.
 const SET_ID: u16 = 0o6000;
 
 /// How [`get`] copies.
@@ -45,7 +45,7 @@ pub struct GetOptions {
 /// What a copy left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Entries that are damaged; each was told.
+    /// Damaged entries; each was reported.
     pub failed: u64,
     /// Extended attributes that the host did not take.
     pub left_out: u64,
@@ -53,7 +53,7 @@ pub struct Copied {
 
 /// Copies what is at path `inside` of an image to the path `local` of the host. A file goes into a directory that is
 /// there; a directory is merged with it. Damage in the image is `told` and passed by, and what could be read of a
-/// damaged file stays, for its owner alone.
+/// damaged file stays, readable only by its owner.
 ///
 /// # Errors
 /// [`ImageError::Host`] where the host fails, which ends the copy: directories that are not finished stay as private
@@ -92,7 +92,7 @@ pub fn get<'a>(
         let made = made.map_err(on_host("write", top))?;
         // One that is there stays as the user made it.
         let new_top = made.is_some();
-        let tree = made.map_or_else(|| HostTree::at(top, rules), Ok).map_err(on_host("write", top))?;
+        let tree = made.map_or_else(|| HostTree::from_path(top, rules), Ok).map_err(on_host("write", top))?;
         let bytes = filesystem.statfs().await.blocks.saturating_mul(BLOCK_BYTES as u64);
         let mut get = Get {
             filesystem,
@@ -166,7 +166,7 @@ impl Get<'_> {
         self.tree.names(directory).into_iter().fold(self.inside.clone(), |inside, name| join(&inside, name))
     }
 
-    /// Tells of damage in the image and goes on: what is whole is still to be had. Where the host fails, it ends.
+    /// Reports damage in the image and continues with what is whole. An error of the host ends the copy.
     fn pass_by(&mut self, copied: Result<(), ImageError>) -> Result<(), ImageError> {
         let Err(damage @ ImageError::InImage { .. }) = copied else { return copied };
         (self.told)(&damage);

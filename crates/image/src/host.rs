@@ -67,11 +67,11 @@ pub(crate) const TOP: usize = 0;
 
 impl HostTree {
     /// The tree below a directory that is there, whose path the user names: links in it are followed.
-    pub(crate) fn at(path: &Path, rules: Rules<ImageMutant>) -> io::Result<HostTree> {
+    pub(crate) fn from_path(path: &Path, rules: Rules<ImageMutant>) -> io::Result<HostTree> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = openat(CWD, path, flags, Mode::empty())?;
         let identity = identity_of(&fstat(&top)?);
-        Ok(HostTree::of(top, path, identity, None, rules))
+        Ok(HostTree::from_top(top, path, identity, None, rules))
     }
 
     /// The tree below a directory that the user names, and that is made now; none if there is one.
@@ -86,10 +86,10 @@ impl HostTree {
         }
         let (top, found) = enter(above, name.as_bytes(), Origin::Made, rules)?;
         let filled = Some(permissions_of(&found));
-        Ok(Some(HostTree::of(top, path, identity_of(&found), filled, rules)))
+        Ok(Some(HostTree::from_top(top, path, identity_of(&found), filled, rules)))
     }
 
-    fn of(
+    fn from_top(
         top: OwnedFd,
         path: &Path,
         identity: Identity,
@@ -183,7 +183,7 @@ impl HostTree {
 
     /// Opens what has a name in a directory, only to look at it, as `O_PATH` does. A directory is opened once more, as
     /// one: if something is mounted there on demand, then it is now, as it will be when its entries are wanted.
-    pub(crate) fn look(&mut self, directory: usize, name: &[u8]) -> io::Result<(OwnedFd, Stat)> {
+    pub(crate) fn open_entry(&mut self, directory: usize, name: &[u8]) -> io::Result<(OwnedFd, Stat)> {
         let at = self.open(directory)?;
         let file = self.open_below(&*at, name, OFlags::PATH)?;
         let found = fstat(&file)?;
@@ -325,7 +325,7 @@ mod tests {
     fn a_directory_that_was_swapped_is_not_opened() {
         for (dropped, opened) in [(None, false), (Some(ImageMutant::FollowsLinks), true)] {
             let place = tempfile::tempdir().unwrap();
-            let mut tree = HostTree::at(place.path(), Rules::but(dropped)).unwrap();
+            let mut tree = HostTree::from_path(place.path(), Rules::but(dropped)).unwrap();
             let made = tree.make(TOP, b"made", 0).unwrap();
             let below = tree.make(made, b"below", 0).unwrap();
             tree.open(below).unwrap();
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_filled_is_the_users_alone() {
         let place = tempfile::tempdir().unwrap();
-        let mut tree = HostTree::at(place.path(), Rules::all()).unwrap();
+        let mut tree = HostTree::from_path(place.path(), Rules::all()).unwrap();
         let made = tree.make(TOP, b"made", 0).unwrap();
         let path = place.path().join("made");
         let mut is_opened = || {
@@ -419,8 +419,8 @@ mod tests {
             eprintln!("skipped: this takes the superuser, and debugfs");
             return;
         }
-        let mut tree = HostTree::at(place.path(), Rules::all()).unwrap();
-        let (_, found) = tree.look(TOP, b"tracing").unwrap();
+        let mut tree = HostTree::from_path(place.path(), Rules::all()).unwrap();
+        let (_, found) = tree.open_entry(TOP, b"tracing").unwrap();
         let below = tree.add(TOP, b"tracing", &found);
         let opened = tree.open(below).unwrap();
         assert_eq!(identity_of(&fstat(&*opened).unwrap()), identity_of(&found));

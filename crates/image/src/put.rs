@@ -53,7 +53,7 @@ pub fn put<'a>(
         }
         let above = local.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let top = if is_directory { local } else { above };
-        let tree = HostTree::at(top, Rules::all()).map_err(on_host("read", local))?;
+        let tree = HostTree::from_path(top, Rules::all()).map_err(on_host("read", local))?;
         if is_directory && tree.top() != (found.dev(), found.ino()) {
             return Err(on_host("read", local)(swapped()));
         }
@@ -154,7 +154,7 @@ impl Put<'_> {
     /// Opens a name in a directory of the host.
     fn open(&mut self, directory: usize, name: &[u8]) -> Result<Opened, ImageError> {
         let path = self.tree.path_of(directory, name);
-        let (file, found) = self.tree.look(directory, name).map_err(on_host("read", &path))?;
+        let (file, found) = self.tree.open_entry(directory, name).map_err(on_host("read", &path))?;
         Ok(Opened { file, found, path })
     }
 

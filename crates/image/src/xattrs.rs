@@ -9,7 +9,7 @@ use rustix::io::Errno;
 /// The longest list of names, and the longest value, that Linux has (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 const LONGEST: usize = 1 << 16;
 
-/// Whether an attribute gives rights to who runs the file. Those come last (I2).
+/// Whether an attribute gives rights to a process that runs the file. Such attributes are set last (I2).
 pub(crate) fn is_capability(name: &[u8]) -> bool {
     name == b"security.capability"
 }

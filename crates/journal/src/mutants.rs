@@ -112,6 +112,6 @@ pub enum JournalMutant {
     GroupSplit,
     /// J3: writeback has no order, also behind a call that promised some.
     WritebackOvertakes,
-    /// A failed write or flush of the journal aborts nothing.
+    /// errors: a failed write or flush of the journal aborts nothing.
     ErrorIgnored,
 }

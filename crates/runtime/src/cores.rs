@@ -54,7 +54,7 @@ pub struct ThreadCounts {
 /// `New -> Queued | Running`, then `Running -> Asleep -> Queued -> Switching -> Running`, where `Queued` is
 /// skipped when a core is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum CoresState {
     New,
     Asleep,
     Queued { new: bool },
@@ -65,7 +65,7 @@ enum State {
 #[derive(Debug)]
 struct Thread {
     name: String,
-    state: State,
+    state: CoresState,
 }
 
 /// What to do with a thread that got a core.
@@ -107,7 +107,7 @@ impl CoreScheduler {
     }
 
     pub(crate) fn add(&self, task: TaskId, name: &str) {
-        let thread = Thread { name: name.to_owned(), state: State::New };
+        let thread = Thread { name: name.to_owned(), state: CoresState::New };
         self.0.borrow_mut().threads.insert(task, thread);
     }
 
@@ -116,20 +116,20 @@ impl CoreScheduler {
         let schedule = &mut *self.0.borrow_mut();
         let thread = schedule.threads.get_mut(&task)?;
         let new = match thread.state {
-            State::Running { .. } => {
-                thread.state = State::Running { working: false };
+            CoresState::Running { .. } => {
+                thread.state = CoresState::Running { working: false };
                 return Some(Turn::Run);
             }
-            State::Switching { until } if now >= until => {
-                thread.state = State::Running { working: false };
+            CoresState::Switching { until } if now >= until => {
+                thread.state = CoresState::Running { working: false };
                 return Some(Turn::Run);
             }
-            State::Switching { .. } | State::Queued { .. } => return None,
-            State::New => true,
-            State::Asleep => false,
+            CoresState::Switching { .. } | CoresState::Queued { .. } => return None,
+            CoresState::New => true,
+            CoresState::Asleep => false,
         };
         if schedule.free == 0 {
-            thread.state = State::Queued { new };
+            thread.state = CoresState::Queued { new };
             schedule.queue.push_back(task);
             return None;
         }
@@ -141,10 +141,10 @@ impl CoreScheduler {
     pub(crate) fn paused(&self, task: TaskId, now: Instant) -> Option<(TaskId, Turn)> {
         let schedule = &mut *self.0.borrow_mut();
         let thread = schedule.threads.get_mut(&task)?;
-        if thread.state == (State::Running { working: true }) {
+        if thread.state == (CoresState::Running { working: true }) {
             return None;
         }
-        thread.state = State::Asleep;
+        thread.state = CoresState::Asleep;
         schedule.hand_over(now)
     }
 
@@ -152,12 +152,12 @@ impl CoreScheduler {
     pub(crate) fn ended(&self, task: TaskId, now: Instant) -> Option<(TaskId, Turn)> {
         let schedule = &mut *self.0.borrow_mut();
         match schedule.threads.remove(&task)?.state {
-            State::New | State::Asleep => None,
-            State::Queued { .. } => {
+            CoresState::New | CoresState::Asleep => None,
+            CoresState::Queued { .. } => {
                 schedule.queue.retain(|&queued| queued != task);
                 None
             }
-            State::Switching { .. } | State::Running { .. } => schedule.hand_over(now),
+            CoresState::Switching { .. } | CoresState::Running { .. } => schedule.hand_over(now),
         }
     }
 
@@ -168,9 +168,9 @@ impl CoreScheduler {
     /// Says whether the running thread works: then it keeps its core when the poll ends.
     pub(crate) fn set_working(&self, task: TaskId, working: bool) {
         if let Some(thread) = self.0.borrow_mut().threads.get_mut(&task)
-            && let State::Running { .. } = thread.state
+            && let CoresState::Running { .. } = thread.state
         {
-            thread.state = State::Running { working };
+            thread.state = CoresState::Running { working };
         }
     }
 
@@ -185,7 +185,7 @@ impl Schedule {
             self.free += 1;
             return None;
         };
-        let new = self.threads.get(&next)?.state == State::Queued { new: true };
+        let new = self.threads.get(&next)?.state == CoresState::Queued { new: true };
         Some((next, self.place(next, new, now)?))
     }
 
@@ -200,11 +200,11 @@ impl Schedule {
             }
         }
         if new || self.cores.context_switch.is_zero() {
-            thread.state = State::Running { working: false };
+            thread.state = CoresState::Running { working: false };
             return Some(Turn::Run);
         }
         let until = now + self.cores.context_switch;
-        thread.state = State::Switching { until };
+        thread.state = CoresState::Switching { until };
         Some(Turn::SwitchUntil(until))
     }
 }

@@ -19,22 +19,22 @@ pub struct CpuLatencyGuard {
 }
 
 impl CpuLatencyGuard {
-    /// Keeps them awake from now on.
+    /// Keeps the processors awake until the guard is dropped.
     ///
     /// # Errors
     ///
-    /// What the system says: who is not the superuser may not, and some machines have nothing of the kind.
+    /// The system's error: only the superuser may open the file, and some machines do not have it.
     pub fn new() -> io::Result<CpuLatencyGuard> {
-        CpuLatencyGuard::by(Path::new(BOUND))
+        CpuLatencyGuard::open(Path::new(BOUND))
     }
 
-    fn by(path: &Path) -> io::Result<CpuLatencyGuard> {
+    fn open(path: &Path) -> io::Result<CpuLatencyGuard> {
         let mut bound = File::options().write(true).open(path)?;
         bound.write_all(&0_i32.to_ne_bytes())?;
         Ok(CpuLatencyGuard { _bound: bound })
     }
 
-    /// Whether they are kept awake now, by whomever; false where that is not to be seen.
+    /// Whether any process keeps the processors awake now; false where the file cannot be read.
     #[must_use]
     pub fn is_kept() -> bool {
         let mut bound = [0xFF; 4];
@@ -56,7 +56,7 @@ mod tests {
         assert!(CpuLatencyGuard::is_kept());
         drop(awake);
         // Another program may keep them awake, so nothing is said of what is the case now.
-        let missing = CpuLatencyGuard::by(Path::new("/nowhere/at/all")).expect_err("there is nothing");
+        let missing = CpuLatencyGuard::open(Path::new("/nowhere/at/all")).expect_err("there is nothing");
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 }

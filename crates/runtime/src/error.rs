@@ -24,7 +24,7 @@ pub enum RuntimeError {
 /// never come. It is a lost wake-up or a deadlock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "virtual time stalled at {at_nanos} ns: {waiting} spawned tasks wait beside the main one, none is ready and no timer is pending"
+    "virtual time stalled at {at_nanos} ns: deadlock: the main task and {waiting} spawned tasks wait, no task is ready and no timer is pending"
 )]
 pub struct Stalled {
     /// Spawned tasks that are not finished.

@@ -20,10 +20,10 @@
 //! | [`Cores`] | simulated processor cores: what host threads and their context switches cost |
 //! | [`Random`] | a seeded stream a label |
 //! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
-//! | [`give_back`] | memory that buffers and the heap do not use, back to the system |
+//! | [`release_unused`] | returns unused memory of buffers and the heap to the system |
 //! | [`Remote`] | the runtime as other threads see it |
 //! | [`run_on_threads`] | work that shares nothing, on several threads |
-//! | [`CpuLatencyGuard`] | processors that do not sleep, for who serves other processes |
+//! | [`CpuLatencyGuard`] | processors that do not sleep, for a server of other processes |
 //!
 //! ```
 //! use std::time::Duration;
@@ -79,7 +79,7 @@ pub use remote::Remote;
 pub use ring::{Outcome, Ring};
 pub use runtime::{Runtime, Simulation, Wall};
 pub use semaphore::{Acquire, Permit, Semaphore};
-pub use slabs::{give_back, keep_heap_small};
+pub use slabs::{keep_heap_small, release_unused};
 pub use sleep::Sleep;
 pub use task::Task;
 pub use threads::run_on_threads;

@@ -28,7 +28,7 @@ pub(crate) type Message = Box<dyn FnOnce(&Rc<Executor>) + Send>;
 /// tasks bounds it.
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {
-    state: Mutex<State>,
+    state: Mutex<ReadyState>,
     /// Whether tasks, or messages and notifications, may wait: set and cleared under the lock, and looked at
     /// without it, so that a pass of the loop that finds nothing costs no lock. A park looks under the lock.
     has_tasks: AtomicBool,
@@ -38,7 +38,7 @@ pub(crate) struct ReadyQueue {
 }
 
 #[derive(Default)]
-struct State {
+struct ReadyState {
     tasks: VecDeque<TaskId>,
     inbox: VecDeque<Message>,
     /// The executor sleeps in the kernel, or is about to. A caller that wakes it clears this, so a burst of
@@ -49,10 +49,10 @@ struct State {
     closed: bool,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for ReadyState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("State")
+            .debug_struct("ReadyState")
             .field("tasks", &self.tasks.len())
             .field("inbox", &self.inbox.len())
             .field("parked", &self.parked)
@@ -102,7 +102,7 @@ impl ReadyQueue {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReadyState> {
         // No code of others runs under this lock, so a poisoned state is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,7 +138,7 @@ impl ReadyQueue {
         self.unpark(state);
     }
 
-    fn unpark(&self, mut state: MutexGuard<'_, State>) {
+    fn unpark(&self, mut state: MutexGuard<'_, ReadyState>) {
         let parked = std::mem::take(&mut state.parked);
         drop(state);
         if let (true, Some(mut event)) = (parked, self.unpark.as_deref()) {

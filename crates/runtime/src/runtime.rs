@@ -208,7 +208,7 @@ impl Runtime {
         let executor = &*self.handle.0;
         let Some(next) = executor.timers.next() else {
             return Err(Stalled {
-                waiting: executor.tasks.live(),
+                waiting: executor.tasks.live_tasks(),
                 at_nanos: executor.clock.now().as_nanos(),
             });
         };

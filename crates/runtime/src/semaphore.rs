@@ -13,10 +13,10 @@ use std::task::{Context, Poll, Waker};
 
 /// Permits shared by the tasks of one runtime; clones share them.
 #[derive(Clone, Debug)]
-pub struct Semaphore(Rc<RefCell<State>>);
+pub struct Semaphore(Rc<RefCell<SemaphoreState>>);
 
 #[derive(Debug)]
-struct State {
+struct SemaphoreState {
     available: usize,
     /// Requests in order of arrival.
     waiting: BTreeMap<u64, Waiting>,
@@ -33,7 +33,11 @@ struct Waiting {
 impl Semaphore {
     /// A semaphore with `permits` free permits.
     pub fn new(permits: usize) -> Self {
-        Semaphore(Rc::new(RefCell::new(State { available: permits, waiting: BTreeMap::new(), arrivals: 0 })))
+        Semaphore(Rc::new(RefCell::new(SemaphoreState {
+            available: permits,
+            waiting: BTreeMap::new(),
+            arrivals: 0,
+        })))
     }
 
     /// Waits for `permits` permits. More than the semaphore ever has are waited for forever.

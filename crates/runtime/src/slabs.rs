@@ -3,9 +3,9 @@
 //!
 //! A general allocator spends two pages on one that is aligned, and cannot give back what lies between others. Here a
 //! page takes a page; what is free is used again before anything new is taken, so that never more is held than was in
-//! use at one time; and [`give_back`] returns what was not needed for a while, whatever lies beside it.
+//! use at one time; and [`release_unused`] returns what was not needed for a while, whatever lies beside it.
 //!
-//! Each thread has its own pool, of a few that there are; who frees a piece gives it to the pool that it came from.
+//! Each thread uses one of a fixed number of pools. A thread that frees a piece returns it to the pool it came from.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ const CLASSES: usize = 10;
 const POOLS: usize = 16;
 /// Bytes of longer pieces that a pool keeps while they are free.
 const LONG_MAX: usize = 32 << 20;
-/// System calls and bytes that one [`give_back`] takes for each pool, so that it takes a few milliseconds at most.
+/// System calls and bytes that one [`release_unused`] takes for each pool, so that it takes a few milliseconds at most.
 const CALLS_MAX: usize = 2048;
 const BYTES_MAX: usize = 64 << 20;
 
@@ -96,11 +96,11 @@ impl Drop for Piece {
     }
 }
 
-/// Returns to the system what was free all the time since the last call, of all threads, a bounded part at a time; to be
-/// called every now and then. What the heap has free goes, too, if `heap` says so, which takes longer.
-pub fn give_back(heap: bool) {
+/// Returns memory that was free since the last call to the system, for all threads, a bounded part per call. Call it
+/// periodically. With `heap`, the free memory of the heap is returned too, which takes longer.
+pub fn release_unused(heap: bool) {
     for number in 0..POOLS {
-        pool(number).give_back();
+        pool(number).release_unused();
     }
     #[cfg(target_env = "gnu")]
     if heap && !cfg!(miri) {
@@ -260,7 +260,7 @@ impl Pool {
         }
     }
 
-    fn give_back(&mut self) {
+    fn release_unused(&mut self) {
         for class in 1..CLASSES {
             let kept = &mut self.long[class];
             let rest = kept.len() - self.long_least[class];
@@ -285,7 +285,7 @@ impl Pool {
                 (left, calls, self.idle) = (left - before, calls - 1, self.idle - before);
                 continue;
             }
-            calls -= slab.give_back(start, left, calls);
+            calls -= slab.release_unused(start, left, calls);
             let gone = before - slab.idle_count;
             (left, self.idle) = (left - gone, self.idle - gone);
             if slab.idle_count == 0 {
@@ -306,7 +306,7 @@ impl Pool {
 
 impl Slab {
     /// Takes the memory from `most` idle pages at most, in `calls` system calls at most; how many there were.
-    fn give_back(&mut self, start: usize, most: usize, calls: usize) -> usize {
+    fn release_unused(&mut self, start: usize, most: usize, calls: usize) -> usize {
         let (mut left, mut called) = (most, 0);
         while left > 0 && called < calls {
             let Some(from) = first(&self.idle) else { break };

@@ -56,7 +56,7 @@ pub(crate) enum After {
 }
 
 impl Tasks {
-    pub(crate) fn live(&self) -> usize {
+    pub(crate) fn live_tasks(&self) -> usize {
         self.live.get()
     }
 

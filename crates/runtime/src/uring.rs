@@ -25,7 +25,7 @@ const SUBMIT_BATCH: usize = 32;
 /// Places in the table of registered buffers.
 const REGISTERED_BUFFERS: u16 = 1024;
 
-/// What is polled for; errors and hang-ups are told in any case.
+/// The events to poll for; errors and hang-ups are always reported.
 const READABLE: u32 = libc::POLLIN as u32;
 
 /// How long closing waits for one more completion before it cancels the rest.
@@ -49,7 +49,7 @@ pub(crate) enum Request {
         bytes: usize,
         offset: u64,
     },
-    /// The kernel reads the buffer; those who share it can only read it too.
+    /// The kernel reads the buffer; its other owners can only read it too.
     Write {
         buffer: Rc<Buffer>,
         range: Range<usize>,
@@ -100,10 +100,10 @@ impl Uring {
         // The completion queue is twice as long, so it has room for the wake-up read too.
         let length = entries.max(1);
         let ring = deferring(length).or_else(|_| plain(length))?;
-        Ok(Uring::on(ring, entries as usize, event))
+        Ok(Uring::from_ring(ring, entries as usize, event))
     }
 
-    fn on(ring: IoUring, limit: usize, event: Arc<File>) -> Self {
+    fn from_ring(ring: IoUring, limit: usize, event: Arc<File>) -> Self {
         Uring {
             ring,
             slab: (0..=limit).map(|_| None).collect(),
@@ -305,7 +305,7 @@ impl Uring {
         finished
     }
 
-    /// Cancels what only waits for others, for as long as they like.
+    /// Cancels the operations that wait for other processes and have no time limit.
     fn cancel_waits(&mut self) {
         // The kernel can cancel only what it has been given.
         self.submit();
@@ -377,7 +377,7 @@ mod tests {
     /// Reads a file again and again, waiting as the executor does.
     fn reads_complete(ring: IoUring) {
         let event = Arc::new(File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
-        let mut uring = Uring::on(ring, 2, event.clone());
+        let mut uring = Uring::from_ring(ring, 2, event.clone());
         let file = Arc::new(tempfile::tempfile().unwrap());
         file.set_len(4096).unwrap();
         let read = Rc::new(Cell::new(0));

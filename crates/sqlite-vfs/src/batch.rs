@@ -23,7 +23,7 @@ impl OpenFile {
     /// Makes the database an atomic file, or an ordinary one.
     ///
     /// # Errors
-    /// What is to be told to who wanted it.
+    /// The result for the caller that waits for it.
     pub(crate) fn set_atomic(&self, atomic: bool) -> Result<(), &'static CStr> {
         let Some(database) = self.as_database() else { return Ok(()) };
         if self.shared.locks.may_write(self.who) {

@@ -18,7 +18,7 @@ use weir_sqlite_syncs::{
 
 use crate::fault::{Call, Fault};
 use crate::home::{Home, of_write};
-use crate::locks::{Shared, Who};
+use crate::locks::{ConnectionId, Shared};
 
 /// What a call answers: a code of SQLite where it fails.
 pub(crate) type Answer<T = ()> = Result<T, c_int>;
@@ -55,7 +55,7 @@ pub(crate) struct OpenFile {
     pub(crate) home: Rc<Home>,
     pub(crate) inode: InodeNumber,
     pub(crate) shared: Rc<Shared>,
-    pub(crate) who: Who,
+    pub(crate) who: ConnectionId,
     role: Role,
     /// Bytes of the file, as far as it was written here.
     size: Cell<i64>,

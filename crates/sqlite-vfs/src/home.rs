@@ -12,7 +12,7 @@ use weir_fs::{Filesystem, FsError, InodeNumber, NewNode};
 use weir_runtime::{Handle, Random, Runtime};
 
 use crate::fault::{Call, Fault};
-use crate::locks::{Shared, Who};
+use crate::locks::{ConnectionId, Shared};
 
 /// Who may read and write a database that is made here, before its owner says otherwise.
 const PERMISSIONS: u16 = 0o644;
@@ -57,7 +57,7 @@ pub(crate) struct Home {
     /// The thread of the runtime.
     thread: usize,
     random: RefCell<Random>,
-    files: Cell<Who>,
+    files: Cell<ConnectionId>,
     shared: RefCell<BTreeMap<InodeNumber, Weak<Shared>>>,
     /// The journal that was closed last, if its directory is made durable after its deletion.
     leaving: Cell<Option<InodeNumber>>,
@@ -167,7 +167,7 @@ impl Home {
     }
 
     /// A name for one more that has a file open.
-    pub(crate) fn next(&self) -> Who {
+    pub(crate) fn next(&self) -> ConnectionId {
         self.files.set(self.files.get() + 1);
         self.files.get()
     }

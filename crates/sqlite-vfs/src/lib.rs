@@ -5,7 +5,7 @@
 //! become what [`weir_sqlite_syncs`] says, as they do on a mount: the [`Mode`] is chosen when a database is opened,
 //! and `PRAGMA weir` tells and changes it.
 //!
-//! # Who drives whom
+//! # Which thread runs what
 //!
 //! SQLite waits for its calls, and the filesystem is asynchronous. So each call of the VFS runs the
 //! [`Runtime`](weir_runtime::Runtime) until it is done, and whatever else is ready meanwhile. Two things follow:

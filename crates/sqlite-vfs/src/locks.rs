@@ -9,8 +9,8 @@ use rusqlite::ffi::{
     SQLITE_LOCK_NONE, SQLITE_LOCK_PENDING, SQLITE_LOCK_RESERVED, SQLITE_LOCK_SHARED, SQLITE_SHM_NLOCK,
 };
 
-/// Names one that has a file open.
-pub(crate) type Who = u64;
+/// Number of a connection that has the file open.
+pub(crate) type ConnectionId = u64;
 
 /// What is shared of one file.
 #[derive(Default)]
@@ -24,11 +24,11 @@ pub(crate) struct Shared {
 /// Locks on a database, at SQLite's levels: many may have SHARED, one beside them RESERVED or PENDING, and one alone
 /// EXCLUSIVE. While there is PENDING, no further connection gets SHARED.
 #[derive(Default)]
-pub(crate) struct Locks(RefCell<BTreeMap<Who, c_int>>);
+pub(crate) struct Locks(RefCell<BTreeMap<ConnectionId, c_int>>);
 
 impl Locks {
     /// Raises a lock to `level`; whether that could be.
-    pub(crate) fn lock(&self, who: Who, level: c_int) -> bool {
+    pub(crate) fn lock(&self, who: ConnectionId, level: c_int) -> bool {
         let mut held = self.0.borrow_mut();
         if held.get(&who).is_some_and(|mine| *mine >= level) {
             return true;
@@ -50,7 +50,7 @@ impl Locks {
     }
 
     /// Lowers a lock to `level`.
-    pub(crate) fn unlock(&self, who: Who, level: c_int) {
+    pub(crate) fn unlock(&self, who: ConnectionId, level: c_int) {
         let mut held = self.0.borrow_mut();
         if level == SQLITE_LOCK_NONE {
             held.remove(&who);
@@ -60,11 +60,11 @@ impl Locks {
     }
 
     /// Whether one is about to write.
-    pub(crate) fn may_write(&self, who: Who) -> bool {
+    pub(crate) fn may_write(&self, who: ConnectionId) -> bool {
         self.0.borrow().get(&who).is_some_and(|level| *level >= SQLITE_LOCK_RESERVED)
     }
 
-    /// Whether anybody is about to write.
+    /// Whether a connection is about to write.
     pub(crate) fn is_reserved(&self) -> bool {
         self.0.borrow().values().any(|level| *level >= SQLITE_LOCK_RESERVED)
     }
@@ -75,20 +75,20 @@ impl Locks {
 pub(crate) struct Index {
     /// SQLite writes to them by pointers while the process lives.
     regions: RefCell<Vec<Box<[Cell<u64>]>>>,
-    users: RefCell<BTreeSet<Who>>,
+    users: RefCell<BTreeSet<ConnectionId>>,
     locks: RefCell<[IndexLock; SQLITE_SHM_NLOCK as usize]>,
 }
 
 #[derive(Default)]
 struct IndexLock {
-    exclusive: Option<Who>,
-    shared: BTreeSet<Who>,
+    exclusive: Option<ConnectionId>,
+    shared: BTreeSet<ConnectionId>,
 }
 
 impl Index {
     /// The region of this number, of `bytes` bytes, which stays where it is; null if it is not there and is not to
     /// be made.
-    pub(crate) fn map(&self, who: Who, region: usize, bytes: usize, make: bool) -> *mut c_void {
+    pub(crate) fn map(&self, who: ConnectionId, region: usize, bytes: usize, make: bool) -> *mut c_void {
         self.users.borrow_mut().insert(who);
         let mut regions = self.regions.borrow_mut();
         if make && regions.len() <= region {
@@ -100,7 +100,7 @@ impl Index {
     }
 
     /// Forgets one that used it; the memory goes with the last.
-    pub(crate) fn unmap(&self, who: Who) {
+    pub(crate) fn unmap(&self, who: ConnectionId) {
         for lock in &mut *self.locks.borrow_mut() {
             lock.release(who);
         }
@@ -111,7 +111,7 @@ impl Index {
     }
 
     /// Takes locks, all or none; whether that could be.
-    pub(crate) fn lock(&self, who: Who, which: std::ops::Range<usize>, exclusive: bool) -> bool {
+    pub(crate) fn lock(&self, who: ConnectionId, which: std::ops::Range<usize>, exclusive: bool) -> bool {
         let mut locks = self.locks.borrow_mut();
         let Some(locks) = locks.get_mut(which) else { return false };
         let free = locks.iter().all(|lock| lock.is_free(who, exclusive));
@@ -128,7 +128,7 @@ impl Index {
     }
 
     /// Releases locks.
-    pub(crate) fn unlock(&self, who: Who, which: std::ops::Range<usize>) {
+    pub(crate) fn unlock(&self, who: ConnectionId, which: std::ops::Range<usize>) {
         for lock in self.locks.borrow_mut().get_mut(which).into_iter().flatten() {
             lock.release(who);
         }
@@ -136,12 +136,12 @@ impl Index {
 }
 
 impl IndexLock {
-    fn is_free(&self, who: Who, exclusive: bool) -> bool {
+    fn is_free(&self, who: ConnectionId, exclusive: bool) -> bool {
         let alone = self.exclusive.is_none_or(|owner| owner == who);
         alone && (!exclusive || self.shared.iter().all(|sharer| *sharer == who))
     }
 
-    fn release(&mut self, who: Who) {
+    fn release(&mut self, who: ConnectionId) {
         self.exclusive = self.exclusive.filter(|owner| *owner != who);
         self.shared.remove(&who);
     }

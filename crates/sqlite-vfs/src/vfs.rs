@@ -350,7 +350,7 @@ unsafe extern "C" fn current_time_int64(vfs: *mut sqlite3_vfs, milliseconds: *mu
     ffi::SQLITE_OK
 }
 
-/// The last error of the system: none that anybody here knew.
+/// The last error of the system: none is recorded.
 unsafe extern "C" fn get_last_error(_: *mut sqlite3_vfs, _: c_int, _: *mut c_char) -> c_int {
     0
 }

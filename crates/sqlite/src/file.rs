@@ -176,7 +176,7 @@ impl Database {
     /// Whether its path leads to another file, or to none. `None` if that is not known here.
     pub(crate) fn has_moved(&self) -> Option<bool> {
         let identity = self.place.as_ref()?.descriptor.identity;
-        Some(Identity::of_path(&self.path) != Some(identity))
+        Some(Identity::from_path(&self.path) != Some(identity))
     }
 }
 
@@ -229,7 +229,7 @@ impl OrderedFile {
                     real::close(real);
                     return opened;
                 }
-                descriptor = Descriptor::of(real, weir.real, path);
+                descriptor = Descriptor::from_file(real, weir.real, path);
             } else if !flags_out.is_null() {
                 *flags_out = flags;
             }
@@ -256,7 +256,7 @@ impl OrderedFile {
         // SAFETY: as the caller promises.
         let fd = match unsafe { &mut (*this).role } {
             Role::Database(database) => {
-                database.place = descriptor.and_then(|descriptor| MountedDatabase::of(descriptor, path));
+                database.place = descriptor.and_then(|descriptor| MountedDatabase::open(descriptor, path));
                 database.place.as_ref().map(|place| place.descriptor.fd)
             }
             Role::Journal(journal) => {
@@ -291,7 +291,7 @@ impl OrderedFile {
                 database.journal = None;
                 let leaves = leaves_directory(database.mode, database.pending);
                 self.weir.leaving.closed(journal.name.path(), leaves);
-                match (journal.room.take(), self.real.fd.and_then(Descriptor::look)) {
+                match (journal.room.take(), self.real.fd.and_then(Descriptor::from_fd)) {
                     (Some(room), Some(descriptor)) if journal.ended && down.is_ok() => {
                         let of = journal.of.addr();
                         let orders_writes = self.orders_writes;
@@ -390,7 +390,7 @@ impl OrderedFile {
     /// Whether it is a journal that has nothing at `offset`, nor behind that.
     pub(crate) fn ends_before(&self, offset: i64) -> bool {
         let known = self.real.fd.filter(|_| matches!(self.role, Role::Journal(_)));
-        known.and_then(Descriptor::look).is_some_and(|found| found.size <= offset)
+        known.and_then(Descriptor::from_fd).is_some_and(|found| found.size <= offset)
     }
 
     /// Reads what is held back; whether all that is wanted was. What is wanted in part is put down.

@@ -87,7 +87,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// Whether its path still leads to it.
     fn is_there(&self) -> bool {
-        Identity::of_path(self.name.path()) == Some(self.descriptor.identity)
+        Identity::from_path(self.name.path()) == Some(self.descriptor.identity)
     }
 
     /// Whether there is nothing to be rolled back in it.
@@ -131,7 +131,7 @@ impl KeptJournals {
     pub(crate) fn take(&self, path: &CStr) -> Option<Kept> {
         let journal = self.remove(path)?;
         // Other processes may have changed its size.
-        match Descriptor::look(journal.descriptor.fd).filter(|_| journal.is_there()) {
+        match Descriptor::from_fd(journal.descriptor.fd).filter(|_| journal.is_there()) {
             Some(descriptor) => Some(Kept { descriptor, ..journal }),
             None => {
                 journal.close();

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
 
-/// Their paths. Only who has a database alone ends a journal of it, so no two threads mean one path at a time.
+/// Their paths. Only the exclusive user of a database ends its journal, so no two threads use one path at a time.
 #[derive(Default)]
 pub(crate) struct LeavingJournals(Mutex<Vec<CString>>);
 

@@ -133,7 +133,7 @@ unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> c_int {
     }
     // Others may change what is not on a mount of Weir.
     let known = ours.real.fd.filter(|_| ours.database().place.is_some());
-    let Some(found) = known.and_then(Descriptor::look) else { return call_real!(file, file_size(size)) };
+    let Some(found) = known.and_then(Descriptor::from_fd) else { return call_real!(file, file_size(size)) };
     // As SQLite's own has it: some of its versions write one byte into what is empty.
     // SAFETY: SQLite calls with a place for the answer.
     unsafe { *size = if found.size == 1 { 0 } else { found.size } };

@@ -31,16 +31,16 @@ const KNOWN: StatxFlags = StatxFlags::INO.union(StatxFlags::SIZE);
 const WITHOUT_ASKING: AtFlags = AtFlags::STATX_DONT_SYNC;
 
 impl Identity {
-    fn of(found: &Statx) -> Identity {
+    fn from_statx(found: &Statx) -> Identity {
         Identity { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino }
     }
 
     /// Of the file that a path leads to.
-    pub(crate) fn of_path(path: &CStr) -> Option<Identity> {
+    pub(crate) fn from_path(path: &CStr) -> Option<Identity> {
         let found =
             rustix::fs::statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW | WITHOUT_ASKING, KNOWN)
                 .ok()?;
-        Some(Identity::of(&found))
+        Some(Identity::from_statx(&found))
     }
 }
 
@@ -54,13 +54,13 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Looks at an open file.
-    pub(crate) fn look(fd: RawFd) -> Option<Descriptor> {
+    /// Reads the identity and size of an open file.
+    pub(crate) fn from_fd(fd: RawFd) -> Option<Descriptor> {
         // SAFETY: it is used for statx only, which refuses a number that is no descriptor.
         let open = unsafe { BorrowedFd::borrow_raw(fd) };
         let found = rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH | WITHOUT_ASKING, KNOWN).ok()?;
         let size = i64::try_from(found.stx_size).ok()?;
-        Some(Descriptor { fd, identity: Identity::of(&found), size })
+        Some(Descriptor { fd, identity: Identity::from_statx(&found), size })
     }
 
     /// Takes the descriptor out of a file that the VFS `real` has opened by `path`. `None` if it is not certain
@@ -69,7 +69,7 @@ impl Descriptor {
     ///
     /// # Safety
     /// `file` points to as many initialised bytes as `real` says, and `real` is registered.
-    pub(crate) unsafe fn of(file: *const File, real: *const Vfs, path: &CStr) -> Option<Descriptor> {
+    pub(crate) unsafe fn from_file(file: *const File, real: *const Vfs, path: &CStr) -> Option<Descriptor> {
         // SAFETY: as the caller promises.
         let bytes = usize::try_from(unsafe { (*real).file_bytes }).ok()?;
         if bytes < size_of::<UnixFile>() {
@@ -80,7 +80,7 @@ impl Descriptor {
         if vfs != real || fd < 0 {
             return None;
         }
-        Descriptor::look(fd).filter(|open| Identity::of_path(path) == Some(open.identity))
+        Descriptor::from_fd(fd).filter(|open| Identity::from_path(path) == Some(open.identity))
     }
 }
 
@@ -92,14 +92,14 @@ pub(crate) struct MountedDatabase {
 
 impl MountedDatabase {
     /// `None` if the file is not on a mount of Weir, or its directory cannot be synchronised.
-    pub(crate) fn of(descriptor: Descriptor, path: &CStr) -> Option<MountedDatabase> {
+    pub(crate) fn open(descriptor: Descriptor, path: &CStr) -> Option<MountedDatabase> {
         if weir::weir_is_mounted(descriptor.fd) != 1 {
             return None;
         }
         let directory = Path::new(OsStr::from_bytes(path.to_bytes())).parent()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
-        let device = Descriptor::look(directory.as_raw_fd())?.identity.device;
+        let device = Descriptor::from_fd(directory.as_raw_fd())?.identity.device;
         (device == descriptor.identity.device).then_some(MountedDatabase { descriptor, directory })
     }
 

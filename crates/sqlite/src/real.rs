@@ -29,7 +29,7 @@ impl Real {
         let end = offset.saturating_add(bytes.len() as i64);
         // The kernel is asked for the end, since others may have made the file shorter or longer.
         self.resized =
-            self.resized || self.fd.and_then(Descriptor::look).is_none_or(|found| end > found.size);
+            self.resized || self.fd.and_then(Descriptor::from_fd).is_none_or(|found| end > found.size);
         // SAFETY: the file is open, and the bytes are only read.
         self.settled(|real| unsafe {
             match ((*(*real).methods).write, c_int::try_from(bytes.len())) {

@@ -33,7 +33,7 @@ macro_rules! call_real {
 }
 
 impl Weir {
-    /// A VFS that stands before another one, to be registered. It stays for ever, as SQLite has it for as long as
+    /// A VFS in front of another one, to be registered. It is never freed, as SQLite uses it for as long as
     /// the process lives.
     pub(crate) fn before(real: *mut Vfs, routines: &'static Routines) -> *mut Vfs {
         // SAFETY: `real` is registered, and no code changes a registered VFS.
@@ -50,7 +50,7 @@ impl Weir {
 
     /// # Safety
     /// `vfs` comes from `before`.
-    unsafe fn of(vfs: *const Vfs) -> &'static Weir {
+    unsafe fn from_vfs(vfs: *const Vfs) -> &'static Weir {
         // SAFETY: it is the first member of one that is never freed, and only SQLite's link in its list changes.
         unsafe { &*vfs.cast() }
     }
@@ -105,7 +105,7 @@ unsafe extern "C" fn open(
     flags_out: *mut c_int,
 ) -> c_int {
     // SAFETY: SQLite calls with a VFS that was registered, and with room for its files.
-    let weir = unsafe { Weir::of(vfs) };
+    let weir = unsafe { Weir::from_vfs(vfs) };
     // SAFETY: as above; `name` is the one that SQLite has for a file of this kind.
     if let Some(role) = unsafe { file::role(weir, name, flags) } {
         // SAFETY: as above; the role says that there is a name.
@@ -143,7 +143,7 @@ impl Weir {
 unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, answer: *mut c_int) -> c_int {
     // SAFETY: SQLite calls with a VFS that was registered, with a name, and with a place for the answer.
     unsafe {
-        let weir = Weir::of(vfs);
+        let weir = Weir::from_vfs(vfs);
         if flags == ACCESS_EXISTS && !name.is_null() && weir.kept.is_cold(CStr::from_ptr(name)) {
             *answer = 0;
             return OK;
@@ -157,7 +157,7 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
 unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync_directory: c_int) -> c_int {
     // SAFETY: SQLite calls with a VFS that was registered, and with a name.
     unsafe {
-        let weir = Weir::of(vfs);
+        let weir = Weir::from_vfs(vfs);
         let path = CStr::from_ptr(name);
         weir.kept.close(path);
         let sync_directory = if weir.leaving.take(path) { 0 } else { sync_directory };
@@ -170,7 +170,7 @@ macro_rules! delegate {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?, missing $missing:expr;)*) => {$(
         unsafe extern "C" fn $name(vfs: *mut Vfs $(, $argument: $type)*) $(-> $result)? {
             // SAFETY: SQLite calls with a VFS that was registered, and with what the real one takes.
-            unsafe { call_real!(Weir::of(vfs).real, $name($($argument),*), $missing) }
+            unsafe { call_real!(Weir::from_vfs(vfs).real, $name($($argument),*), $missing) }
         }
     )*};
 }

@@ -40,7 +40,7 @@ pub trait Storage {
     }
 
     /// Who has it open for writing, where other processes or hosts may open the same storage; none for storages that
-    /// nobody else can reach. A volume on it is claimed in this name.
+    /// no other process can reach. A volume on it is claimed under this name.
     fn opener(&self) -> Option<Opener> {
         None
     }

@@ -125,7 +125,7 @@ pub enum StorageError {
     Poisoned,
     /// Another process has claimed the storage, so nothing more is written or acknowledged here.
     #[error(
-        "another process has taken the storage over, so nothing more is written or acknowledged here; open it on one host at a time"
+        "another process took over the storage: this process writes and acknowledges nothing more; open it on one host at a time"
     )]
     TakenOver,
     /// An earlier order-preserving write of the stream failed, and this one may not pass it (S5).

@@ -56,7 +56,7 @@ const MAX_TRANSFER_BLOCKS: u32 = 1024;
 /// How to open a [`FileDisk`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDiskOptions {
-    /// Refuse writes and discards; readers share a disk, a writer has it alone. Default: false.
+    /// Refuse writes and discards; readers share a disk, a writer has exclusive use. Default: false.
     pub read_only: bool,
     /// Commands in flight at most, 1 to 1,024. Default: 64.
     pub queue_depth: u32,
@@ -110,11 +110,15 @@ impl FileDisk {
     ) -> Result<Rc<FileDisk>, FileDiskError> {
         check(&options)?;
         handle.ring().ok_or(FileDiskError::NoRing)?;
-        FileDisk::on(handle, open::open(path, &options)?, &options)
+        FileDisk::from_opened(handle, open::open(path, &options)?, &options)
     }
 
     /// A disk on what was opened.
-    fn on(handle: &Handle, opened: Opened, options: &FileDiskOptions) -> Result<Rc<FileDisk>, FileDiskError> {
+    fn from_opened(
+        handle: &Handle,
+        opened: Opened,
+        options: &FileDiskOptions,
+    ) -> Result<Rc<FileDisk>, FileDiskError> {
         let ring = handle.ring().ok_or(FileDiskError::NoRing)?;
         let Opened { path, file, below, bytes, direct, punch } = opened;
         let legacy = Capabilities::legacy(options.queue_depth, MAX_TRANSFER_BLOCKS, options.tear_unit_bytes);
@@ -168,7 +172,7 @@ impl FileDisk {
             return FileDisk::create(handle, path, bytes, options);
         };
         let opened = open::open(&unnamed::path_of(&file), &options)?;
-        let disk = FileDisk::on(handle, Opened { path: path.to_owned(), ..opened }, &options)?;
+        let disk = FileDisk::from_opened(handle, Opened { path: path.to_owned(), ..opened }, &options)?;
         disk.unnamed.set(true);
         Ok(disk)
     }

@@ -8,7 +8,7 @@
 //! - A flush covers what was transferred when it *began*. A caller that comes while one is under way shares the next
 //!   flush, never that one (S2).
 //! - One flush answers all callers whose positions it covers.
-//! - When a flush has failed, no caller is told that something is durable that was not told before (S5).
+//! - After a failed flush nothing more is acknowledged as durable (S5).
 //!
 //! A caller that uses this says when a flush begins, and when it has ended; nothing here talks to a storage.
 
@@ -127,7 +127,7 @@ impl FlushSharing {
         self.changed.notify(usize::MAX);
     }
 
-    /// What a caller that waits for a position is told by now.
+    /// The result so far for a caller that waits for a position.
     #[must_use]
     pub fn answer(&self, position: u64) -> Option<Result<(), StorageError>> {
         match self.is_durable(position) {

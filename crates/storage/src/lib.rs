@@ -7,7 +7,7 @@
 //!
 //! # The rules
 //!
-//! - **S1, service.** The order of submission is the order of dispatch. Simple commands may be serviced in
+//! - **S1, service.** The order of submission is the order of dispatch; simple commands may be serviced in
 //!   any order. A command with ordered priority is serviced after everything submitted before it, and before
 //!   everything submitted after it, head-of-queue commands excepted. Only reads and flushes may go to the
 //!   head of the queue. Ordered priority is a capability (`ordered_service`): the volume has it, [`FileDisk`]
@@ -19,9 +19,9 @@
 //!   everything that was transferred before it was submitted. A flush completes when every write that was
 //!   transferred before the flush was submitted is durable. With the capability `ordered_flush` it covers
 //!   every write *submitted* before it.
-//! - **S3, barriers.** A barrier speaks about what is left. On a device with barriers ([`Ordering::Barrier`])
-//!   there is, after a power loss, one epoch *k*: every epoch before *k* is applied, none after it is, and of
-//!   *k* itself any part may be, as long as it holds what was flushed or completed with FUA. "Applied" means
+//! - **S3, barriers.** After a power loss there is one epoch *k*: every epoch before *k* is applied, none after it
+//!   is, and of *k* itself any part may be. That holds on a device with barriers ([`Ordering::Barrier`]). What was
+//!   flushed, or completed with FUA, is applied in any case. "Applied" means
 //!   this version of a block or a later one. A write belongs to the epoch in which it was transferred,
 //!   orderless writes too. A prefix device ([`Ordering::Prefix`], such as the volume) keeps requests in the
 //!   order in which it received them: what is left is a prefix. Requests of up to `atomic_blocks` blocks are
@@ -32,9 +32,9 @@
 //!   leave a block that is being written or discarded, and is not durable yet, as neither version: each of its
 //!   sectors of 512 bytes is old, new or garbage. With the flag `reliable` each block of a write holds its old or
 //!   its new version as a whole, on every device that has the flag.
-//! - **S5, failures.** Order is promised for power loss, not for media errors. A write that failed may have
-//!   persisted in part. After a failed order-preserving write, the block layer fails everything of that
-//!   stream that is not transferred yet; what was transferred may persist. After a failed flush nothing more
+//! - **S5, failures.** After a failed order-preserving write, the block layer fails everything of that stream that is
+//!   not transferred yet; what was transferred may persist. Order is promised for power loss, not for media errors: a
+//!   write that failed may have persisted in part. After a failed flush nothing more
 //!   is acknowledged as durable ([`StorageError::Poisoned`]): no later flush could tell whether the data is
 //!   there.
 //! - **S6, payload and overlaps.** A write carries its data as of submission: once `submit` has returned, the

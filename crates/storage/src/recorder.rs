@@ -137,7 +137,7 @@ pub struct Counts {
 /// Writes down I, D, X and P and checks Eq. 1 as the requests pass.
 pub struct Recorder {
     next: Cell<u64>,
-    state: RefCell<State>,
+    state: RefCell<RecorderState>,
 }
 
 impl Recorder {
@@ -159,7 +159,7 @@ impl Recorder {
     /// their way; `prefix` as in [`Recorder::prefix`].
     #[must_use]
     pub fn with(prefix: bool, limit: usize) -> Rc<Recorder> {
-        let state = State { prefix, limit, ..State::default() };
+        let state = RecorderState { prefix, limit, ..RecorderState::default() };
         Rc::new(Recorder { next: Cell::new(0), state: RefCell::new(state) })
     }
 
@@ -233,7 +233,7 @@ struct Passing {
 }
 
 #[derive(Default)]
-struct State {
+struct RecorderState {
     prefix: bool,
     limit: usize,
     requests: BTreeMap<RequestId, Passing>,
@@ -249,7 +249,7 @@ struct State {
     violation: Option<Violation>,
 }
 
-impl State {
+impl RecorderState {
     fn issue(&mut self, tag: Tag) {
         if !self.requests.contains_key(&tag.request) {
             if self.requests.len() >= self.limit {

@@ -20,10 +20,10 @@ type Phase = Option<Result<(), StorageError>>;
 
 /// The caller's end of a submitted command. Cheap to clone; dropping it changes nothing.
 #[derive(Clone)]
-pub struct Ticket(State);
+pub struct Ticket(TicketState);
 
 #[derive(Clone)]
-enum State {
+enum TicketState {
     /// Finished at submission, successfully.
     Done,
     /// A device will complete it.
@@ -84,7 +84,7 @@ impl Ticket {
     /// A ticket that was finished, transferred and durable, at submission.
     #[must_use]
     pub fn done() -> Ticket {
-        Ticket(State::Done)
+        Ticket(TicketState::Done)
     }
 
     /// A ticket of a command that failed at submission.
@@ -104,7 +104,7 @@ impl Ticket {
             data: RefCell::new(None),
             watchers: RefCell::default(),
         });
-        (Ticket(State::Pending(Rc::clone(&shared))), Completer(shared))
+        (Ticket(TicketState::Pending(Rc::clone(&shared))), Completer(shared))
     }
 
     /// The ticket of a record that has its place in a log at `sequence`, and counts as transferred
@@ -112,7 +112,7 @@ impl Ticket {
     #[inline]
     #[must_use]
     pub fn logged(watermark: &Rc<Watermark>, sequence: u64, transferred: LogPhase) -> Ticket {
-        Ticket(State::Logged { watermark: Rc::clone(watermark), sequence, transferred })
+        Ticket(TicketState::Logged { watermark: Rc::clone(watermark), sequence, transferred })
     }
 
     /// The first phase, if it is over: `None` while the command is in flight.
@@ -120,9 +120,9 @@ impl Ticket {
     #[must_use]
     pub fn poll_transferred(&self) -> Option<Result<(), StorageError>> {
         match &self.0 {
-            State::Done => Some(Ok(())),
-            State::Pending(shared) => shared.transferred.get(),
-            State::Logged { watermark, sequence, transferred } => match transferred {
+            TicketState::Done => Some(Ok(())),
+            TicketState::Pending(shared) => shared.transferred.get(),
+            TicketState::Logged { watermark, sequence, transferred } => match transferred {
                 LogPhase::Placed => Some(Ok(())),
                 LogPhase::OnDisk => watermark.poll(&watermark.transferred, *sequence),
                 LogPhase::Durable => watermark.poll(&watermark.durable, *sequence),
@@ -137,9 +137,9 @@ impl Ticket {
     /// Whatever the device reported; [`StorageError::Gone`] if it went away.
     pub async fn transferred(&self) -> Result<(), StorageError> {
         match &self.0 {
-            State::Done => Ok(()),
-            State::Pending(shared) => shared.settled(&shared.transferred).await,
-            State::Logged { watermark, sequence, transferred } => match transferred {
+            TicketState::Done => Ok(()),
+            TicketState::Pending(shared) => shared.settled(&shared.transferred).await,
+            TicketState::Logged { watermark, sequence, transferred } => match transferred {
                 LogPhase::Placed => Ok(()),
                 LogPhase::OnDisk => watermark.until_transferred(*sequence).await,
                 LogPhase::Durable => watermark.until_durable(*sequence).await,
@@ -153,9 +153,9 @@ impl Ticket {
     /// [`StorageError::DurabilityUnknown`] where the device cannot tell, otherwise what it reported.
     pub async fn durable(&self) -> Result<(), StorageError> {
         match &self.0 {
-            State::Done => Ok(()),
-            State::Pending(shared) => shared.settled(&shared.durable).await,
-            State::Logged { watermark, sequence, .. } => watermark.until_durable(*sequence).await,
+            TicketState::Done => Ok(()),
+            TicketState::Pending(shared) => shared.settled(&shared.durable).await,
+            TicketState::Logged { watermark, sequence, .. } => watermark.until_durable(*sequence).await,
         }
     }
 
@@ -163,7 +163,7 @@ impl Ticket {
     /// commands needs no future for each. False for tickets that wake no task: finished ones, and those of a log.
     #[must_use]
     pub fn watch(&self, waker: &Waker) -> bool {
-        let State::Pending(shared) = &self.0 else { return false };
+        let TicketState::Pending(shared) = &self.0 else { return false };
         shared.watch(waker);
         true
     }
@@ -172,8 +172,8 @@ impl Ticket {
     #[must_use]
     pub fn take_data(&self) -> Option<Buffer> {
         match &self.0 {
-            State::Pending(shared) => shared.data.borrow_mut().take(),
-            State::Done | State::Logged { .. } => None,
+            TicketState::Pending(shared) => shared.data.borrow_mut().take(),
+            TicketState::Done | TicketState::Logged { .. } => None,
         }
     }
 }

@@ -81,12 +81,7 @@ impl Blocks {
     #[cold]
     fn leave_shared(&mut self, lba: u32, old: Entry, sequence: u64) {
         let Entry { block, .. } = self.unmarked(old);
-        let mut was_last = self.names.remove(block, lba);
-        while self.rules.drops(VolumeMutant::SharedLeftWithFirst)
-            && let Some(other) = self.names.first(block)
-        {
-            was_last |= self.names.remove(block, other);
-        }
+        let was_last = self.names.remove(block, lba);
         if let Some(segment) = self.geometry.segment_of(block).filter(|_| was_last) {
             self.segments.drop_live(segment, sequence);
         }
@@ -141,7 +136,8 @@ impl Blocks {
         if other.is_none() {
             self.segments.add_live(segment, 1);
         }
-        self.map.load(lba as u32, entry);
+        let loses_mark = self.rules.drops(VolumeMutant::MarksForgotten);
+        self.map.load(lba as u32, if loses_mark { Entry { block, checksum } } else { entry });
         Ok(())
     }
 
@@ -149,15 +145,6 @@ impl Blocks {
     pub(crate) fn load_recorded(&mut self, lba: u64, entry: Entry) -> Result<(), Damage> {
         let mark = if self.names.first(entry.block).is_some() { self.mark } else { 0 };
         self.load(lba, Entry { block: entry.block | mark, ..entry })
-    }
-
-    /// All pages are loaded.
-    pub(crate) fn loaded(&mut self) {
-        if self.rules.drops(VolumeMutant::NamesForgotten) {
-            self.names = Names::default();
-            let plain: Vec<(u32, Entry)> = self.mapped().collect();
-            plain.into_iter().for_each(|(lba, entry)| self.map.load(lba, entry));
-        }
     }
 
     /// What is live at a block that was written as `written_as`: content that a logical block reads.
@@ -176,14 +163,8 @@ impl Blocks {
     }
 
     /// The other names of a block, which move with the first.
-    pub(crate) fn other_names(&mut self, block: u32) -> Vec<u32> {
-        let mut others: Vec<u32> = self.names.of(block).skip(1).collect();
-        if self.rules.drops(VolumeMutant::NamesStayBehind) {
-            others.drain(..).for_each(|name| {
-                self.names.remove(block, name);
-            });
-        }
-        others
+    pub(crate) fn other_names(&self, block: u32) -> Vec<u32> {
+        self.names.of(block).skip(1).collect()
     }
 
     /// Whether a logical block is the first name of what it reads: each physical block has one such.
@@ -258,7 +239,7 @@ impl Blocks {
 
     /// One map page as it was when the checkpoint began, ready to be written, with its checksum.
     pub(crate) fn frozen_page(&mut self, page: u32, block: &mut [u8]) -> u32 {
-        self.map.frozen_page(page, self.geometry.volume, block, self.rules)
+        self.map.frozen_page(page, self.geometry.volume, block)
     }
 
     /// Bytes of memory that the map takes.

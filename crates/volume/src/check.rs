@@ -45,7 +45,7 @@ pub struct Info {
     pub next_sequence: u64,
     /// The volume takes shares; [`upgrade`] has those of older programs take them.
     pub shares: bool,
-    /// Who has it open, or did not close it; nobody if it was closed, or has no claim.
+    /// The owner that has it open, or did not close it; `None` if it was closed, or has no claim.
     pub opener: Option<Opener>,
 }
 
@@ -111,7 +111,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
     let geometry = read_superblock(disk).await?;
     let mut checkpoint = Checkpoint::newest(disk, &geometry).await?;
     if checkpoint.alone {
-        checkpoint = Recovered::from(disk, &geometry, Rules::all(), Search::All).await?.checkpoint;
+        checkpoint = Recovered::recover(disk, &geometry, Rules::all(), Search::All).await?.checkpoint;
     }
     Ok(Info {
         version: FORMAT_VERSION,
@@ -136,7 +136,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
 pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let geometry = read_superblock(disk).await?;
     let Recovered { blocks, records, .. } =
-        Recovered::from(disk, &geometry, Rules::all(), Search::All).await?;
+        Recovered::recover(disk, &geometry, Rules::all(), Search::All).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
     let shared_names = blocks.names().count();
     let Reading { live_blocks, damaged, damaged_total } =

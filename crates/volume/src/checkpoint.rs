@@ -382,7 +382,6 @@ impl Checkpoint {
         if sum != self.pages.sum {
             return Err(VolumeError::Damaged { what: Damage::StaleMap, at: geometry.map_page(0, 0) });
         }
-        blocks.loaded();
         Ok(blocks)
     }
 }

@@ -43,11 +43,11 @@ impl Checkpointer {
 
     /// Takes a checkpoint of everything appended so far. A failure poisons the volume.
     pub(crate) async fn take(&self) -> Result<(), Rejected> {
-        let _alone = self.common.checkpointing.acquire(1).await;
+        let _exclusive = self.common.checkpointing.acquire(1).await;
         // The one before this may have failed, or been given up, while this one waited: what it had frozen is gone.
         self.has_not_failed()?;
         let mut unfinished = Unfinished { common: &self.common, finished: false };
-        let outcome = self.take_alone().await;
+        let outcome = self.take_exclusively().await;
         unfinished.finished = true;
         if let Err(error) = outcome {
             self.common.fail(error);
@@ -72,15 +72,10 @@ impl Checkpointer {
     }
 
     fn has_not_failed(&self) -> Result<(), Rejected> {
-        match self.common.watermark.failure() {
-            Some(error) if !self.common.drops(VolumeMutant::CheckpointAfterFailure) => {
-                Err(Rejected::Failed(error))
-            }
-            _ => Ok(()),
-        }
+        self.common.watermark.failure().map_or(Ok(()), |error| Err(Rejected::Failed(error)))
     }
 
-    async fn take_alone(&self) -> Result<(), Rejected> {
+    async fn take_exclusively(&self) -> Result<(), Rejected> {
         let frozen = self.freeze();
         let log_end = frozen.next.next_sequence - 1;
         let mut next = frozen.next;

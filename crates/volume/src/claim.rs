@@ -1,7 +1,7 @@
-//! The *claim*: the block that says who has the volume open, and the *challenge*, by which others ask (V8).
+//! The *claim*: the block that names the owner of the volume, and the *challenge*, a question to that owner (V8).
 //!
 //! Locks keep two processes of one host from one storage. They do not see another host, a copy, or a second path below
-//! another filesystem. There the two blocks decide. The owner alone writes the claim, and reads both every
+//! another filesystem. There the two blocks decide. Only the owner writes the claim, and it reads both every
 //! [`POLL`]. A process that wants to open the volume goes through these steps:
 //!
 //! 1. It writes a challenge of its own, a random number, and reads both blocks.
@@ -63,19 +63,19 @@ pub(crate) struct Claim {
 
 /// What the claim's block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ClaimState {
     /// The volume is not open, or never was.
     Released,
     /// It is open, or was not closed.
     Held(Claim),
-    /// Neither can be said, as the block is damaged.
+    /// The block is damaged: neither is known.
     Damaged,
 }
 
-/// The two blocks, read at one time.
+/// The contents of both blocks, read with one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
-    pub(crate) found: Found,
+pub(crate) struct ClaimBlocks {
+    pub(crate) found: ClaimState,
     /// The newest challenge; 0 for none.
     pub(crate) challenge: u64,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Register {
 
 impl Register {
     /// Of a volume on `disk`, if it has them.
-    pub(crate) fn of(disk: &Rc<dyn Storage>, geometry: &Geometry) -> Option<Register> {
+    pub(crate) fn from_disk(disk: &Rc<dyn Storage>, geometry: &Geometry) -> Option<Register> {
         Some(Register { disk: Rc::clone(disk), at: geometry.claim()?, volume: geometry.volume })
     }
 
@@ -97,8 +97,8 @@ impl Register {
         Place { disk: &*self.disk, at: self.at, volume: self.volume }
     }
 
-    pub(crate) async fn look(&self) -> Result<Look, Rejected> {
-        self.place().look().await
+    pub(crate) async fn read(&self) -> Result<ClaimBlocks, Rejected> {
+        self.place().read().await
     }
 
     /// Writes a claim, or that there is none.
@@ -116,8 +116,8 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    async fn look(self) -> Result<Look, Rejected> {
-        look(self.disk, self.at, self.volume).await
+    async fn read(self) -> Result<ClaimBlocks, Rejected> {
+        read_claim(self.disk, self.at, self.volume).await
     }
 
     async fn write_claim(self, claim: Option<Claim>) -> Result<(), Rejected> {
@@ -172,23 +172,26 @@ fn encode(volume: u64, claim: Option<Claim>) -> ClaimBlock {
 }
 
 /// Reads both blocks of a volume.
-async fn look(disk: &dyn Storage, place: Lba, volume: u64) -> Result<Look, Rejected> {
+async fn read_claim(disk: &dyn Storage, place: Lba, volume: u64) -> Result<ClaimBlocks, Rejected> {
     let bytes = read_extent(disk, Extent::new(place, CLAIM_BLOCKS as u32)).await?;
     let (claim, challenge) = bytes.split_at(BLOCK_BYTES);
-    Ok(Look { found: decode(claim, volume), challenge: decode_challenge(challenge, volume).unwrap_or(0) })
+    Ok(ClaimBlocks {
+        found: decode(claim, volume),
+        challenge: decode_challenge(challenge, volume).unwrap_or(0),
+    })
 }
 
-fn decode(block: &[u8], volume: u64) -> Found {
+fn decode(block: &[u8], volume: u64) -> ClaimState {
     if block.iter().all(|byte| *byte == 0) {
-        return Found::Released;
+        return ClaimState::Released;
     }
-    let Ok((found, _)) = ClaimBlock::read_from_prefix(block) else { return Found::Damaged };
+    let Ok((found, _)) = ClaimBlock::read_from_prefix(block) else { return ClaimState::Damaged };
     let whole = found.magic == CLAIM_MAGIC
         && found.volume.get() == volume
         && checksum_matches(block, offset_of!(ClaimBlock, checksum));
     match found.held.get() {
-        0 if whole => Found::Released,
-        1 if whole => Found::Held(Claim {
+        0 if whole => ClaimState::Released,
+        1 if whole => ClaimState::Held(Claim {
             claim: found.claim.get(),
             answered: found.answered.get(),
             opener: Opener {
@@ -201,7 +204,7 @@ fn decode(block: &[u8], volume: u64) -> Found {
                 host: found.host,
             },
         }),
-        _ => Found::Damaged,
+        _ => ClaimState::Damaged,
     }
 }
 
@@ -213,12 +216,12 @@ fn decode_challenge(block: &[u8], volume: u64) -> Option<u64> {
     whole.then_some(found.challenge.get())
 }
 
-/// Who has the volume open, or did not close it, by what the claim says; nobody where it says nothing.
+/// The owner that has the volume open, or did not close it; `None` if the claim is released or damaged.
 pub(crate) async fn opener(disk: &dyn Storage, geometry: &Geometry) -> Result<Option<Opener>, Rejected> {
     let Some(place) = geometry.claim() else { return Ok(None) };
-    Ok(match look(disk, place, geometry.volume).await?.found {
-        Found::Held(claim) => Some(claim.opener),
-        Found::Released | Found::Damaged => None,
+    Ok(match read_claim(disk, place, geometry.volume).await?.found {
+        ClaimState::Held(claim) => Some(claim.opener),
+        ClaimState::Released | ClaimState::Damaged => None,
     })
 }
 
@@ -228,7 +231,7 @@ pub(crate) async fn clear(disk: &dyn Storage, geometry: &Geometry) -> Result<(),
     write(disk, Part::bytes(place, &[0; CLAIM_BLOCKS as usize * BLOCK_BYTES])).await
 }
 
-/// Makes this opener the owner of a volume (V8). None where nobody else can reach the storage, or the volume has no claim.
+/// Makes this opener the owner of a volume (V8). `None` if no other process can reach the storage, or the volume has no claim.
 ///
 /// # Errors
 /// [`VolumeError::OpenElsewhere`], [`VolumeError::CopyOfOpen`] and [`VolumeError::OpenedMeanwhile`]; what the disk
@@ -239,7 +242,7 @@ pub(crate) async fn acquire(
     geometry: &Geometry,
     options: &VolumeOptions,
 ) -> Result<Option<Rc<Lease>>, VolumeError> {
-    let (Some(opener), Some(register)) = (disk.opener(), Register::of(disk, geometry)) else {
+    let (Some(opener), Some(register)) = (disk.opener(), Register::from_disk(disk, geometry)) else {
         return Ok(None);
     };
     let claim = write_new_claim(handle, register.place(), opener, options).await?;
@@ -285,7 +288,7 @@ pub(crate) async fn claim_to_destroy(
     let place = Place { disk, at, volume: geometry.volume };
     let options = VolumeOptions { after_crash: true, ..VolumeOptions::default() };
     let claim = write_new_claim(handle, place, opener, &options).await?;
-    match place.look().await? == (Look { found: Found::Held(claim), challenge: claim.answered }) {
+    match place.read().await? == (ClaimBlocks { found: ClaimState::Held(claim), challenge: claim.answered }) {
         true => Ok(()),
         false => Err(VolumeError::OpenedMeanwhile),
     }
@@ -302,21 +305,23 @@ async fn write_new_claim(
     let challenge = handle.entropy().max(1);
     place.write_challenge(challenge).await?;
     let written = handle.now();
-    let before = place.look().await?;
+    let before = place.read().await?;
     let standing = match before.found {
-        Found::Released => Standing::Ended,
-        Found::Damaged => Standing::Unknown,
-        Found::Held(claim) => match place.disk.standing(&claim.opener) {
+        ClaimState::Released => Standing::Ended,
+        ClaimState::Damaged => Standing::Unknown,
+        ClaimState::Held(claim) => match place.disk.standing(&claim.opener) {
             Standing::Running if options.after_crash => Standing::Unknown,
             Standing::Running => return Err(VolumeError::CopyOfOpen(Box::new(claim.opener))),
             standing => standing,
         },
     };
     if standing == Standing::Unknown && !options.rules.drops(VolumeMutant::ClaimNotAwaited) {
-        info!("the volume was not closed, and by whom it was open is not known: waiting for an answer");
+        info!(
+            "the volume was not closed, and its last owner is unknown: waiting for an answer to the challenge"
+        );
         while handle.now().since(written) < WAIT {
             handle.sleep(LOOK.min(WAIT.saturating_sub(handle.now().since(written)))).await;
-            has_no_answer(&before, &place.look().await?, challenge)?;
+            has_no_answer(&before, &place.read().await?, challenge)?;
         }
     }
     let claim = Claim { claim: handle.entropy(), answered: challenge, opener };
@@ -325,9 +330,9 @@ async fn write_new_claim(
 }
 
 /// Whether nothing has changed since the challenge was written.
-fn has_no_answer(before: &Look, now: &Look, challenge: u64) -> Result<(), VolumeError> {
+fn has_no_answer(before: &ClaimBlocks, now: &ClaimBlocks, challenge: u64) -> Result<(), VolumeError> {
     match now.found {
-        Found::Held(claim) if claim.answered == challenge => {
+        ClaimState::Held(claim) if claim.answered == challenge => {
             Err(VolumeError::OpenElsewhere(Box::new(claim.opener)))
         }
         found if found != before.found || now.challenge != challenge => Err(VolumeError::OpenedMeanwhile),

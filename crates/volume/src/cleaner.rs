@@ -27,7 +27,7 @@ use crate::reserve::Reserve;
 use crate::segments::Segments;
 use crate::transfer::read_extent;
 
-/// Rounds of upkeep that may gain nothing before writers are told that the volume is full.
+/// Rounds of upkeep without gain before writers get the error that the volume is full.
 const BARREN_ROUNDS: u32 = 64;
 
 /// Segments that are read for cleaning at the same time.
@@ -130,14 +130,14 @@ impl Cleaner {
             let starved = self.blocks.borrow().segments.free_listed() <= self.reserve.of_cleaner();
             if starved && !was_behind {
                 was_behind = true;
-                warn!("cleaning falls behind: writers wait for it; this is said once");
+                warn!("cleaning is slower than the writers, which now wait for it; this is reported once");
             }
             if rounds > 0 && !starved {
                 needed.await;
             } else if rounds > BARREN_ROUNDS {
-                // Nothing left to gain, and writers may not take what is left: they are told so.
+                // Cleaning frees no more space, and the rest is reserved: writers get an error.
                 if !self.log.set_stuck() {
-                    warn!("the volume is full: cleaning gains nothing more");
+                    warn!("the volume is full: cleaning frees no more space");
                 }
                 self.common.slots.notify(usize::MAX);
                 needed.await;

@@ -1,4 +1,4 @@
-//! What the parts of an open volume have in common: the disk below, how far the log is durable, and who is woken.
+//! The state that the parts of an open volume share: the disk below, how far the log is durable, and the events that wake tasks.
 //!
 //! A part calls only those before it in this list: `blocks`, `log`, `flush`, `checkpointer`, `discard`, `cleaner`,
 //! `volume`; `read` needs the first two. What a part has to say to one behind it is an event here.
@@ -98,6 +98,11 @@ impl Common {
 
     pub(crate) fn drops(&self, mutant: VolumeMutant) -> bool {
         self.options.rules.drops(mutant)
+    }
+
+    /// Up to where a record counts as durable for the reclaim check (V3).
+    pub(crate) fn reclaimable_to(&self) -> u64 {
+        if self.drops(VolumeMutant::ReuseBeforeFlush) { u64::MAX } else { self.watermark.durable_to() }
     }
 
     /// The disk below failed: nothing more is acknowledged, and all waiting callers get the error.

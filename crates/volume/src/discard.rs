@@ -35,7 +35,6 @@ const BATCH_EXTENTS: u32 = 64;
 pub(crate) struct Discarder {
     common: Rc<Common>,
     blocks: Rc<RefCell<Blocks>>,
-    log: Rc<Log>,
     /// Held while a command is on its way to the disk below.
     pub on_the_way: Semaphore,
     asked: Cell<u64>,
@@ -46,11 +45,10 @@ pub(crate) struct Discarder {
 }
 
 impl Discarder {
-    pub(crate) fn new(log: Rc<Log>) -> Discarder {
+    pub(crate) fn new(log: &Log) -> Discarder {
         Discarder {
             common: Rc::clone(&log.common),
             blocks: Rc::clone(&log.blocks),
-            log,
             on_the_way: Semaphore::new(1),
             asked: Cell::new(0),
             done: Cell::new(0),
@@ -125,10 +123,10 @@ impl Discarder {
         let segments = &mut blocks.segments;
         let emptied: Vec<u32> = segments.emptied().iter().copied().collect();
         // Those that only wait for a flush are looked at again behind it.
-        let durable = self.common.watermark.durable_to();
+        let durable = self.common.reclaimable_to();
         let waits = |segment: &&u32| segments.reclaim_check(**segment, durable) == ReclaimCheck::NeedsFlush;
         let ready = emptied.len() - emptied.iter().filter(waits).count();
-        if !segments.look_at_emptied(ready) {
+        if !segments.should_check_emptied(ready) {
             return Vec::new();
         }
         drop(blocks);
@@ -138,16 +136,9 @@ impl Discarder {
     /// Whether no state that a crash can leave needs the segment, nor the check for a lost checkpoint (V1).
     fn may_discard(&self, segment: u32) -> bool {
         let segments = &self.blocks.borrow().segments;
-        if segments.is_held(segment) && !self.common.drops(VolumeMutant::DiscardsUnheld) {
-            return false;
-        }
-        match segments.reclaim_check(segment, self.common.watermark.durable_to()) {
-            ReclaimCheck::Free | ReclaimCheck::Listed => true,
-            ReclaimCheck::NeedsFlush | ReclaimCheck::NeedsCheckpoint => {
-                self.log.head().segment != Some(segment) && self.common.drops(VolumeMutant::DiscardTooEarly)
-            }
-            ReclaimCheck::Live => false,
-        }
+        let check = segments.reclaim_check(segment, self.common.reclaimable_to());
+        let is_held = segments.is_held(segment) && !self.common.drops(VolumeMutant::DiscardsUnheld);
+        !is_held && matches!(check, ReclaimCheck::Free | ReclaimCheck::Listed)
     }
 
     /// The first of the segments that may go, as runs, and the last one looked at if there are more than one
@@ -188,7 +179,7 @@ impl Discarder {
             .collect();
         let blocks = extents.iter().map(|extent| u64::from(extent.blocks)).sum();
         self.blocks.borrow_mut().segments.begin_discard(batch);
-        let _alone = self.on_the_way.acquire(1).await;
+        let _exclusive = self.on_the_way.acquire(1).await;
         let outcome = match submit_when_free(&*self.common.disk, Command::Discard(&extents)).await {
             Ok(ticket) => ticket.transferred().await.map_err(Rejected::Failed),
             Err(error) => Err(error),

@@ -13,11 +13,11 @@ pub enum VolumeError {
     #[error("{0} holds data that Weir did not write; nothing was changed")]
     NotEmpty(Lba),
     /// There is a volume on the storage already.
-    #[error("there is a Weir volume here already; nothing was changed")]
+    #[error("a Weir volume exists here already; nothing was changed")]
     VolumeExists,
     /// No superblock was found.
     #[error(
-        "this is no Weir volume: blocks 0 and 1 hold no superblock of one. If it was a volume, both copies are damaged: do not write to it, restore it from a copy"
+        "this is not a Weir volume: blocks 0 and 1 hold no superblock. If it was a volume, both superblocks are damaged: do not write to it, restore it from a copy"
     )]
     Foreign,
     /// The volume was written by a newer program.
@@ -55,7 +55,7 @@ pub enum VolumeError {
     },
     /// The storage below takes too little at a time.
     #[error(
-        "the disk takes {found} blocks in one command, this volume writes up to {needed}; use smaller segments"
+        "the disk takes at most {found} blocks in one command, and this volume needs {needed}; use smaller segments"
     )]
     Transfer {
         /// Blocks in the largest chunk.
@@ -84,10 +84,10 @@ pub enum VolumeError {
     )]
     CopyOfOpen(Box<Opener>),
     /// Two processes open the volume at the same time (V8).
-    #[error("another process opens the volume at this moment: try again")]
+    #[error("another process is opening the volume: try again")]
     OpenedMeanwhile,
     /// The sizes asked for do not make a volume.
-    #[error("cannot make such a volume: {0}")]
+    #[error("cannot create the volume: {0}")]
     Format(#[from] FormatError),
 }
 
@@ -125,7 +125,7 @@ pub enum Damage {
     #[error("a map entry points outside the segments")]
     MapEntry,
     /// Several logical blocks read a physical block of which not all names are listed (V7).
-    #[error("a block has names that its map entries do not tell of")]
+    #[error("a shared block has names that no map entry lists")]
     Names,
     /// A record that was known durable is missing or fails its checksum (V2).
     #[error("a record that was durable is missing or damaged")]

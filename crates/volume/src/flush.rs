@@ -1,6 +1,6 @@
 //! Two tasks that follow the log: one takes buffers back as chunks arrive, one flushes.
 //!
-//! A *flush* of the volume is one flush of the disk below, shared by all who asked meanwhile. The flusher
+//! A *flush* of the volume is one flush of the disk below, shared by all callers that asked meanwhile. The flusher
 //! also keeps the *loss window* (V5): it flushes by itself when the oldest record that is not durable has
 //! reached half of the window's time, or the volatile bytes a quarter of its bytes, so that the window
 //! holds although the flush takes its time.
@@ -39,7 +39,7 @@ impl Flusher {
         Flusher { common: Rc::clone(&log.common), log }
     }
 
-    /// Asks for everything up to `sequence` to become durable.
+    /// Requests that all records up to `sequence` become durable.
     pub(crate) fn want_durable(&self, sequence: u64) {
         if sequence > self.common.watermark.durable_to() {
             self.common.flushes.want(sequence);

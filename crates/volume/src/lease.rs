@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use weir_runtime::{Event, Handle, Instant, Semaphore, Task};
 use weir_storage::{Command, Interposed, Rejected, Rules, Storage, StorageError, Ticket};
 
-use crate::claim::{Claim, Found, LEASE, Look, POLL, Register};
+use crate::claim::{Claim, ClaimBlocks, ClaimState, LEASE, POLL, Register};
 use crate::common::failure;
 use crate::mutants::VolumeMutant;
 
@@ -61,9 +61,9 @@ impl Lease {
     /// Whether the claim that was just written, and the challenge before it, are the newest: then the lease begins.
     pub(crate) async fn begin(&self, challenge: u64) -> Result<bool, Rejected> {
         let began = self.handle.now_with_suspensions();
-        let look = self.register.look().await?;
+        let look = self.register.read().await?;
         self.confirmed.set(began);
-        Ok(look == Look { found: Found::Held(self.claim.get()), challenge })
+        Ok(look == ClaimBlocks { found: ClaimState::Held(self.claim.get()), challenge })
     }
 
     /// Whether the owner may write and acknowledge now.
@@ -118,28 +118,24 @@ impl Lease {
                     debug!(%error, "the claim could not be read");
                     continue;
                 }
-                Err(error) if self.rules.drops(VolumeMutant::LeaseUnchecked) => {
-                    debug!(%error, "not looked at");
-                    continue;
-                }
                 Err(error) => error,
             };
             self.lost.set(Some(failure(error)));
-            self.tell_all();
+            self.notify_waiters();
             return error;
         }
     }
 
     /// Reads claim and challenge once, and answers the challenge if it is a new one.
     async fn renew(&self) -> Result<(), Rejected> {
-        let _alone = self.writing.acquire(1).await;
+        let _exclusive = self.writing.acquire(1).await;
         if let Some(error) = self.lost.get() {
             return Err(error.into());
         }
         let began = self.handle.now_with_suspensions();
-        let look = self.register.look().await?;
+        let look = self.register.read().await?;
         let claim = self.claim.get();
-        if look.found != Found::Held(claim) {
+        if look.found != ClaimState::Held(claim) {
             return Err(StorageError::TakenOver.into());
         }
         if look.challenge != claim.answered {
@@ -148,9 +144,11 @@ impl Lease {
         let lapsed = !self.is_valid();
         self.confirmed.set(began);
         if lapsed && self.is_valid() {
-            warn!("the disk did not answer in time, or this process was stopped: writes have waited");
+            warn!(
+                "the lease expired: the disk was slow, or this process was stopped; writes waited until it was renewed"
+            );
         }
-        self.tell_all();
+        self.notify_waiters();
         Ok(())
     }
 
@@ -167,7 +165,7 @@ impl Lease {
         Err(StorageError::TakenOver.into())
     }
 
-    fn tell_all(&self) {
+    fn notify_waiters(&self) {
         self.changed.notify(usize::MAX);
         self.register.disk.slots().notify(usize::MAX);
     }
@@ -176,18 +174,18 @@ impl Lease {
     pub(crate) async fn release(&self) -> Result<(), Rejected> {
         let writes = self.writes.take();
         for write in writes {
-            // One that failed has been told to whom it concerns.
+            // The caller of a failed write has the error already.
             let _ = write.transferred().await;
         }
-        while !self.release_alone().await? {
+        while !self.release_exclusively().await? {
             self.renew().await?;
         }
         Ok(())
     }
 
     /// Gives the claim up if the lease is valid; whether it is.
-    async fn release_alone(&self) -> Result<bool, Rejected> {
-        let _alone = self.writing.acquire(1).await;
+    async fn release_exclusively(&self) -> Result<bool, Rejected> {
+        let _exclusive = self.writing.acquire(1).await;
         if !self.is_valid() {
             return Ok(false);
         }

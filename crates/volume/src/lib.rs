@@ -6,19 +6,23 @@
 //! exactly the longest unbroken prefix. So a barrier costs nothing, a request is atomic, and a flush is one
 //! flush of the disk below.
 //!
-//! What is promised, with the rules that keep it:
+//! # Rules
 //!
-//! | rule | promise | kept in |
-//! |---|---|---|
-//! | V1 | recovery begins a new log generation; records behind the cut never count again | `volume.rs`, `recovery.rs` |
-//! | V2 | every chunk carries the last sequence number known durable; a hole below it is an error, not a silent cut | `chunk.rs`, `recovery.rs` |
-//! | V3 | a version is overwritten only when what supersedes it is durable; one reclaim check decides | `segments.rs`, `checkpointer.rs`, `discard.rs` |
-//! | V4 | the segments that come next are in the checkpoint, or in records that lengthen its list; recovery reads a bounded tail | `segments.rs`, `checkpointer.rs`, `log.rs` |
-//! | V5 | the loss window: what may be lost without a flush is bounded, configurable and reported | `flush.rs`, `log.rs` |
-//! | V6 | memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size | `sparse.rs`, `map.rs`, `segments.rs`, `checkpointer.rs` |
-//! | V7 | a share is one record; a block that several names read is live until the last is gone, and moves with all of them | `names.rs`, `blocks.rs`, `log.rs`, `recovery.rs` |
-//! | V8 | a volume on a storage that others can reach has one owner: only with a valid lease it writes and acknowledges | `claim.rs`, `lease.rs` |
-//! | V9 | a closed volume has its map and its checkpoint twice; repair keeps what is proved, and what is not reads as an error | `checkpointer.rs`, `repair.rs`, `rebuild.rs` |
+//! - **V1** Recovery begins a new log generation; records behind the cut never count again.
+//! - **V2** Every chunk carries the last sequence number known durable; a hole below it is an error, not a silent
+//!   cut.
+//! - **V3** A version is overwritten only when what supersedes it is durable; one reclaim check decides.
+//! - **V4** The segments that come next are in the checkpoint, or in records that lengthen its list; recovery reads
+//!   a bounded tail.
+//! - **V5** The loss window: what may be lost without a flush is bounded, configurable and reported.
+//! - **V6** Memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size.
+//! - **V7** A share is one record; a block that several names read is live until the last is gone, and moves with
+//!   all of them.
+//! - **V8** A volume on a storage that others can reach has one owner: only with a valid lease it writes and
+//!   acknowledges.
+//! - **V9** A closed volume has its map and its checkpoint twice; repair keeps what is proved, and what is not
+//!   reads as an error.
+//! - **checks** Everything that is read back is checked, and what does not match is an error.
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
 //! time is over, and how long it takes is up to the disk. If the whole time is over before it is done, the

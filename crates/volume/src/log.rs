@@ -9,7 +9,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::slice;
 use std::time::Duration;
 
 use tracing::warn;
@@ -21,14 +20,14 @@ use crate::common::Common;
 use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, RecordKind};
 use crate::map::{COPIES_LIMIT, Entry};
 use crate::mutants::VolumeMutant;
-use crate::names::{Pairs, one_by_one};
+use crate::names::one_by_one;
 use crate::options::Completion;
 use crate::reserve::Reserve;
 use crate::sealed::Sealed;
 use crate::segments::ReclaimCheck;
 use crate::stats::LossWindowSeen;
 
-/// On whose behalf a record is appended.
+/// The writer of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
     /// The user. Leaves the last segments of the free-segment list to the cleaner.
@@ -97,14 +96,14 @@ pub(crate) struct Log {
     pub common: Rc<Common>,
     pub blocks: Rc<RefCell<Blocks>>,
     reserve: Reserve,
-    state: RefCell<State>,
+    state: RefCell<LogState>,
     pub sealed: RefCell<Sealed>,
     /// Upkeep can gain nothing more, and the free-segment list is down to the cleaner's reserve.
     stuck: Cell<bool>,
 }
 
 /// What changes with every record.
-struct State {
+struct LogState {
     head: Head,
     open: Option<OpenChunk>,
     /// Number of the newest durable checkpoint.
@@ -126,7 +125,7 @@ impl Log {
     ) -> Log {
         let bytes = common.segment_bytes() as usize;
         let buffers = (0..common.options.buffers).map(|_| common.disk.allocate(bytes)).collect();
-        let state = State {
+        let state = LogState {
             head: Head { segment: None, offset: 0, next_sequence, generation },
             open: None,
             checkpoint,
@@ -177,14 +176,6 @@ impl Log {
     /// Appends a write, or the writes of a packed command in turn, as one record: the whole barrier path of the volume. Of
     /// no writes, it is the number of the newest record.
     pub(crate) fn append(&self, writes: &[Write<'_>]) -> Result<u64, Rejected> {
-        if let [rest @ .., last] = writes
-            && self.common.drops(VolumeMutant::PackedTorn)
-            && !rest.is_empty()
-        {
-            self.append(rest)?;
-            self.seal();
-            return self.append(slice::from_ref(last));
-        }
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
         let written = writes.iter().map(Write::blocks).sum();
@@ -195,7 +186,7 @@ impl Log {
             return Err(Rejected::Failed(StorageError::NoSpace));
         }
         self.make_room(&mut blocks, &mut state, Needs::data(written), Writer::User)?;
-        let State { open, head, .. } = &mut *state;
+        let LogState { open, head, .. } = &mut *state;
         let open = open.as_mut().ok_or(Rejected::Busy)?;
         let mut left = written;
         for part in writes.iter().flat_map(|write| write.parts) {
@@ -220,7 +211,7 @@ impl Log {
         let mut state = self.state.borrow_mut();
         let writer = if self.stuck.get() { Writer::Cleaner } else { Writer::User };
         self.make_room(&mut blocks, &mut state, Needs::discards(extents), writer)?;
-        let State { open, head, .. } = &mut *state;
+        let LogState { open, head, .. } = &mut *state;
         let open = open.as_mut().ok_or(Rejected::Busy)?;
         for (i, extent) in extents.iter().enumerate() {
             let first = extent.start.0 as u32;
@@ -237,29 +228,20 @@ impl Log {
     /// Appends a share as one record (V7), and returns its sequence number. Of no pairs, it is the number of the newest
     /// record.
     pub(crate) fn append_share(&self, pairs: &[SharePair]) -> Result<u64, Rejected> {
-        let mut pairs = one_by_one(pairs);
+        let pairs = one_by_one(pairs);
         if !self.blocks.borrow().have_space_to_share(&pairs) {
             return Err(Rejected::Failed(StorageError::NoSpace));
         }
-        if self.common.drops(VolumeMutant::ShareTorn)
-            && let Some(middle) = pairs.keys().nth(pairs.len() / 2).copied().filter(|_| pairs.len() > 1)
-        {
-            let rest = pairs.split_off(&middle);
-            self.append_pairs(&pairs)?;
-            self.seal();
-            pairs = rest;
+        if pairs.is_empty() {
+            return Ok(self.placed_to());
         }
-        if pairs.is_empty() { Ok(self.placed_to()) } else { self.append_pairs(&pairs) }
-    }
-
-    fn append_pairs(&self, pairs: &Pairs) -> Result<u64, Rejected> {
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
         self.make_room(&mut blocks, &mut state, Needs::shares(pairs.len()), Writer::User)?;
-        let State { open, head, .. } = &mut *state;
+        let LogState { open, head, .. } = &mut *state;
         let open = open.as_mut().ok_or(Rejected::Busy)?;
-        open.push_shares(pairs);
-        blocks.share(pairs, head.next_sequence);
+        open.push_shares(&pairs);
+        blocks.share(&pairs, head.next_sequence);
         if open.user_since.is_none() {
             self.begin_window(open);
         }
@@ -276,7 +258,7 @@ impl Log {
         }
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
-        let free = self.may_join(&blocks, state.head.segment);
+        let free = self.may_join(&blocks);
         if free.is_empty() {
             return Ok(());
         }
@@ -293,31 +275,20 @@ impl Log {
 
     /// Segments that may join the free-segment list now: as many as a checkpoint can name, with the open one, and as
     /// fit one chunk.
-    fn may_join(&self, blocks: &Blocks, open: Option<u32>) -> Vec<u32> {
-        let (segments, durable) = (&blocks.segments, self.common.watermark.durable_to());
+    fn may_join(&self, blocks: &Blocks) -> Vec<u32> {
+        let (segments, durable) = (&blocks.segments, self.common.reclaimable_to());
         let nameable = (self.common.geometry.free_list_limit() - 1).saturating_sub(segments.free_listed());
-        let passes = |s: &u32| match segments.reclaim_check(*s, durable) {
-            ReclaimCheck::Free => true,
-            ReclaimCheck::NeedsFlush => self.common.drops(VolumeMutant::ReuseBeforeFlush),
-            ReclaimCheck::NeedsCheckpoint => {
-                Some(*s) != open && self.common.drops(VolumeMutant::ReuseBeforeCheckpoint)
-            }
-            ReclaimCheck::Live | ReclaimCheck::Listed => false,
-        };
-        segments.empty(None).filter(passes).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
+        let is_free = |s: &u32| segments.reclaim_check(*s, durable) == ReclaimCheck::Free;
+        segments.empty(None).filter(is_free).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
     }
 
-    /// Moves a live block to the head of the log, if anybody still reads it where it was, with as many of its names as
+    /// Moves a block to the head of the log, if it is still live where it was, with as many of its names as
     /// one record takes (V7): its data as the first, shares of that for the others. Whether all of them have moved; if
     /// not, the next record shares what this one has copied.
     pub(crate) fn append_moved(&self, moving: &mut Moving, data: &[u8]) -> Result<bool, Rejected> {
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
         let Some(first) = blocks.first_name(moving.from, moving.written_as) else { return Ok(true) };
-        if self.common.drops(VolumeMutant::CleanerDropsBlocks) {
-            blocks.set(first, Entry::default(), state.head.next_sequence);
-            return Ok(true);
-        }
         let copied = moving.copied.filter(|(name, entry)| blocks.entry(*name) == *entry);
         let mut names = blocks.other_names(moving.from.block);
         let source = copied.map_or(first, |(name, _)| name);
@@ -329,7 +300,7 @@ impl Log {
         names.truncate(most);
         let needs = Needs::moved(usize::from(copied.is_none()), names.len());
         self.make_room(&mut blocks, &mut state, needs, Writer::Cleaner)?;
-        let State { open, head, .. } = &mut *state;
+        let LogState { open, head, .. } = &mut *state;
         let open = open.as_mut().ok_or(Rejected::Busy)?;
         if copied.is_none() {
             let new = open.push_data(first, data, names.is_empty());
@@ -355,7 +326,7 @@ impl Log {
 
     /// A record is complete: it has its sequence number. `writes` are those in it.
     #[inline]
-    fn placed(&self, blocks: &mut Blocks, state: &mut State, writes: &[Write<'_>]) -> u64 {
+    fn placed(&self, blocks: &mut Blocks, state: &mut LogState, writes: &[Write<'_>]) -> u64 {
         let sequence = state.head.next_sequence;
         state.head.next_sequence += 1;
         if let Some(recorder) = &state.recorder {
@@ -372,7 +343,7 @@ impl Log {
 
     /// Wait-on-Transfer wants a user's record on the disk: if nothing is on its way, it goes now, else with
     /// the next chunk, when the one before it has arrived. No caller waits for what cleaning moved.
-    fn somebody_waits(&self, state: &State) -> bool {
+    fn somebody_waits(&self, state: &LogState) -> bool {
         self.common.options.completion == Completion::Disk
             && state.open.as_ref().is_some_and(|open| open.user_since.is_some())
             && self.sealed.borrow().all_arrived()
@@ -383,7 +354,7 @@ impl Log {
     fn make_room(
         &self,
         blocks: &mut Blocks,
-        state: &mut State,
+        state: &mut LogState,
         needs: Needs,
         writer: Writer,
     ) -> Result<(), Rejected> {
@@ -408,7 +379,7 @@ impl Log {
     fn open_chunk(
         &self,
         blocks: &mut Blocks,
-        state: &mut State,
+        state: &mut LogState,
         least: u32,
         writer: Writer,
     ) -> Result<(), Rejected> {
@@ -435,7 +406,7 @@ impl Log {
     }
 
     /// Whether one more chunk would be more than a crash may cost, or the oldest one is overdue (V5).
-    fn window_is_used_up(&self, state: &State) -> bool {
+    fn window_is_used_up(&self, state: &LogState) -> bool {
         let window = self.common.options.loss_window;
         let too_much = self.sealed.borrow().bytes() + self.common.segment_bytes() > window.bytes;
         let too_old = self.oldest_age(state).is_some_and(|age| age >= window.time);
@@ -485,7 +456,7 @@ impl Log {
     }
 
     #[cold]
-    fn seal_open(&self, blocks: &mut Blocks, state: &mut State, fua: bool) {
+    fn seal_open(&self, blocks: &mut Blocks, state: &mut LogState, fua: bool) {
         let Some(open) = state.open.take() else { return };
         let mut sealed = self.sealed.borrow_mut();
         if open.is_empty() {
@@ -538,7 +509,7 @@ impl Log {
         self.oldest_age(&self.state.borrow())
     }
 
-    fn oldest_age(&self, state: &State) -> Option<Duration> {
+    fn oldest_age(&self, state: &LogState) -> Option<Duration> {
         let open = state.open.as_ref().and_then(|open| open.user_since);
         let oldest = self.sealed.borrow().user_since().or(open);
         oldest.map(|since| self.common.handle.now().since(since))
@@ -550,7 +521,7 @@ impl Log {
         self.seen(&self.state.borrow())
     }
 
-    fn seen(&self, state: &State) -> LossWindowSeen {
+    fn seen(&self, state: &LogState) -> LossWindowSeen {
         let open = state.open.as_ref().map_or(0, |open| u64::from(open.blocks()) * BLOCK_BYTES as u64);
         LossWindowSeen {
             time_max: state.seen.time_max.max(self.oldest_age(state).unwrap_or_default()),
@@ -559,13 +530,13 @@ impl Log {
     }
 
     /// Everything up to `sequence` is on the medium, by a flush or a FUA write.
-    fn settle(&self, blocks: &Blocks, state: &mut State, sequence: u64) {
+    fn settle(&self, blocks: &Blocks, state: &mut LogState, sequence: u64) {
         self.common.count(|stats| stats.flushes += 1);
         let (before, bound) = (state.seen.time_max, self.common.options.loss_window.time);
         state.seen = self.seen(state);
         let most = state.seen.time_max;
         if most > bound && before <= bound {
-            warn!(?most, ?bound, "the disk is slow to flush: the loss window is exceeded");
+            warn!(?most, ?bound, "a flush took too long: the loss window was exceeded");
         }
         self.sealed.borrow_mut().settle(sequence);
         if let Some(recorder) = &state.recorder {

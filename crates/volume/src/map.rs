@@ -7,16 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use weir_storage::{BLOCK_BYTES, Rules};
+use weir_storage::BLOCK_BYTES;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::layout::{ENTRIES_PER_PAGE, MapEntry, MapPage, stamp_checksum};
-use crate::mutants::VolumeMutant;
-use crate::names::SHARED;
 use crate::sparse::Sparse;
 
 /// Where one logical block is. Block 0 (a superblock) means: nowhere, it reads zero. In the map, a block may have a mark
-/// ([`SHARED`]), which nobody sees but `blocks.rs`.
+/// ([`SHARED`]), which only `blocks.rs` sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub block: u32,
@@ -173,22 +171,15 @@ impl Map {
     }
 
     /// One page as it was when the checkpoint began (V4), ready to be written, with its checksum.
-    pub(crate) fn frozen_page(
-        &mut self,
-        number: u32,
-        volume: u64,
-        block: &mut [u8],
-        rules: Rules<VolumeMutant>,
-    ) -> u32 {
-        let copy = self.copies.remove(&number);
-        if let Some(copy) = copy.filter(|_| !rules.drops(VolumeMutant::CheckpointNotFrozen)) {
-            return encode_page(&copy, volume, number, block, rules);
+    pub(crate) fn frozen_page(&mut self, number: u32, volume: u64, block: &mut [u8]) -> u32 {
+        if let Some(copy) = self.copies.remove(&number) {
+            return encode_page(&copy, volume, number, block);
         }
         let page = self.page_mut(number as usize);
         if page.state == PageState::Frozen {
             page.state = PageState::Clean;
         }
-        let checksum = encode_page(&page.entries, volume, number, block, rules);
+        let checksum = encode_page(&page.entries, volume, number, block);
         if page.state == PageState::Clean && page.mapped == 0 {
             *self.pages.get_mut(number as usize) = None;
             self.pages_in_memory -= 1;
@@ -207,19 +198,12 @@ impl Page {
 }
 
 /// Writes a map page into `block` and returns its checksum.
-fn encode_page(
-    entries: &Entries,
-    volume: u64,
-    page: u32,
-    block: &mut [u8],
-    rules: Rules<VolumeMutant>,
-) -> u32 {
-    let kept = if rules.drops(VolumeMutant::MarkNotKept) { !SHARED } else { u32::MAX };
+fn encode_page(entries: &Entries, volume: u64, page: u32, block: &mut [u8]) -> u32 {
     let mut on_disk = MapPage::new_zeroed();
     on_disk.volume = volume.into();
     on_disk.page = page.into();
     for (to, from) in on_disk.entries.iter_mut().zip(entries) {
-        *to = MapEntry { block: (from.block & kept).into(), checksum: from.checksum.into() };
+        *to = MapEntry { block: from.block.into(), checksum: from.checksum.into() };
     }
     block[..BLOCK_BYTES].copy_from_slice(on_disk.as_bytes());
     let field = std::mem::offset_of!(MapPage, checksum);

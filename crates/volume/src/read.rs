@@ -88,7 +88,7 @@ impl Reader {
         let place = self.blocks.borrow().entry(at.0 as u32).block;
         match logged.len() {
             BLOCKS_LOGGED => {
-                error!(block = at.0, place, %error, "a read failed; those of further blocks are only counted")
+                error!(block = at.0, place, %error, "a read failed; further failures are counted and not logged")
             }
             _ => error!(block = at.0, place, %error, "a read failed"),
         }

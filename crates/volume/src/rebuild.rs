@@ -80,7 +80,6 @@ pub(crate) async fn rebuild(
         map.rebuilt.push(page.page);
     }
     checkpoint.pages.add_up();
-    map.blocks.loaded();
     // What was damaged is written anew.
     damaged.iter().for_each(|page| map.blocks.write_again(page.page));
     Ok(map)

@@ -51,9 +51,9 @@ pub(crate) enum Search {
     All,
 }
 
-/// What a tolerant replay met.
+/// What a tolerant replay found.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Met {
+pub(crate) struct ReplayFindings {
     /// Where the log ended.
     pub cut: Lba,
     /// The greatest record behind the cut that a chunk there knows to have been durable, or 0.
@@ -82,14 +82,14 @@ pub(crate) struct Recovered {
     pub bytes_read: u64,
     /// Of a tolerant replay: blocks of which nothing is known.
     pub unknown: BTreeSet<u32>,
-    pub met: Met,
+    pub met: ReplayFindings,
     /// A checkpoint that is lost names more log.
     pub is_short: bool,
 }
 
 impl Recovered {
     /// Recovers in memory and changes nothing on `disk`.
-    pub(crate) async fn from(
+    pub(crate) async fn recover(
         disk: &dyn Storage,
         geometry: &Geometry,
         rules: Rules<VolumeMutant>,
@@ -127,9 +127,10 @@ impl Recovered {
             }
             false => Ok(known),
         };
+        let seeks_newer = !rules.drops(VolumeMutant::StaleCheckpointUnnoticed);
         let mut looked_at = BTreeSet::new();
         let mut known = 0;
-        if search == Search::All && seeks_newer(&checkpoint, rules) {
+        if search == Search::All && seeks_newer {
             looked_at.extend(checkpoint.free_list.iter().copied().chain(blocks.segments.live_segments()));
             let segments = looked_at.iter().copied();
             known = checkpoint.find_newest_known(disk, geometry, segments, with_failures).await?;
@@ -142,7 +143,7 @@ impl Recovered {
         let Replay { next_sequence, records, bytes_read, mut met, tolerance, .. } = replay;
         let unknown = tolerance.map(|tolerance| tolerance.unknown).unwrap_or_default();
         let log = checkpoint.free_list.iter().chain(&joined).copied().take(cut.index + 1).collect();
-        if seeks_newer(&checkpoint, rules) {
+        if seeks_newer {
             let (planned, _) = blocks.segments.plan_free_list(None, geometry.free_list_limit());
             let others: Vec<u32> = match search {
                 Search::All => joined.into_iter().chain(planned).filter(|s| !looked_at.contains(s)).collect(),
@@ -170,14 +171,6 @@ impl Recovered {
     }
 }
 
-/// Whether a newer checkpoint than this one is looked for.
-fn seeks_newer(checkpoint: &Checkpoint, rules: Rules<VolumeMutant>) -> bool {
-    !rules.drops(match checkpoint.alone {
-        true => VolumeMutant::CheckpointLossUnnoticed,
-        false => VolumeMutant::StaleCheckpointUnnoticed,
-    })
-}
-
 /// A replay in progress, and afterwards what it found.
 struct Replay<'a> {
     disk: &'a dyn Storage,
@@ -194,7 +187,7 @@ struct Replay<'a> {
     pairs: Pairs,
     /// The volume is being repaired.
     tolerance: Option<Tolerance>,
-    met: Met,
+    met: ReplayFindings,
     chunks: u64,
     records: u64,
     bytes_read: u64,
@@ -243,7 +236,7 @@ impl<'a> Replay<'a> {
             next_sequence,
             pairs: Pairs::new(),
             tolerance: None,
-            met: Met::default(),
+            met: ReplayFindings::default(),
             chunks: 0,
             records: 0,
             bytes_read: 0,
@@ -263,7 +256,7 @@ impl<'a> Replay<'a> {
             match self.replay_segment(at.index, segment, at.offset).await? {
                 End::Cut(offset) => break (Position { offset, ..at }, "a record is not whole"),
                 End::NoChunk(offset, why) => {
-                    if !self.goes_on_in(at.index + 1).await? {
+                    if !self.continues_in(at.index + 1).await? {
                         break (Position { offset, ..at }, why);
                     }
                     at = Position { index: at.index + 1, offset: 0 };
@@ -322,7 +315,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Whether the segment at `index` of the free-segment list starts with the chunk that comes next.
-    async fn goes_on_in(&mut self, index: usize) -> Result<bool, VolumeError> {
+    async fn continues_in(&mut self, index: usize) -> Result<bool, VolumeError> {
         let Some(segment) = self.free_list.get(index).copied() else { return Ok(false) };
         let (bytes, mut spare) = (self.segment(index).await?, Vec::new());
         let chunk = self.chunk_at(&bytes[..BLOCK_BYTES], segment, 0, &mut spare);
@@ -399,7 +392,7 @@ impl<'a> Replay<'a> {
         offset: u32,
     ) -> Result<(), VolumeError> {
         let known = chunk.header.checkpoint.get();
-        if known <= self.checkpoint.number || !seeks_newer(self.checkpoint, self.rules) {
+        if known <= self.checkpoint.number || self.rules.drops(VolumeMutant::StaleCheckpointUnnoticed) {
             return Ok(());
         }
         if self.tolerance.is_none() {
@@ -433,9 +426,6 @@ impl<'a> Replay<'a> {
                     && !self.rules.drops(VolumeMutant::DataUnchecked);
                 self.met.damaged += u64::from(is_damaged && self.was_durable());
                 if is_damaged && !self.was_durable() {
-                    if self.rules.drops(VolumeMutant::TornRequest) {
-                        self.apply(&record).map_err(|what| self.damaged(what, segment, offset))?;
-                    }
                     return Ok(false);
                 }
             }
@@ -446,9 +436,6 @@ impl<'a> Replay<'a> {
                 self.records += 1;
                 record.clear();
             }
-        }
-        if self.rules.drops(VolumeMutant::ShareLate) {
-            self.share();
         }
         self.blocks.segments.sealed(segment, self.next_sequence - 1);
         Ok(true)
@@ -478,9 +465,7 @@ impl<'a> Replay<'a> {
                 false => self.blocks.discard(first, first + count, self.next_sequence),
             }
         }
-        if !self.rules.drops(VolumeMutant::ShareLate) {
-            self.share();
-        }
+        self.share();
         Ok(())
     }
 

@@ -127,7 +127,7 @@ impl RepairReport {
 /// Memory: the map, 8 bytes for each block in use, and for damaged pages of it up to 60 KiB each.
 ///
 /// # Errors
-/// [`VolumeError`] that says what nothing makes up for; nothing was written then. [`Damage::LostRecord`] and
+/// [`VolumeError`] for damage that cannot be repaired; nothing was written then. [`Damage::LostRecord`] and
 /// [`Damage::NewestCheckpoint`] are passed by with [`RepairOptions::to_prefix`].
 pub async fn repair(
     handle: &Handle,
@@ -145,7 +145,7 @@ pub async fn repair(
     .await
 }
 
-/// Repairs a volume on a disk that nobody else writes to.
+/// Repairs a volume on a disk that no other process writes to.
 async fn repair_owned(
     handle: &Handle,
     disk: Rc<dyn Storage>,
@@ -335,9 +335,6 @@ impl Repair<'_> {
         loop {
             let mut checkpoint = checkpoint.clone();
             let mut map = self.load_map(&mut checkpoint, older).await?;
-            if self.options.rules.drops(VolumeMutant::RepairDropsLog) && !map.rebuilt.is_empty() {
-                tolerance.end = Some(checkpoint.next_sequence);
-            }
             tolerance.unknown.clone_from(&map.unknown);
             let blocks = std::mem::replace(&mut map.blocks, Blocks::new(self.geometry, self.options.rules));
             let found = Recovered::behind(

@@ -1,4 +1,4 @@
-//! Segments: who is live, who may be written again, and the *free-segment list*, the ordered list of segments that
+//! Segments: which are live, which may be written again, and the *free-segment list*, the ordered list of segments that
 //! the log will use next.
 //!
 //! **The reclaim check** (V3). A segment may be written again only when no state that a crash can leave needs what
@@ -100,7 +100,7 @@ pub(crate) struct Segments {
     collects_emptied: bool,
     /// How many of them could be discarded when they were looked at last.
     looked_at: usize,
-    /// Segments that cleaning leaves alone.
+    /// Segments that cleaning does not take.
     pinned: BTreeSet<u32>,
     /// The log of the checkpoint before the newest.
     held: BTreeSet<u32>,
@@ -222,7 +222,7 @@ impl Segments {
         }
     }
 
-    /// Cleaning leaves a segment alone, because a block that is live in it is damaged. With its last live block it may be
+    /// Cleaning does not take a segment, because a live block in it is damaged. With its last live block it may be
     /// written, and cleaned, again. One that was emptied since `changed` is as good as any other.
     pub(crate) fn pin(&mut self, segment: u32, changed: u64) {
         if self.live(segment) > 0 && self.changed(segment) == changed {
@@ -263,12 +263,11 @@ impl Segments {
 
     /// The segment that comes next, taken into the log: one that a checkpoint or a record names (V4).
     pub(crate) fn take(&mut self, rules: Rules<VolumeMutant>) -> Option<u32> {
-        let unnamed = rules.drops(VolumeMutant::SegmentUnlisted);
-        let segment = if unnamed { self.empty(None).last() } else { None };
-        if segment.is_none() && self.free_list.front().is_some_and(|next| self.is_discarding(*next)) {
+        if self.free_list.front().is_some_and(|next| self.is_discarding(*next)) {
             return None;
         }
-        let segment = segment.or_else(|| self.free_list.pop_front())?;
+        let out_of_order = rules.drops(VolumeMutant::SegmentsOutOfOrder);
+        let segment = if out_of_order { self.free_list.pop_back() } else { self.free_list.pop_front() }?;
         self.emptied.remove(&segment);
         self.change(segment, |one| one.role = Role::Log);
         self.log.push(segment);
@@ -393,7 +392,7 @@ impl Segments {
     }
 
     /// The emptied segments were looked at, and so many of them wait for nothing but to be enough; whether they are.
-    pub(crate) fn look_at_emptied(&mut self, ready: usize) -> bool {
+    pub(crate) fn should_check_emptied(&mut self, ready: usize) -> bool {
         self.looked_at = ready;
         self.emptied.len() >= self.enough_emptied()
     }

@@ -112,7 +112,7 @@ impl Volume {
         opened
     }
 
-    /// Opens the volume on a disk that nobody else writes to.
+    /// Opens the volume on a disk that no other process writes to.
     async fn open_owned(
         handle: &Handle,
         disk: Rc<dyn Storage>,
@@ -127,7 +127,7 @@ impl Volume {
         if !options.rules.drops(VolumeMutant::RecoveryUnflushed) {
             flush(&*disk).await?;
         }
-        let found = Recovered::from(&*disk, &geometry, options.rules, Search::Beginning).await?;
+        let found = Recovered::recover(&*disk, &geometry, options.rules, Search::Beginning).await?;
         let Recovered { records, bytes_read, .. } = found;
         let mut volume = Volume::start(handle, disk, geometry, options, found);
         volume.keeper = keeper;
@@ -138,7 +138,7 @@ impl Volume {
         let Head { generation, .. } = volume.log.head();
         let report = RecoveryReport { records, bytes_read, generation, duration: handle.now().since(began) };
         volume.common.count(|stats| stats.recovery = report);
-        volume.tell_of_opening(&report);
+        volume.log_opening(&report);
         Ok(volume)
     }
 
@@ -166,7 +166,7 @@ impl Volume {
             capabilities: capabilities(atomic, geometry.shares),
             flusher: Rc::new(Flusher::new(Rc::clone(&log))),
             checkpointer: Rc::new(Checkpointer::new(Rc::clone(&log), checkpoint)),
-            discarder: Rc::new(Discarder::new(Rc::clone(&log))),
+            discarder: Rc::new(Discarder::new(&log)),
             reader: Rc::new(Reader::new(Rc::clone(&log))),
             keeper: None,
             tasks: RefCell::new(Vec::new()),
@@ -175,7 +175,7 @@ impl Volume {
         }
     }
 
-    fn tell_of_opening(&self, recovery: &RecoveryReport) {
+    fn log_opening(&self, recovery: &RecoveryReport) {
         let Geometry { logical_blocks, segments, segment_blocks, .. } = self.common.geometry;
         info!(blocks = logical_blocks, segments, segment_blocks, generation = recovery.generation, "opened");
         let (used, found) = (self.common.geometry.physical_blocks, self.common.disk.blocks());

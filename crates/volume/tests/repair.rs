@@ -492,13 +492,6 @@ fn v9_a_volume_that_is_closed_with_one_checkpoint() {
     assert!(found.is_some(), "each page of the map is there once, and none is lost");
 }
 
-#[test]
-fn v9_a_repair_that_drops_the_log() {
-    let campaign = |seed| Campaign { places: 2, ..Campaign::new(seed, 60, Kind::Bit, false) };
-    let wrong = first_failure(30..34, VolumeMutant::RepairDropsLog, campaign, "reads");
-    assert!(wrong.is_some(), "the log behind a damaged page is dropped, and nothing wrong is read");
-}
-
 /// V1 holds for a repair as for recovery.
 #[test]
 fn v1_a_repair_that_goes_on_in_the_old_generation() {

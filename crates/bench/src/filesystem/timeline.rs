@@ -73,7 +73,7 @@ impl Tap {
         if !(start..start + length).contains(&block) {
             return JournalWrite::Home;
         }
-        match bytes.first_chunk().and_then(BlockType::of) {
+        match bytes.first_chunk().and_then(BlockType::from_block) {
             Some((BlockType::Commit, _)) => JournalWrite::JC,
             _ => JournalWrite::JD,
         }

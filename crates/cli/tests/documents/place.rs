@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::blocks::{Block, How};
 use super::root;
-use crate::support::{library, mounts};
+use crate::support::{library, mounts, weir_program};
 
 /// What a document may take, and the word that says so.
 const PROGRAMS: [&str; 8] =
@@ -140,7 +140,7 @@ fn arrange(place: &Path) {
     }
     let release = place.join("target/release");
     fs::create_dir_all(&release).unwrap();
-    symlink(env!("CARGO_BIN_EXE_weir"), release.join("weir")).unwrap();
+    symlink(weir_program(), release.join("weir")).unwrap();
     for name in ["libweir.so", "libweir_preload.so", "libweir_sqlite.so"] {
         symlink(library(name), release.join(name)).unwrap();
     }

@@ -16,10 +16,30 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+/// The program as users have it. Cargo builds the one beside the tests with the features of all tests, the mutants among
+/// them; this one is the release build, which is there already in most cases.
+pub fn weir_program() -> &'static str {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.current_dir(env!("CARGO_MANIFEST_DIR")).args([
+            "build",
+            "--quiet",
+            "--release",
+            "--bin",
+            "weir",
+        ]);
+        runs(build.arg("--target-dir").arg(target));
+        target.join("release/weir").to_str().unwrap().to_owned()
+    })
+}
+
 pub fn weir(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(weir_program());
     // Whoever runs the tests may debug with it.
     command.args(arguments).env_remove("RUST_LOG");
     command

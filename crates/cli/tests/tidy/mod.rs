@@ -102,7 +102,7 @@ fn every_mutant_is_named_in_a_test() {
 }
 
 #[test]
-fn every_rule_names_its_mutant_and_the_test_that_kills_it() {
+fn every_rule_has_its_mutants_and_tests_and_the_page_says_so() {
     expect_none(&rules::check(&Tree::load()));
 }
 

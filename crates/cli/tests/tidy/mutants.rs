@@ -1,14 +1,18 @@
 //! Mutants: a variant of an enum whose name ends in `Mutant` drops one rule. Each must be named in a
 //! test or an example, or nothing shows that the rule is checked.
 
+use std::process::Command;
+
 use super::code::{code_only, imports, line_of, whole_words};
 use super::tree::{Finding, Tree};
+use crate::support::{text, weir_program};
 
 /// One variant, as `BlockMutant::FlagLost`.
 pub struct Mutant {
     pub path: String,
     pub line: usize,
     pub name: String,
+    pub documentation: String,
 }
 
 /// All mutants of the product's code.
@@ -19,10 +23,22 @@ pub fn mutants(tree: &Tree) -> Vec<Mutant> {
             let code = code_only(file.text);
             variants(&code)
                 .into_iter()
-                .map(|(line, name)| Mutant { path: file.path.to_owned(), line, name })
+                .map(|(line, name)| {
+                    let documentation = documentation(file.text, line);
+                    Mutant { path: file.path.to_owned(), line, name, documentation }
+                })
                 .collect::<Vec<_>>()
         })
         .collect()
+}
+
+/// What `///` says above a line, attributes between left out.
+fn documentation(text: &str, line: usize) -> String {
+    let above: Vec<&str> = text.lines().take(line - 1).map(str::trim).collect();
+    let above = above.into_iter().rev().take_while(|line| line.starts_with("///") || line.starts_with("#["));
+    let mut lines: Vec<&str> = above.filter_map(|line| line.strip_prefix("///")).map(str::trim).collect();
+    lines.reverse();
+    lines.join(" ")
 }
 
 /// Variants without fields, of each `enum ...Mutant { ... }`.
@@ -83,4 +99,23 @@ fn a_mutant_that_no_test_names_is_found() {
     ]);
     let found: Vec<String> = check(&tree).iter().map(ToString::to_string).collect();
     assert_eq!(found, ["crates/demo/src/mutants.rs:7: no test names `DemoMutant::Starves`"]);
+}
+
+/// The mutants whose names stand in a program: one that is built with mutants writes their names where it prints what
+/// rules it keeps. Short names may be words of something else.
+fn mutants_in(program: &str) -> String {
+    let names =
+        mutants(&Tree::load()).into_iter().filter_map(|m| Some(m.name.split_once("::")?.1.to_owned()));
+    let names = names.filter(|name| name.len() > 12).collect::<Vec<_>>().join("\n");
+    let output = Command::new("grep").args(["-aoF", &names, program]).output().unwrap();
+    text(&output.stdout)
+}
+
+#[test]
+fn the_program_under_test_has_no_mutants() {
+    assert_eq!(mutants_in(weir_program()), "");
+    // The control: a build with the features of all tests, where the whole workspace is tested.
+    if mutants_in(env!("CARGO_BIN_EXE_weir")).is_empty() {
+        eprintln!("skipped: the control takes cargo test --workspace");
+    }
 }

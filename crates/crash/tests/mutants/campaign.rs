@@ -1,7 +1,7 @@
 //! Mutants that the crash campaign kills.
 
 use weir_crash::{Mix, RunFailure, RunOptions, run};
-use weir_storage::{Discard, Rules};
+use weir_storage::Rules;
 use weir_volume::VolumeMutant;
 
 /// Runs until one of them notices that the rule is broken; more would be too late for a test.
@@ -30,28 +30,8 @@ fn with_shares(options: &mut RunOptions) {
 }
 
 #[test]
-fn s7_a_packed_write_in_two_records() {
-    killed_by_campaign(VolumeMutant::PackedTorn, RunOptions::add_packed);
-}
-
-#[test]
-fn v7_a_share_in_two_records() {
-    killed_by_campaign(VolumeMutant::ShareTorn, with_shares);
-}
-
-#[test]
-fn v7_sources_of_a_later_time() {
-    killed_by_campaign(VolumeMutant::ShareLate, with_shares);
-}
-
-#[test]
 fn v7_pairs_that_read_what_other_pairs_changed() {
     killed_by_campaign(VolumeMutant::PairsInTurn, with_shares);
-}
-
-#[test]
-fn v7_a_shared_block_left_with_its_first_name() {
-    killed_by_campaign(VolumeMutant::SharedLeftWithFirst, with_shares);
 }
 
 #[test]
@@ -71,16 +51,6 @@ fn v1_recovery_that_builds_on_what_is_not_durable() {
 }
 
 #[test]
-fn v3_segments_reused_before_the_checkpoint_is_durable() {
-    // With discards below, an assertion of the volume may come before the judge.
-    killed_by_campaign(VolumeMutant::ReuseBeforeCheckpoint, |options| {
-        options.disk.discard = Discard::Unsupported;
-        options.volume.discard_below = false;
-        options.mix.trim = 0;
-    });
-}
-
-#[test]
 fn v3_segments_reused_before_a_flush() {
     killed_by_campaign(VolumeMutant::ReuseBeforeFlush, as_drawn);
 }
@@ -91,43 +61,13 @@ fn v3_a_checkpoint_written_too_early() {
 }
 
 #[test]
-fn v3_a_cleaner_that_drops_live_blocks() {
-    killed_by_campaign(VolumeMutant::CleanerDropsBlocks, as_drawn);
-}
-
-#[test]
-fn v3_discards_below_that_come_too_early() {
-    killed_by_campaign(VolumeMutant::DiscardTooEarly, |options| {
-        options.disk.discard = Discard::ReadsZero;
-        options.mix.trim = 3;
-    });
-}
-
-#[test]
-fn v4_segments_that_no_checkpoint_names() {
-    killed_by_campaign(VolumeMutant::SegmentUnlisted, as_drawn);
-}
-
-#[test]
-fn v4_a_checkpoint_that_is_not_frozen() {
-    // The disk has to be busy between two map pages, and the log to go on meanwhile.
-    killed_by_campaign(VolumeMutant::CheckpointNotFrozen, |options| {
-        options.stride = 60;
-        options.request_blocks = 1;
-        options.disk.queue_depth = 1;
-        options.latency_ns_max = 5_000;
-        options.volume.checkpoint_segments = 2;
-    });
+fn v4_segments_out_of_the_order_of_the_checkpoint() {
+    killed_by_campaign(VolumeMutant::SegmentsOutOfOrder, as_drawn);
 }
 
 #[test]
 fn s3_records_replayed_without_a_look_at_their_data() {
     killed_by_campaign(VolumeMutant::DataUnchecked, as_drawn);
-}
-
-#[test]
-fn s3_a_torn_request_kept_in_part() {
-    killed_by_campaign(VolumeMutant::TornRequest, as_drawn);
 }
 
 #[test]

@@ -178,6 +178,6 @@ fn open_without_newest(mutant: Option<VolumeMutant>) -> Result<Option<u64>, Volu
 fn v1_a_newest_checkpoint_whose_loss_goes_unnoticed() {
     let damaged = Err(VolumeError::Damaged { what: Damage::NewestCheckpoint, at: NEWEST });
     assert_eq!(open_without_newest(None), damaged);
-    let unnoticed = open_without_newest(Some(VolumeMutant::CheckpointLossUnnoticed));
+    let unnoticed = open_without_newest(Some(VolumeMutant::StaleCheckpointUnnoticed));
     assert_eq!(unnoticed, Ok(Some(0)), "what was acknowledged as durable is gone, and no caller was told");
 }

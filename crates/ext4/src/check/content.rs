@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use zerocopy::IntoBytes;
 
-use super::extents::Step;
+use super::extents::WalkItem;
 use super::known::Known;
 use super::subject::Subject;
 use super::{ImageReader, Problem};
@@ -151,18 +151,18 @@ impl<R: ImageReader> Contents<'_, R> {
         let mut mapped = Mapped::default();
         while let Some(step) = walk.next(self.subject.image).await? {
             match step {
-                Step::Damage(error) => {
+                WalkItem::Damage(error) => {
                     self.known.findings.format_at(place, &error);
                     mapped.lost = true;
                 }
-                Step::Node(block) => {
+                WalkItem::Node(block) => {
                     mapped.blocks += 1;
                     if !self.known.claim(place, block, 1) {
                         walk.leave_out();
                         mapped.lost = true;
                     }
                 }
-                Step::Extent(extent) => {
+                WalkItem::Extent(extent) => {
                     if !self.known.claim(place, extent.physical, extent.length.into()) {
                         mapped.lost = true;
                     }

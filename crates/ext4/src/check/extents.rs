@@ -15,9 +15,9 @@ const END: u32 = u32::MAX;
 /// A node may have room for this many entries less than fit: some writers leave their room to a checksum.
 const MISSING_MAX: usize = 2;
 
-/// What a walk comes to next.
-pub(super) enum Step {
-    /// A node in a block of its own. The walk goes into it unless it is told not to.
+/// An item that the walk visits.
+pub(super) enum WalkItem {
+    /// A node in a block of its own. The walk descends into it unless the caller skips it.
     Node(u64),
     /// Blocks of the file.
     Extent(Extent),
@@ -95,7 +95,7 @@ impl ExtentWalk {
     pub(super) async fn next<R: ImageReader>(
         &mut self,
         image: &Overlay<'_, R>,
-    ) -> Result<Option<Step>, R::Error> {
+    ) -> Result<Option<WalkItem>, R::Error> {
         if let Some((block, key, end, depth)) = self.next.take() {
             let bytes = image.block(block).await?;
             let read = self
@@ -105,12 +105,12 @@ impl ExtentWalk {
             self.damage = read.err();
         }
         if let Some(error) = self.damage.take() {
-            return Ok(Some(Step::Damage(error)));
+            return Ok(Some(WalkItem::Damage(error)));
         }
         Ok(self.step())
     }
 
-    fn step(&mut self) -> Option<Step> {
+    fn step(&mut self) -> Option<WalkItem> {
         loop {
             let level = self.levels.last_mut()?;
             if level.at == level.count {
@@ -122,12 +122,12 @@ impl ExtentWalk {
             // Its header was read before; the bytes are the same.
             let Ok(node) = Node::read(&level.bytes, level.place) else { continue };
             if node.depth == 0 {
-                return Some(Step::Extent(node.extent(at)));
+                return Some(WalkItem::Extent(node.extent(at)));
             }
             let end = if at + 1 < level.count { node.key(at + 1) } else { level.end };
             let child = node.child(at);
             self.next = Some((child, node.key(at), end, level.depth - 1));
-            return Some(Step::Node(child));
+            return Some(WalkItem::Node(child));
         }
     }
 }
@@ -142,9 +142,9 @@ pub(super) async fn places<R: ImageReader>(
     let mut places: Vec<u64> = Vec::new();
     while let Some(step) = walk.next(image).await? {
         match step {
-            Step::Node(_) => {}
-            Step::Damage(error) => return Ok(Err(error)),
-            Step::Extent(extent) => {
+            WalkItem::Node(_) => {}
+            WalkItem::Damage(error) => return Ok(Err(error)),
+            WalkItem::Extent(extent) => {
                 let corrupt = |what| FormatError::corrupt(Structure::Inode, Place::Inode(number), what);
                 if extent.logical as usize != places.len() {
                     return Ok(Err(corrupt("a hole in its blocks")));

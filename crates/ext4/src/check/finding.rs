@@ -70,7 +70,7 @@ pub enum Problem {
         what: &'static str,
     },
     /// ".." stands for another directory than the one above.
-    #[error("\"..\" stands for inode {stored}, and the directory lies in inode {parent}")]
+    #[error("\"..\" names inode {stored}, but the parent directory is inode {parent}")]
     Parent {
         /// What ".." says.
         stored: u32,

@@ -1,4 +1,4 @@
-//! What a check has found out so far: what is wrong, who uses which blocks, and which inodes and directories there are.
+//! The results of a check so far: findings, the user of each block, inodes and directories.
 //! Each step adds to it, and judges by what those before have added.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ pub(super) struct DirectoryState {
     pub parent: Option<u32>,
     /// What its ".." says; 0 if that was not read.
     pub up: u32,
-    /// Its blocks cannot be told, so its names are not read.
+    /// Its blocks are unknown, so its names are not read.
     pub lost: bool,
 }
 

@@ -16,7 +16,7 @@ const LINKS_MAX: u32 = 65_000;
 /// Compares the names that were found with what inodes and directories say.
 pub(super) fn check<R>(subject: &Subject<'_, R>, known: &mut Known) {
     if !known.directories.contains_key(&ROOT_INODE) {
-        // What cannot be read has been told.
+        // Unreadable inodes were reported before.
         let read = known.table.group(0).and_then(|records| records.get(ROOT_INODE as usize - 1));
         if read.is_some_and(|record| record.state != InodeState::Unknown) {
             known.findings.damaged(Place::Inode(ROOT_INODE), Structure::Inode, "the root is no directory");

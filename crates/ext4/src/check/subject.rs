@@ -1,4 +1,4 @@
-//! What is checked: an image, and what is told of it once and for all before its parts are looked at.
+//! The subject of a check: an image, and the findings about it as a whole.
 
 use super::ImageReader;
 use super::extents::ExtentWalk;

@@ -2,7 +2,7 @@
 
 use super::entry::{Record, find_slot, pack};
 use super::index::{Node, full, make_root};
-use super::probe::{Path, Step};
+use super::probe::{IndexStep, Path};
 use super::{Directory, DirectoryFile, Target, check_ordinary, corrupt, corrupt_index};
 use crate::blocks::{BLOCK_BYTES, Blocks};
 use crate::dirhash::NameHasher;
@@ -190,7 +190,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
     }
 
     /// Copies the entries of a node from `from` on into a new one. Returns its block and its lowest hash.
-    async fn split_node(&self, step: Step, from: usize) -> Result<(u32, u32), B::Error> {
+    async fn split_node(&self, step: IndexStep, from: usize) -> Result<(u32, u32), B::Error> {
         let (kind, sealed) = (self.format.node(), self.format.sealed);
         let look = |bytes: &[u8]| Ok((step.node.split_off(bytes, from, sealed), step.node.hash(bytes, from)));
         let (bytes, hash) = self.blocks.read(step.place, kind, look).await?;
@@ -199,8 +199,8 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
         Ok((child, hash))
     }
 
-    async fn insert_child(&self, parent: Step, hash: u32, child: u32) -> Result<(), B::Error> {
-        let Step { place, node, at } = parent;
+    async fn insert_child(&self, parent: IndexStep, hash: u32, child: u32) -> Result<(), B::Error> {
+        let IndexStep { place, node, at } = parent;
         let change = |bytes: &mut [u8]| Node::insert(&node, bytes, at + 1, hash, child);
         self.blocks.modify(place, self.format.node(), node.insert_range(), change).await
     }

@@ -8,7 +8,7 @@ use crate::dirhash::{HashVersion, NameHasher};
 
 /// A node on the way to a leaf.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct IndexStep {
     /// Where the node is in the filesystem.
     pub place: u64,
     /// Its index entries.
@@ -21,7 +21,7 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     /// The root, and the inner node if there is one.
-    pub steps: Vec<Step>,
+    pub steps: Vec<IndexStep>,
     /// The leaf's place in the filesystem.
     pub leaf: u64,
     levels: u8,
@@ -29,7 +29,7 @@ pub(super) struct Path {
 
 impl Path {
     /// The node that points to the leaf.
-    pub(super) fn last(&self) -> Step {
+    pub(super) fn last(&self) -> IndexStep {
         self.steps[self.steps.len() - 1]
     }
 }
@@ -67,9 +67,9 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
     /// The way to the leaf where names of hash `hash` begin.
     pub(super) async fn probe(&self, hash: u32) -> Result<Path, B::Error> {
         let (place, root) = self.root().await?;
-        let at = self.look(place, move |bytes| root.node.search(bytes, hash)).await?;
+        let at = self.read_node(place, move |bytes| root.node.search(bytes, hash)).await?;
         let mut path = Path {
-            steps: vec![Step { place, node: root.node, at }],
+            steps: vec![IndexStep { place, node: root.node, at }],
             leaf: self.child(place, root.node, at).await?,
             levels: root.levels,
         };
@@ -92,7 +92,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
             Ok((node, choose(node, bytes)))
         };
         let (node, at) = self.blocks.read(place, self.format.node(), look).await?;
-        path.steps.push(Step { place, node, at });
+        path.steps.push(IndexStep { place, node, at });
         path.leaf = self.child(place, node, at).await?;
         Ok(())
     }
@@ -101,12 +101,12 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
     pub(super) async fn advance(&self, path: &mut Path) -> Result<Option<u32>, B::Error> {
         while let Some(step) = path.steps.last_mut() {
             step.at += 1;
-            let Step { place, node, at } = *step;
+            let IndexStep { place, node, at } = *step;
             if at == node.count {
                 path.steps.pop();
                 continue;
             }
-            let hash = self.look(place, move |bytes| node.hash(bytes, at)).await?;
+            let hash = self.read_node(place, move |bytes| node.hash(bytes, at)).await?;
             path.leaf = self.child(place, node, at).await?;
             if path.levels > 0 && path.steps.len() == 1 {
                 self.descend(path, |_, _| 0).await?;
@@ -116,13 +116,13 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
         Ok(None)
     }
 
-    async fn look<T>(&self, place: u64, look: impl FnOnce(&[u8]) -> T) -> Result<T, B::Error> {
+    async fn read_node<T>(&self, place: u64, look: impl FnOnce(&[u8]) -> T) -> Result<T, B::Error> {
         self.blocks.read(place, self.format.node(), |bytes| Ok(look(bytes))).await
     }
 
     /// Where child `at` of a node is in the filesystem.
     async fn child(&self, place: u64, node: Node, at: usize) -> Result<u64, B::Error> {
-        let child = self.look(place, move |bytes| node.child(bytes, at)).await?;
+        let child = self.read_node(place, move |bytes| node.child(bytes, at)).await?;
         if child == 0 || child >= self.file.blocks() {
             return Err(corrupt_index(place, "an index entry beyond the directory").into());
         }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::node::{self, BLOCK_ENTRIES, DEPTH_MAX, ROOT_ENTRIES};
-use super::tree::{ExtentTree, Path, Step};
+use super::tree::{ExtentTree, Path, TreeStep};
 use super::{ENTRY_BYTES, Extent, join};
 use crate::blocks::Blocks;
 use crate::error::FormatError;
@@ -134,7 +134,7 @@ impl<B: Blocks> ExtentTree<'_, B> {
     async fn spliced(&self, path: &Path, old: Range<usize>, new: &[Extent]) -> Result<Spliced, B::Error> {
         let leaf = path.leaf();
         let wide = old.start.saturating_sub(1)..(old.end + 1).min(leaf.count);
-        self.look(leaf.block, |node| {
+        self.read_node(leaf.block, |node| {
             let before: Vec<Extent> = wide.clone().map(|at| node.extent(at)).collect();
             for extent in &before {
                 extent.check(self.limit).map_err(|what| node.corrupt(what))?;
@@ -178,7 +178,12 @@ impl<B: Blocks> ExtentTree<'_, B> {
     }
 
     /// Replaces entries `old` of a node by those in `new`, and moves what is behind them.
-    async fn replace_entries(&mut self, step: Step, old: Range<usize>, new: &[u8]) -> Result<(), B::Error> {
+    async fn replace_entries(
+        &mut self,
+        step: TreeStep,
+        old: Range<usize>,
+        new: &[u8],
+    ) -> Result<(), B::Error> {
         let count = step.count - old.len() + new.len() / ENTRY_BYTES;
         let start = node::entry(old.start).start;
         if count == step.count {
@@ -222,12 +227,12 @@ impl<B: Blocks> ExtentTree<'_, B> {
     }
 
     /// The first file block of the entry behind the one that the way goes through.
-    async fn key_behind(&self, step: Step) -> Result<Option<u32>, B::Error> {
-        self.look(step.block, |node| Ok((step.at + 1 < node.count).then(|| node.key(step.at + 1)))).await
+    async fn key_behind(&self, step: TreeStep) -> Result<Option<u32>, B::Error> {
+        self.read_node(step.block, |node| Ok((step.at + 1 < node.count).then(|| node.key(step.at + 1)))).await
     }
 
     /// Notes in the nodes above that what is below starts with file block `key` now.
-    async fn set_first_key(&mut self, above: &[Step], key: u32) -> Result<(), B::Error> {
+    async fn set_first_key(&mut self, above: &[TreeStep], key: u32) -> Result<(), B::Error> {
         for step in above.iter().rev() {
             let set = |bytes: &mut [u8]| bytes.copy_from_slice(&key.to_le_bytes());
             self.change(step.block, node::key(step.at), set).await?;
@@ -241,12 +246,12 @@ impl<B: Blocks> ExtentTree<'_, B> {
     /// Makes the tree flatter while all of the node below the root fits in the root.
     async fn shorten(&mut self) -> Result<(), B::Error> {
         loop {
-            let child = self.look(None, |root| {
+            let child = self.read_node(None, |root| {
                 Ok((root.depth > 0 && root.count == 1).then(|| (root.child(0), root.depth - 1)))
             });
             let Some((child, depth)) = child.await? else { return Ok(()) };
             let copied = self
-                .look(Some(child), |node| {
+                .read_node(Some(child), |node| {
                     if node.depth != depth {
                         return Err(node.corrupt("depth"));
                     }
@@ -275,7 +280,7 @@ impl<B: Blocks> ExtentTree<'_, B> {
 
     /// Moves the upper entries of `full` to a new node. When the change comes behind all of them, only the
     /// last entry moves: files that grow at their end leave full nodes.
-    async fn split(&mut self, above: &[Step], full: Step, goal: u64) -> Result<(), B::Error> {
+    async fn split(&mut self, above: &[TreeStep], full: TreeStep, goal: u64) -> Result<(), B::Error> {
         let Some((parent, _)) = above.split_last() else { return Ok(()) };
         let kept = if full.at + 1 == full.count { full.count - 1 } else { full.count / 2 };
         if kept == 0 {
@@ -283,7 +288,7 @@ impl<B: Blocks> ExtentTree<'_, B> {
         }
         let moved = full.count - kept;
         let (key, entries) = self
-            .look(full.block, |node| Ok((node.key(kept), node.entries(kept..full.count).to_vec())))
+            .read_node(full.block, |node| Ok((node.key(kept), node.entries(kept..full.count).to_vec())))
             .await?;
         let new = self.new_node(moved, full.depth, &entries, goal).await?;
         let behind = parent.at + 1;
@@ -292,12 +297,12 @@ impl<B: Blocks> ExtentTree<'_, B> {
     }
 
     /// Moves all entries of the root to a new node below it.
-    async fn deepen(&mut self, root: Step, goal: u64) -> Result<(), B::Error> {
+    async fn deepen(&mut self, root: TreeStep, goal: u64) -> Result<(), B::Error> {
         if root.depth >= DEPTH_MAX {
             return Err(FormatError::Full { what: "an extent tree of the greatest depth" }.into());
         }
         let (key, entries) =
-            self.look(None, |node| Ok((node.key(0), node.entries(0..node.count).to_vec()))).await?;
+            self.read_node(None, |node| Ok((node.key(0), node.entries(0..node.count).to_vec()))).await?;
         let new = self.new_node(root.count, root.depth, &entries, goal).await?;
         *self.root = node::empty_root();
         node::write_header(self.root, 1, ROOT_ENTRIES, root.depth + 1);

@@ -29,7 +29,7 @@ pub struct ExtentTree<'a, B> {
 
 /// One node on the way from the root to a leaf.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct TreeStep {
     /// Its block; `None` for the root.
     pub block: Option<u64>,
     pub depth: u16,
@@ -43,7 +43,7 @@ pub(super) struct Step {
 /// The way from the root to the leaf where a file block is mapped, if it is.
 pub(super) struct Path {
     /// From the root to the leaf; never empty.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TreeStep>,
     /// The last extent of the leaf that starts at or before the wanted file block.
     pub found: Option<Extent>,
     /// The extent behind it in the leaf.
@@ -53,14 +53,14 @@ pub(super) struct Path {
 }
 
 impl Path {
-    pub fn leaf(&self) -> Step {
+    pub fn leaf(&self) -> TreeStep {
         self.steps[self.steps.len() - 1]
     }
 }
 
-/// What is seen of one node on the way down.
-struct Seen {
-    step: Step,
+/// What a descent reads of one node.
+struct NodeContent {
+    step: TreeStep,
     first_key: Option<u32>,
     /// The file block behind the last entry that is certainly mapped in or below this node.
     end: u32,
@@ -145,7 +145,7 @@ impl<'a, B: Blocks> ExtentTree<'a, B> {
     }
 
     /// Looks at the node in `block`, or at the root.
-    pub(super) async fn look<T>(
+    pub(super) async fn read_node<T>(
         &self,
         block: Option<u64>,
         look: impl FnOnce(Node<'_>) -> Result<T, FormatError>,
@@ -165,13 +165,13 @@ impl<'a, B: Blocks> ExtentTree<'a, B> {
 
     /// The way to the leaf that maps `logical`, or would.
     pub(super) async fn descend(&self, logical: u32) -> Result<Path, B::Error> {
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<TreeStep> = Vec::new();
         let mut below: Option<(u64, u32)> = None;
         let mut bound: Option<u32> = None;
         loop {
             let above = steps.last().copied();
             let seen = self
-                .look(below.map(|(block, _)| block), |node| {
+                .read_node(below.map(|(block, _)| block), |node| {
                     let seen = see(node, below.map(|(block, _)| block), logical);
                     let corrupt = |what| Err(node.corrupt(what));
                     if above.is_some_and(|above| above.depth != node.depth + 1) {
@@ -215,14 +215,14 @@ impl<'a, B: Blocks> ExtentTree<'a, B> {
     }
 }
 
-fn see(node: Node<'_>, block: Option<u64>, logical: u32) -> Seen {
+fn see(node: Node<'_>, block: Option<u64>, logical: u32) -> NodeContent {
     let found = node.find(logical);
     let at = found.unwrap_or(0);
     let leaf = node.depth == 0;
     let last = node.count.checked_sub(1);
     let behind = found.map_or(0, |at| at + 1);
-    Seen {
-        step: Step { block, depth: node.depth, count: node.count, max: node.max, at },
+    NodeContent {
+        step: TreeStep { block, depth: node.depth, count: node.count, max: node.max, at },
         first_key: last.map(|_| node.key(0)),
         end: last.map_or(
             0,

@@ -41,7 +41,7 @@ pub enum BlockType {
 impl BlockType {
     /// The type and the transaction of a block, if it has the header of one of the log's own blocks.
     #[must_use]
-    pub fn of(block: &[u8; BLOCK_BYTES]) -> Option<(Self, Sequence)> {
+    pub fn from_block(block: &[u8; BLOCK_BYTES]) -> Option<(Self, Sequence)> {
         if block[..4] != MAGIC {
             return None;
         }
@@ -107,7 +107,7 @@ pub struct LogFeatures {
 impl LogFeatures {
     /// Whether no other program can replay the log.
     #[must_use]
-    pub fn are_ours(self) -> bool {
+    pub fn has_weir_features(self) -> bool {
         self.coalition || self.async_commit || self.data_checksums
     }
 }

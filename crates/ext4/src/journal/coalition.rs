@@ -1,6 +1,6 @@
 //! The coalition block: what a transaction changes, packed into as few blocks of the log as that needs (*journal
 //! coalition*, section IV.A of the paper on eMMC). Where jbd2 logs every changed block whole behind a descriptor, this
-//! holds the changed bytes alone, with their places. It takes the place of descriptor and revoke blocks.
+//! holds only the changed bytes, with their places. It replaces descriptor and revoke blocks.
 //!
 //! ```text
 //! bytes 0..12      header: magic number, type 9, transaction

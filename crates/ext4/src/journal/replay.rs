@@ -173,8 +173,8 @@ fn forget_overwritten(pieces: &mut Pieces, next: Piece) {
     }
 }
 
-/// What follows a block of a transaction.
-enum Found {
+/// The kind of the next block of the log.
+enum NextBlock {
     /// More of it.
     More,
     /// Nothing: it has committed the transaction.
@@ -243,7 +243,7 @@ impl<'a, R: LogReader> Scan<'a, R> {
         loop {
             let Some(place) = self.next(&mut block).await? else { return Ok(false) };
             self.ended_at = Some(place);
-            match BlockType::of(&block) {
+            match BlockType::from_block(&block) {
                 Some((found, sequence)) if sequence == self.sequence => match found {
                     BlockType::Descriptor => {
                         if !self.copies(place, &mut block, &mut pending).await? {
@@ -254,9 +254,9 @@ impl<'a, R: LogReader> Scan<'a, R> {
                     BlockType::DataChecksums if !self.format.features.data_checksums => return Ok(false),
                     BlockType::DataChecksums => self.records(place, &block, &mut pending),
                     BlockType::Coalition => match self.coalition(place, &mut block, &mut pending).await? {
-                        Found::More => {}
-                        Found::Commit => return Ok(self.commit(pending)?),
-                        Found::End => return Ok(false),
+                        NextBlock::More => {}
+                        NextBlock::Commit => return Ok(self.commit(pending)?),
+                        NextBlock::End => return Ok(false),
                     },
                     BlockType::Commit if self.format.commit_is_whole(&block) => {
                         return Ok(self.commit(pending)?);
@@ -285,7 +285,7 @@ impl<'a, R: LogReader> Scan<'a, R> {
             if self.next(&mut block).await?.is_none() {
                 break;
             }
-            let Some((kind, sequence)) = BlockType::of(&block) else { continue };
+            let Some((kind, sequence)) = BlockType::from_block(&block) else { continue };
             let ahead = sequence.0.wrapping_sub(self.sequence.0);
             let commits = match kind {
                 BlockType::Commit => self.format.commit_is_whole(&block),
@@ -342,13 +342,13 @@ impl<'a, R: LogReader> Scan<'a, R> {
         place: u32,
         block: &mut [u8; BLOCK_BYTES],
         pending: &mut Pending,
-    ) -> Result<Found, R::Error> {
+    ) -> Result<NextBlock, R::Error> {
         let Some(TornOr { whole, value }) = self.format.decode_coalition(block) else {
-            return Ok(Found::End);
+            return Ok(NextBlock::End);
         };
         // A block that commits is torn, and has not: so is one without the feature, left by a log that had it.
         if !self.format.features.coalition || (value.commits && !whole) {
-            return Ok(Found::End);
+            return Ok(NextBlock::End);
         }
         if !whole {
             pending.damaged.get_or_insert(place);
@@ -359,7 +359,7 @@ impl<'a, R: LogReader> Scan<'a, R> {
                     pending.pieces.push((home, Piece::Change { block: place, at, offset, bytes }));
                 }
                 Record::Copy { home, escaped, checksum } => {
-                    let Some(copy) = self.next(block).await? else { return Ok(Found::End) };
+                    let Some(copy) = self.next(block).await? else { return Ok(NextBlock::End) };
                     if self.format.coalition_checksum(self.sequence, &block[..]) != checksum {
                         pending.damaged.get_or_insert(copy);
                     }
@@ -368,7 +368,7 @@ impl<'a, R: LogReader> Scan<'a, R> {
                 Record::Revoke { home } => pending.revokes.push(home),
             }
         }
-        Ok(if value.commits { Found::Commit } else { Found::More })
+        Ok(if value.commits { NextBlock::Commit } else { NextBlock::More })
     }
 
     fn revokes(&self, place: u32, block: &[u8; BLOCK_BYTES], pending: &mut Pending) {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use super::Machine;
 use crate::geometry::Geometry;
-use crate::mutants::{FlashMutant, FlashRules};
+use crate::mutants::FlashRules;
 use crate::profile::{InternalFlush, Profile};
 use crate::record_buffer::RecordBuffer;
 use crate::recovery_point::{Receipt, RecoveryPoint, Wid};
@@ -116,9 +116,7 @@ impl Machine {
         if self.prefix.is_none() {
             return 0;
         }
-        if !self.rules.drops(FlashMutant::CoalescesBehindFlush) {
-            self.cache.close_to(self.next_version - 1);
-        }
+        self.cache.close_to(self.next_version - 1);
         self.write_records(true, now);
         self.prefix.as_ref().map_or(0, |prefix| prefix.records.last())
     }
@@ -132,7 +130,7 @@ impl Machine {
         self.settle(now);
     }
 
-    /// Lets the cache take no more than an internal flush has room for, and cleaning leave that room alone.
+    /// Limits the cache to the room that an internal flush has, and keeps cleaning out of that room.
     pub(super) fn limit_waiting(&mut self) {
         if self.prefix.is_none() {
             return;
@@ -157,8 +155,7 @@ impl Machine {
         prefix.unsettled_since = (version + 1 < self.next_version).then_some(since);
         owners.into_values().flatten().for_each(|owner| self.requests.block_committed(owner));
         self.answer_committed(now);
-        let behind = self.rules.drops(FlashMutant::SettlesBehindFlush);
-        self.ftl.settle(if behind { self.next_version - 1 } else { version }, now);
+        self.ftl.settle(version, now);
         if internal {
             self.internal_flush_over(now);
         }
@@ -172,8 +169,6 @@ impl Machine {
         self.stats.internal_flushes += 1;
         if quiet {
             self.service.pause(false);
-        }
-        if quiet || (self.rules.drops(FlashMutant::CheckpointUnquiet) && self.ftl.wants_checkpoint()) {
             self.checkpoint(now);
         }
         self.limit_waiting();
@@ -186,9 +181,6 @@ impl Machine {
             return;
         }
         self.write_records(false, now);
-        if self.ftl.wants_checkpoint() && self.rules.drops(FlashMutant::CheckpointUnsettled) {
-            return self.checkpoint(now);
-        }
         self.begin_internal_flush(now);
         // Where nothing had to be written it is over, and cleaning has found out that it lacks a checkpoint.
         if self.ftl.wants_checkpoint() {
@@ -201,7 +193,7 @@ impl Machine {
         let Some(prefix) = &mut self.prefix else { return };
         let due = prefix.next_event().is_some_and(|at| at <= now);
         let checkpoint = self.ftl.wants_checkpoint();
-        if prefix.phase == Phase::Idle && checkpoint && !self.rules.drops(FlashMutant::CheckpointUnquiet) {
+        if prefix.phase == Phase::Idle && checkpoint {
             prefix.phase = Phase::Quieting;
             self.service.pause(true);
         }

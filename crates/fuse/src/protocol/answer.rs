@@ -7,7 +7,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::{ROOT, node_id};
 
 /// How long the kernel may keep what it was told, in seconds. No program changes the filesystem but by way of the kernel,
-/// so it could be for ever.
+/// so there need be no limit.
 const VALID_SECONDS: u64 = 3600;
 
 /// What an opened file is to the kernel.

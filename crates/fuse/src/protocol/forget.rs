@@ -4,10 +4,10 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::operation::{Header, opcode};
 
-/// A node, and how many of the times that the kernel was told of it it has forgotten.
+/// A node, and by how many references the kernel's count of it goes down.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct One {
+struct ForgottenNode {
     node: u64,
     count: u64,
 }
@@ -25,8 +25,9 @@ pub(crate) fn forgotten(header: &Header, body: &[u8]) -> impl Iterator<Item = (u
         }
         _ => (0, &[][..]),
     };
-    let listed = listed.chunks_exact(size_of::<One>()).take(said as usize);
-    let listed =
-        listed.filter_map(|one| One::read_from_bytes(one).ok().map(|One { node, count }| (node, count)));
+    let listed = listed.chunks_exact(size_of::<ForgottenNode>()).take(said as usize);
+    let listed = listed.filter_map(|one| {
+        ForgottenNode::read_from_bytes(one).ok().map(|ForgottenNode { node, count }| (node, count))
+    });
     single.into_iter().chain(listed)
 }

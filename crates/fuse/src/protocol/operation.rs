@@ -419,7 +419,7 @@ impl SetAttributesArguments {
     }
 }
 
-/// What the caller wants to know is no matter: it is told everything.
+/// The mask of wanted fields is ignored: the answer has all of them.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct StatusArguments {

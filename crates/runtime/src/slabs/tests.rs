@@ -33,15 +33,15 @@ fn what_nobody_needed_for_a_while_is_given_back_whatever_lies_beside_it() {
     let taken = pages(&mut pool, 4 * SLAB_PAGES);
     let (kept, freed): (Vec<_>, Vec<_>) = taken.into_iter().partition(|page| (page / PAGE).is_multiple_of(8));
     put(&mut pool, freed);
-    pool.give_back();
+    pool.release_unused();
     assert_eq!(pool.held(), 4 * SLAB, "it was needed a moment ago");
-    pool.give_back();
+    pool.release_unused();
     assert_eq!(pool.held(), kept.len() * PAGE);
     // What is given back is zero when it comes again, and the slabs that are free go as a whole.
     let (address, is_fresh) = pool.take(PAGE);
     assert!(is_fresh && !kept.contains(&address));
     put(&mut pool, kept.into_iter().chain([address]));
-    (0..2).for_each(|_| pool.give_back());
+    (0..2).for_each(|_| pool.release_unused());
     assert_eq!((pool.held(), pool.slabs.len()), (0, 0));
 }
 
@@ -53,10 +53,10 @@ fn what_is_used_again_and_again_stays() {
         put(&mut pool, taken);
         let long = pool.take(100_000).0;
         pool.put(long, 100_000);
-        pool.give_back();
+        pool.release_unused();
         assert_eq!(pool.held(), 100 * PAGE + 131_072);
     }
-    (0..2).for_each(|_| pool.give_back());
+    (0..2).for_each(|_| pool.release_unused());
     assert_eq!(pool.held(), 0);
 }
 
@@ -68,7 +68,7 @@ fn of_longer_pieces_a_bounded_part_is_kept() {
     assert_eq!(pool.held(), 0, "what is in use is not counted");
     taken.into_iter().for_each(|(address, bytes)| pool.put(address, bytes));
     assert!(pool.held() <= LONG_MAX && pool.held() > LONG_MAX / 2, "{}", pool.held());
-    (0..2).for_each(|_| pool.give_back());
+    (0..2).for_each(|_| pool.release_unused());
     assert_eq!(pool.held(), 0);
 }
 
@@ -88,7 +88,7 @@ fn pieces_of_all_threads_are_zero_and_their_own() {
                 assert!(old.bytes().iter().all(|byte| *byte == mark));
             }
             if round % 100 == 0 {
-                give_back(round % 1000 == 0);
+                release_unused(round % 1000 == 0);
             }
         }
         kept

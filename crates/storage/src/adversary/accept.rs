@@ -12,19 +12,19 @@ use super::faults::Occasion;
 use super::image::{Unit, split};
 use super::mutants::StorageMutant;
 use super::queue::{Change, Completion, Flight, Source, Work};
-use super::state::State;
+use super::state::AdversaryState;
 use crate::address::{BLOCK_BYTES, Extent, Lba};
 use crate::capability::Discard;
 use crate::command::{Command, CommandKind, Priority, SharePair, Write, WriteFlags};
 use crate::error::{Rejected, StorageError};
 use crate::ticket::Ticket;
 
-impl State {
+impl AdversaryState {
     /// Takes a checked command into the queue; `ripe` says when it may be serviced.
     pub(super) fn accept(
         &mut self,
         command: &Command<'_>,
-        ripe: impl FnOnce(&mut State) -> Instant,
+        ripe: impl FnOnce(&mut AdversaryState) -> Instant,
     ) -> Result<Ticket, Rejected> {
         if !self.powered {
             return Err(Rejected::Failed(StorageError::Gone));

@@ -16,7 +16,7 @@ use super::faults::Faults;
 use super::image::Image;
 use super::mutants::StorageMutant;
 use super::service::Done;
-use super::state::State;
+use super::state::AdversaryState;
 use crate::address::Lba;
 use crate::capability::Capabilities;
 use crate::command::Command;
@@ -64,7 +64,7 @@ pub struct AdversaryDisk {
     capabilities: Capabilities,
     blocks: u64,
     latency_ns_max: u64,
-    state: RefCell<State>,
+    state: RefCell<AdversaryState>,
     observers: RefCell<Vec<Observer>>,
     slots: Event,
     /// Wakes the engine; shared with it, so that the engine does not keep the disk alive.
@@ -84,7 +84,7 @@ impl AdversaryDisk {
     pub fn from_image(handle: &Handle, options: AdversaryOptions, image: &Image) -> Rc<AdversaryDisk> {
         let medium = image.with_units(options.capabilities.tear_unit_bytes);
         let random = handle.random(&options.seed_label);
-        let state = State::new(medium, options.capabilities, options.faults, random, options.rules);
+        let state = AdversaryState::new(medium, options.capabilities, options.faults, random, options.rules);
         let disk = Rc::new(AdversaryDisk {
             handle: handle.clone(),
             capabilities: options.capabilities,

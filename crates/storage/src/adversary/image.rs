@@ -81,7 +81,7 @@ impl Content {
     }
 }
 
-/// A hash of content; `None` for zeroes. Not for adversaries who choose the content.
+/// A hash of content; `None` for zeroes. It does not resist content that is chosen to collide.
 pub(super) fn content_hash(bytes: &[u8]) -> Option<u64> {
     let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
     if words.clone().all(|word| word == 0) {

@@ -39,7 +39,7 @@ pub enum Reason {
 pub enum Illegal {
     /// Content that was never written there (torn, misdirected or taken from elsewhere: S4, S6), or one that
     /// a durable version replaced so long ago that the history does not know it any more (S2).
-    #[error("{0} holds a content that was never written there, or that a durable version has replaced")]
+    #[error("{0} holds data that was never written there, or that a durable version replaced")]
     Foreign(Lba),
     /// Blocks that were never written have changed.
     #[error("a block that was never written has changed")]
@@ -84,7 +84,7 @@ pub struct Expectation {
 
 /// What an image shows before single units are judged.
 #[derive(Default)]
-struct Seen {
+struct ImageEvidence {
     epoch: usize,
     request: Option<OpId>,
     /// Everything transferred by this look lies behind a pre-flush that is found.
@@ -95,7 +95,7 @@ struct Seen {
     writes: BTreeMap<u64, usize>,
 }
 
-impl Seen {
+impl ImageEvidence {
     /// Whether something is found of a write that comes later in the same command.
     fn is_behind(&self, span: Span) -> bool {
         let (command, place) = span.receipt;
@@ -156,8 +156,8 @@ impl Expectation {
     }
 
     /// What the found contents prove. Equal contents prove only what the mildest of them does.
-    fn seen(&self, found: &[Vec<Option<OpId>>]) -> Seen {
-        let mut seen = Seen::default();
+    fn seen(&self, found: &[Vec<Option<OpId>>]) -> ImageEvidence {
+        let mut seen = ImageEvidence::default();
         for matching in found {
             let facts = || matching.iter().map(|id| self.facts.get(id.as_ref()?));
             let epoch = facts().map(|fact| fact.map_or(0, |fact| fact.epoch_min)).min();
@@ -189,7 +189,7 @@ impl Expectation {
         seen
     }
 
-    fn reason(&self, id: OpId, fact: &Fact, seen: &Seen) -> Option<Reason> {
+    fn reason(&self, id: OpId, fact: &Fact, seen: &ImageEvidence) -> Option<Reason> {
         let Fact { record, epoch_max, .. } = fact;
         let reasons = [
             (record.durable, Reason::Durable),

@@ -10,8 +10,6 @@ pub enum StorageMutant {
     FlushLies,
     /// S2: an FUA write completes before it is durable.
     FuaLies,
-    /// S2: an FUA write on a barrier device is durable before earlier epochs are.
-    FuaForgetsEpochs,
     /// S2: a pre-flush is skipped.
     PreflushSkipped,
     /// S3: barriers are ignored.
@@ -26,10 +24,6 @@ pub enum StorageMutant {
     ReliableIgnored,
     /// S6: the payload is what the caller's page holds at the transfer: the bytes of its next write.
     PayloadLate,
-    /// S7: a discard is on the medium at once, before earlier epochs.
-    DiscardAtOnce,
-    /// S7: a share is on the medium at once, before earlier epochs.
-    ShareAtOnce,
     /// S7: the pairs of a share persist one by one.
     ShareTorn,
     /// S7: a write of a packed command may persist before an earlier one with FUA does.

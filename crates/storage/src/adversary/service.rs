@@ -14,10 +14,10 @@ use super::faults::Occasion;
 use super::image::Unit;
 use super::mutants::StorageMutant;
 use super::queue::{Change, Completion, Flight, Work};
-use super::state::State;
+use super::state::AdversaryState;
 use crate::address::{BLOCK_BYTES, Extent};
 use crate::capability::Ordering;
-use crate::command::{CommandKind, Priority};
+use crate::command::Priority;
 use crate::error::StorageError;
 use crate::recorder::Recorder;
 
@@ -39,7 +39,7 @@ pub(super) enum Done {
     PoweredOff,
 }
 
-impl State {
+impl AdversaryState {
     /// Services one ripe command, picked by seed among those that S1 allows, or writes something back.
     pub(super) fn step(&mut self, now: Instant) -> Done {
         if !self.powered {
@@ -77,7 +77,7 @@ impl State {
         Done::Serviced(number)
     }
 
-    /// No commands come. A disk whose tickets tell of durability gets there by itself; any
+    /// No commands come. A disk with durable tickets makes its cache durable by itself; any
     /// other one leaves its cache as it is, which is the worst that it may do.
     fn idle(&mut self, now: Instant) -> Done {
         if !self.capabilities.durable_tickets || self.cache.is_clean() {
@@ -140,7 +140,7 @@ impl State {
                 }
                 if !changes.is_empty() {
                     let change = changes.remove(0);
-                    self.change(number, kind, covers, change, &flight.completion);
+                    self.change(number, covers, change, &flight.completion);
                 }
                 if changes.is_empty() {
                     self.changed(&flight.completion);
@@ -154,14 +154,7 @@ impl State {
     }
 
     /// Makes one change, and does what its flags say: those of packed writes apply in turn (S7).
-    fn change(
-        &mut self,
-        number: u64,
-        kind: CommandKind,
-        covers: u64,
-        change: Change,
-        completion: &Rc<Completion>,
-    ) {
+    fn change(&mut self, number: u64, covers: u64, change: Change, completion: &Rc<Completion>) {
         let durable = self.capabilities.durable_tickets.then_some(completion);
         let flags = change.flags;
         if flags.preflush && !self.rules.drops(StorageMutant::PreflushSkipped) {
@@ -170,15 +163,6 @@ impl State {
         let key = self.transfer(number, change, durable);
         if flags.fua && !self.rules.drops(StorageMutant::FuaLies) {
             self.persist_fua(key);
-        }
-        let at_once = match kind {
-            CommandKind::Discard => self.rules.drops(StorageMutant::DiscardAtOnce),
-            CommandKind::Share => self.rules.drops(StorageMutant::ShareAtOnce),
-            _ => false,
-        };
-        if at_once {
-            let settled = self.cache.persist_write(key);
-            self.settle(settled);
         }
         if flags.barrier {
             self.close_epoch();
@@ -245,11 +229,7 @@ impl State {
         match self.capabilities.ordering {
             Ordering::Legacy => {}
             Ordering::Prefix => self.persist_through(key),
-            Ordering::Barrier => {
-                if !self.rules.drops(StorageMutant::FuaForgetsEpochs) {
-                    self.persist_through(self.cache.last_before_layer(self.layer()));
-                }
-            }
+            Ordering::Barrier => self.persist_through(self.cache.last_before_layer(self.layer())),
         }
         let settled = self.cache.persist_write(key);
         self.settle(settled);

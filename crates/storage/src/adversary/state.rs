@@ -17,7 +17,7 @@ use crate::recorder::Recorder;
 use crate::rules::Rules;
 
 /// Everything that changes over the life of the disk.
-pub(super) struct State {
+pub(super) struct AdversaryState {
     pub(super) capabilities: Capabilities,
     pub(super) rules: Rules<StorageMutant>,
     pub(super) random: Random,
@@ -38,16 +38,16 @@ pub(super) struct State {
     pub(super) powered: bool,
 }
 
-impl State {
+impl AdversaryState {
     pub(super) fn new(
         medium: Image,
         capabilities: Capabilities,
         faults: Faults,
         mut random: Random,
         rules: Rules<StorageMutant>,
-    ) -> State {
+    ) -> AdversaryState {
         let write_back_chances = [0, 1, 8, 32][random.below(4) as usize];
-        State {
+        AdversaryState {
             capabilities,
             rules,
             random,

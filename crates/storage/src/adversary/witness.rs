@@ -135,7 +135,7 @@ impl Witness {
     /// as many images by it as you like.
     pub fn expect(&self) -> Expectation {
         let mut history = self.history.borrow_mut();
-        history.look();
+        history.poll_tickets();
         Expectation::new(&history)
     }
 
@@ -169,7 +169,7 @@ impl Interposed for Witness {
 
 impl History {
     /// Looks at every ticket that is not answered yet.
-    fn look(&mut self) {
+    fn poll_tickets(&mut self) {
         self.look += 1;
         let mut answered = Vec::new();
         for (id, record) in self.records.iter_mut().filter(|(_, record)| !record.is_answered()) {
@@ -236,7 +236,7 @@ impl History {
 
     /// Writes down a command before it is submitted, since events may come while it is.
     fn announce(&mut self, command: &Command<'_>) -> (u64, Vec<OpId>) {
-        self.look();
+        self.poll_tickets();
         self.commands += 1;
         let (before, first) = (self.fence, self.next_op);
         let ordered = match command {

@@ -38,7 +38,7 @@ pub struct DiskFacts {
 
 impl DiskFacts {
     /// Asks the system; this may wait for a filesystem below without a limit.
-    pub(super) fn of(file: &File) -> DiskFacts {
+    pub(super) fn from_file(file: &File) -> DiskFacts {
         let found = file.metadata().ok();
         let mode = found.as_ref().map_or(0, |found| found.permissions().mode());
         DiskFacts {
@@ -63,7 +63,7 @@ impl FactsLook {
         let ended = self.ended.listen();
         if !self.under_way.replace(true) {
             let (look, file) = (Rc::clone(self), Arc::clone(file));
-            let asked = handle.blocking(move || DiskFacts::of(&file));
+            let asked = handle.blocking(move || DiskFacts::from_file(&file));
             drop(handle.spawn(async move {
                 look.found.set(asked.await.ok());
                 look.under_way.set(false);

@@ -3,7 +3,7 @@
 //! 1. The kernel lists the path of the file of each loop device.
 //! 2. The file at that path is compared with the one that is opened, by device and inode: a hard link, a symbolic link
 //!    and a bind mount have other paths, and are the same file.
-//! 3. The look is one into the kernel's caches alone, since a filesystem in user space may not answer.
+//! 3. The check reads only the kernel's caches, since a filesystem in user space may not answer.
 //!
 //! A file whose name was removed since it was attached is not found this way, and neither is one of another mount
 //! namespace, if the path leads to something else here.
@@ -45,7 +45,7 @@ fn is_at(path: &OsStr, place: Place) -> bool {
         Err(Errno::AGAIN) => {
             let above = path.ancestors().skip(1).find_map(|above| cached(above).ok());
             let is_near = above.is_some_and(|above| above.device == place.device);
-            is_near && at(path).is_ok_and(|found| found == place)
+            is_near && place_of(path).is_ok_and(|found| found == place)
         }
         found => found == Ok(place),
     }
@@ -65,7 +65,7 @@ fn cached(path: &Path) -> Result<Place, Errno> {
 }
 
 /// The same, as its filesystem says.
-fn at(path: &Path) -> io::Result<Place> {
+fn place_of(path: &Path) -> io::Result<Place> {
     let found = fs::metadata(path)?;
     Ok(Place { device: found.dev(), inode: found.ino() })
 }

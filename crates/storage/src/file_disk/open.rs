@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 /// the page cache, since the page cache is all they are.
 const MEMORY_FILESYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Permissions of a new file: its owner's alone. What a filesystem in it keeps from others can be read from its blocks.
+/// Permissions of a new file: only its owner reads and writes it, since its blocks show what a filesystem in it protects.
 pub(super) const OWNERS_ALONE: u32 = 0o600;
 
 /// An open, locked disk and what was found out about it.
@@ -176,7 +176,7 @@ fn takes_no_writes(path: &Path) -> bool {
     said.is_ok_and(|said| said.starts_with(b"1"))
 }
 
-/// Readers share a disk, a writer has it alone. The lock goes with the file, whatever ends the process.
+/// Readers share a disk, a writer has exclusive use. The lock ends with the open file, however the process ends.
 pub(super) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> {
     let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
     locked.map_err(|e| match e {

@@ -31,7 +31,7 @@ fn describe_process(proc: &Path, place: Place) -> Option<Opener> {
     let boot = fs::read_to_string(proc.join("sys/kernel/random/boot_id")).ok()?;
     let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).ok()?;
     let name = fs::read(proc.join("sys/kernel/hostname")).unwrap_or_default();
-    let Found::Began(began) = find_start(proc, "self") else { return None };
+    let ProcessStart::Began(began) = find_start(proc, "self") else { return None };
     Some(Opener {
         boot,
         device: place.device,
@@ -78,15 +78,15 @@ fn standing_by(proc: &Path, own: &Opener, other: &Opener) -> Standing {
     }
     let process = other.process.to_string();
     match find_start(proc, &process) {
-        Found::Ended => Standing::Ended,
-        Found::Began(began) if began == other.began => Standing::Running,
-        Found::Began(_) if have_same_clock(proc, &process) => Standing::Ended,
-        Found::Began(_) | Found::Unknown => Standing::Unknown,
+        ProcessStart::Ended => Standing::Ended,
+        ProcessStart::Began(began) if began == other.began => Standing::Running,
+        ProcessStart::Began(_) if have_same_clock(proc, &process) => Standing::Ended,
+        ProcessStart::Began(_) | ProcessStart::Unknown => Standing::Unknown,
     }
 }
 
 /// A process, as `/proc` lists it.
-enum Found {
+enum ProcessStart {
     Ended,
     /// When it began, in clock ticks since the boot, by the clock of this process.
     Began(u64),
@@ -96,16 +96,16 @@ enum Found {
 
 /// When a process began: the 22nd word of its line. The second word, its name, is in parentheses and
 /// may hold any character; the third is its state, Z or X for one that has ended and whose parent was not told yet.
-fn find_start(proc: &Path, process: &str) -> Found {
+fn find_start(proc: &Path, process: &str) -> ProcessStart {
     let began = || {
         let line = fs::read_to_string(proc.join(process).join("stat")).ok()?;
         let mut words = line.rsplit_once(')')?.1.split_whitespace();
         if matches!(words.next()?, "Z" | "X") {
-            return Some(Found::Ended);
+            return Some(ProcessStart::Ended);
         }
-        words.nth(18)?.parse().ok().map(Found::Began)
+        words.nth(18)?.parse().ok().map(ProcessStart::Began)
     };
-    began().unwrap_or(Found::Unknown)
+    began().unwrap_or(ProcessStart::Unknown)
 }
 
 /// Whether a process is in the time namespace of this one. A kernel without time namespaces says nothing, and counts as

@@ -78,7 +78,7 @@ pub(super) struct Engine {
 
 impl Drop for Engine {
     /// Releases the lock. Nothing is in flight any more, but the kernel's ring may release the file itself only a
-    /// moment later, and who opens it next would find it in use.
+    /// moment later, and the next process that opens it would find it in use.
     fn drop(&mut self) {
         for file in self.below.iter().chain([&*self.file]) {
             let _ = file.unlock();
@@ -383,7 +383,7 @@ impl Engine {
         self.left_ring();
         let result = match result {
             Err(e) => Err(failure(CommandKind::Flush, Lba(0), &e)),
-            // A FUA write failed meanwhile and may have been told what was this flush's to hear.
+            // A FUA write failed meanwhile, and may have received the error of this flush.
             Ok(_) if self.poisoned.get() => Err(StorageError::Poisoned),
             Ok(_) => Ok(()),
         };
@@ -445,7 +445,7 @@ fn offset_of(block: Lba) -> u64 {
     block.0 * BLOCK_BYTES as u64
 }
 
-/// What the layers above are told: no error number passes here.
+/// The error for the layers above: error numbers of the system end here.
 fn failure(command: CommandKind, at: Lba, error: &io::Error) -> StorageError {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StorageError::NoSpace,

@@ -49,11 +49,6 @@ fn s2_fua_that_lies() {
 }
 
 #[test]
-fn s2_fua_that_forgets_earlier_epochs() {
-    kill(StorageMutant::FuaForgetsEpochs, barrier(), missing(Reason::EarlierEpoch));
-}
-
-#[test]
 fn s2_a_skipped_preflush() {
     let legacy = Capabilities { fua: false, ..able(Ordering::Legacy) };
     kill(StorageMutant::PreflushSkipped, legacy, |illegal| {
@@ -106,18 +101,6 @@ fn s4_the_flag_reliable_ignored() {
 fn s6_the_payload_read_late() {
     let legacy = Capabilities::legacy(8, 8, 4096);
     kill(StorageMutant::PayloadLate, legacy, |illegal| matches!(illegal, Illegal::Foreign(_)));
-}
-
-#[test]
-fn s7_a_discard_outside_its_epoch() {
-    let capabilities = Capabilities { fua: false, share: false, ..barrier() };
-    kill(StorageMutant::DiscardAtOnce, capabilities, missing(Reason::EarlierEpoch));
-}
-
-#[test]
-fn s7_a_share_outside_its_epoch() {
-    let capabilities = Capabilities { fua: false, ..barrier() };
-    kill(StorageMutant::ShareAtOnce, capabilities, missing(Reason::EarlierEpoch));
 }
 
 #[test]
