@@ -8,7 +8,8 @@ use std::time::Duration;
 use weir_block::BlockOptions;
 use weir_flash::Mechanism;
 use weir_runtime::{Handle, Instant, Random, Runtime, Simulation};
-use weir_volume::{Completion, Format, Volume, VolumeOptions};
+use weir_stack::Stack;
+use weir_volume::{Completion, VolumeOptions};
 
 use crate::caller::{Caller, WeirCalls};
 use crate::chooser::Distribution;
@@ -25,10 +26,10 @@ use crate::plan::{BenchOptions, Plan};
 use crate::raw::RawRun;
 use crate::report::Report;
 use crate::rounds::{Progress, Rounds, SAMPLE_BLOCKS, Steps};
-use crate::stack::Stack;
 use crate::summary::Setting;
 use crate::target::{BenchTarget, TargetBase};
 use crate::turn::Turn;
+use crate::volume_writer::VolumeWriter;
 use crate::writes::{Span, Writes};
 
 /// How often the steady volume's size is written before it is measured.
@@ -185,15 +186,15 @@ impl BenchState {
     /// Fills the steady volume, then writes its file's size twice over at random.
     async fn age(&mut self) -> Result<(), BenchError> {
         let blocks = self.plan.span_blocks();
-        self.create_volume(Mode::Steady).await?;
-        let stack = Stack::open(&self.handle, self.steady.disk(), self.plan.volume_options()).await?;
-        let ageing = AGEING_FACTOR * self.steady.disk().blocks();
+        let stack = Stack::make_volume(&self.handle, self.steady.disk(), &self.plan.volume()).await?;
+        let writer = VolumeWriter::new(&self.handle, stack)?;
+        let ageing = AGEING_FACTOR * self.steady.storage().blocks();
         for (distribution, count) in [(Distribution::Sequential, blocks), (Distribution::Uniform, ageing)] {
             let writes = self.writes(distribution);
-            stack.run(WeirCalls::P, &mut writes.clone(), &mut self.pages, &Goal::writes(count)).await?;
+            writer.run(WeirCalls::P, &mut writes.clone(), &mut self.pages, &Goal::writes(count)).await?;
             self.steady.ledger.enter(writes, count);
         }
-        stack.close().await
+        writer.close().await
     }
 
     async fn turn(&mut self, mode: Mode, coverage: Coverage, usage: &mut Usage) -> Result<Turn, BenchError> {
@@ -234,7 +235,7 @@ impl BenchState {
             durable: false,
         };
         let load = Load::now(&self.handle);
-        let measured = run.run(&self.handle, &*self.raw.disk(), &self.pages, &mut self.raw.ledger).await?;
+        let measured = run.run(&self.handle, &*self.raw.storage(), &self.pages, &mut self.raw.ledger).await?;
         usage.add(load.until_now(&self.handle));
         self.raw_turn(mode, measured, span.unit_bytes(), coverage).await
     }
@@ -248,7 +249,7 @@ impl BenchState {
     ) -> Result<Turn, BenchError> {
         let start = self.writes(Distribution::Uniform);
         let goal = self.goal(1);
-        let caller = Caller::new(&self.handle, self.raw.disk(), BlockOptions::default())?;
+        let caller = Caller::new(&self.handle, self.raw.storage(), BlockOptions::default())?;
         let load = Load::now(&self.handle);
         let watch = self.raw.watch(&self.handle);
         let mut measured = caller.run(WeirCalls::B, &mut start.clone(), &mut self.pages, &goal).await?;
@@ -266,8 +267,8 @@ impl BenchState {
         unit_bytes: u64,
         coverage: Coverage,
     ) -> Result<Turn, BenchError> {
-        let disk = self.raw.disk();
-        let checked_blocks = self.raw.ledger.verify(&*disk, &self.pages, coverage, &mut self.random).await?;
+        let (disk, raw) = (self.raw.storage(), &self.raw);
+        let checked_blocks = raw.ledger.verify(&*disk, &self.pages, coverage, &mut self.random).await?;
         let turn = Turn::new(mode, measured, unit_bytes, checked_blocks);
         Ok(Turn { disk_bytes: Some(turn.bytes), flushes: 1, ..turn })
     }
@@ -293,24 +294,27 @@ impl BenchState {
         coverage: Coverage,
         usage: &mut Usage,
     ) -> Result<Turn, BenchError> {
-        if mode != Mode::Steady {
-            self.create_volume(mode).await?;
-            self.fresh.ledger = Ledger::new(self.plan.span_blocks());
-        }
         let completion = if calls == WeirCalls::X { Completion::Disk } else { Completion::Placed };
-        let options = VolumeOptions { completion, ..self.plan.volume_options() };
+        let mut volume = self.plan.volume();
+        volume.options = VolumeOptions { completion, ..volume.options };
+        let disk = self.target(mode).disk();
+        let stack = if mode == Mode::Steady {
+            Stack::open(&self.handle, disk, volume.options).await?
+        } else {
+            self.fresh.ledger = Ledger::new(self.plan.span_blocks());
+            Stack::make_volume(&self.handle, disk, &volume).await?
+        };
+        let writer = VolumeWriter::new(&self.handle, stack)?;
         let start = self.writes(Distribution::Uniform);
         let goal = self.goal(1);
-        let disk = self.target(mode).disk();
-        let stack = Stack::open(&self.handle, disk, options).await?;
         let load = Load::now(&self.handle);
         let handle = self.handle.clone();
         let watch = self.target(mode).watch(&handle);
-        let (mut measured, work) = stack.run(calls, &mut start.clone(), &mut self.pages, &goal).await?;
+        let (mut measured, work) = writer.run(calls, &mut start.clone(), &mut self.pages, &goal).await?;
         measured.disk_depth = watch.map(|watch| watch.mean()).or(measured.disk_depth);
         usage.add(load.until_now(&self.handle));
-        let loss_window = stack.volume().stats().loss_window;
-        stack.close().await?;
+        let loss_window = writer.volume_stats().loss_window;
+        writer.close().await?;
         self.target(mode).ledger.enter(start, measured.writes);
         let checked_blocks = self.reopen_and_verify(mode, coverage).await?;
         Ok(Turn::on_volume(mode, measured, (work.disk_blocks, work.flushes), loss_window, checked_blocks))
@@ -319,20 +323,11 @@ impl BenchState {
     /// Opens the volume anew, which recovers it, and reads back.
     async fn reopen_and_verify(&mut self, mode: Mode, coverage: Coverage) -> Result<u64, BenchError> {
         let target = if mode == Mode::Steady { &self.steady } else { &self.fresh };
-        let volume = Volume::open(&self.handle, target.disk(), self.plan.volume_options()).await?;
-        let checked = target.ledger.verify(&volume, &self.pages, coverage, &mut self.random).await?;
-        volume.close().await?;
+        let stack = Stack::open(&self.handle, target.disk(), self.plan.volume_options()).await?;
+        let storage = stack.storage();
+        let checked = target.ledger.verify(&*storage, &self.pages, coverage, &mut self.random).await?;
+        stack.close().await?;
         Ok(checked)
-    }
-
-    async fn create_volume(&mut self, mode: Mode) -> Result<(), BenchError> {
-        let format = Format {
-            logical_blocks: self.plan.span_blocks(),
-            segment_blocks: self.plan.segment_blocks,
-            overwrite: true,
-        };
-        let disk = self.target(mode).disk();
-        Ok(Volume::create(&self.handle, &*disk, format).await?)
     }
 
     fn target(&mut self, mode: Mode) -> &mut BenchTarget {

@@ -1,11 +1,9 @@
 //! What cleaning costs: write amplification at several utilisations, in counts, not in speed.
 
-use std::rc::Rc;
-
 use serde::Serialize;
 use weir_runtime::Handle;
-use weir_storage::{FileDisk, FileDiskOptions, Storage};
-use weir_volume::{CleaningPolicy, Format, Volume, VolumeOptions};
+use weir_stack::{Disk, Stack, VolumeSpec};
+use weir_volume::CleaningPolicy;
 
 use crate::caller::WeirCalls;
 use crate::chooser::Distribution;
@@ -14,9 +12,8 @@ use crate::error::BenchError;
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
 use crate::rounds::{Progress, Steps};
-use crate::scratch::{Scratch, ScratchDirectory};
-use crate::stack::{Stack, Work};
-use crate::target::check_room;
+use crate::target::create_disk;
+use crate::volume_writer::{VolumeWriter, Work};
 use crate::writes::{Span, Writes};
 
 /// What cleaning cost in all cases.
@@ -62,10 +59,7 @@ pub async fn cleaning(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CleaningReport, BenchError> {
     let file_bytes = plan.cleaning_bytes();
-    let place = ScratchDirectory::look(&options.directory)?;
-    check_room(&place, file_bytes)?;
-    let scratch = Scratch::create(&place.directory, "cleaning", file_bytes, options.keep)?;
-    let disk: Rc<dyn Storage> = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
+    let disk = create_disk(handle, options, "cleaning", file_bytes)?;
     let mut pages = Pages::new(&mut handle.random("cleaning"));
     let policies = [("greedy", CleaningPolicy::Greedy), ("cost_benefit", CleaningPolicy::CostBenefit)];
     let mut steps = Steps::new((policies.len() * 2 * UTILISATIONS.len()) as u64, progress);
@@ -75,8 +69,8 @@ pub async fn cleaning(
             for utilisation_percent in UTILISATIONS {
                 let stage = format!("{policy}, {distribution:?}, {utilisation_percent} % full");
                 steps.begin(stage, "");
-                let volume = VolumeOptions { cleaning, ..plan.volume_options() };
-                let bed = Bed { handle, disk: &disk, plan, options: volume };
+                let mut bed = Bed { handle, disk: &disk, volume: plan.volume() };
+                bed.volume.options.cleaning = cleaning;
                 let work = bed.measure(distribution, utilisation_percent, &mut pages).await?;
                 let moved_per_write = work.cleaned_blocks as f64 / work.user_blocks.max(1) as f64;
                 let write_amplification = work.write_amplification();
@@ -98,38 +92,37 @@ pub async fn cleaning(
 /// Where a case is measured.
 struct Bed<'a> {
     handle: &'a Handle,
-    disk: &'a Rc<dyn Storage>,
-    plan: &'a Plan,
-    options: VolumeOptions,
+    disk: &'a Disk,
+    volume: VolumeSpec,
 }
 
 impl Bed<'_> {
     /// Fills a volume to the utilisation, ages it, then counts.
     async fn measure(
-        &self,
+        &mut self,
         distribution: Distribution,
         utilisation_percent: u64,
         pages: &mut Pages,
     ) -> Result<Work, BenchError> {
         let capacity = self.open(0).await?;
-        let blocks = capacity.volume().stats().data_capacity_blocks * utilisation_percent / 100;
+        let blocks = capacity.volume_stats().data_capacity_blocks * utilisation_percent / 100;
         capacity.close().await?;
-        let stack = self.open(blocks).await?;
-        let times = TIMES * self.disk.blocks();
+        let writer = self.open(blocks).await?;
+        let times = TIMES * self.disk.storage().blocks();
         let phases = [(Distribution::Sequential, blocks), (distribution, times), (distribution, times)];
         let mut work = Work::default();
         for (run, (distribution, count)) in (1..).zip(phases) {
             let random = self.handle.random("cleaning writes");
             let mut writes = Writes::new(run, Span::pages(blocks), distribution, 0, 1, random);
-            (_, work) = stack.run(WeirCalls::P, &mut writes, pages, &Goal::writes(count)).await?;
+            (_, work) = writer.run(WeirCalls::P, &mut writes, pages, &Goal::writes(count)).await?;
         }
-        stack.close().await?;
+        writer.close().await?;
         Ok(work)
     }
 
-    async fn open(&self, logical_blocks: u64) -> Result<Stack, BenchError> {
-        let format = Format { logical_blocks, segment_blocks: self.plan.segment_blocks, overwrite: true };
-        Volume::create(self.handle, &**self.disk, format).await?;
-        Stack::open(self.handle, Rc::clone(self.disk), self.options.clone()).await
+    async fn open(&mut self, logical_blocks: u64) -> Result<VolumeWriter, BenchError> {
+        self.volume.format.logical_blocks = logical_blocks;
+        let stack = Stack::make_volume(self.handle, self.disk.clone(), &self.volume).await?;
+        VolumeWriter::new(self.handle, stack)
     }
 }

@@ -23,7 +23,7 @@
 //!
 //! [`bench`] runs the whole of it; [`filesystems`] puts BarrierFS beside the host's filesystem, [`mounts`] the mounts,
 //! and [`sqlite`] SQLite; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
-//! [`RawRun`] and [`Stack`] work on any [`Storage`](weir_storage::Storage), in virtual time too.
+//! [`RawRun`] works on any [`Storage`](weir_storage::Storage), [`VolumeWriter`] on a volume, both in virtual time too.
 
 mod bench;
 mod caller;
@@ -50,11 +50,11 @@ mod rounds;
 mod scratch;
 mod simulated;
 mod sqlite;
-mod stack;
 mod statistics;
 mod summary;
 mod target;
 mod turn;
+mod volume_writer;
 mod writes;
 
 pub use bench::bench;
@@ -87,8 +87,8 @@ pub use sqlite::{
     SQLITE_RATIOS, SqliteGrounds, SqliteJournal, SqlitePlace, SqliteRatio, SqliteReport, SqliteWay,
     SqliteWayReport, Synchronous, sqlite,
 };
-pub use stack::{Stack, Work};
 pub use statistics::Spread;
 pub use summary::{DiskBytes, LatencyReport, LossWindowReport, ModeReport, Setting, SpreadReport, Summary};
 pub use turn::Turn;
+pub use volume_writer::{VolumeWriter, Work};
 pub use writes::{Span, Writes};

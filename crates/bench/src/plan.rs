@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use weir_stack::VolumeSpec;
 use weir_storage::BLOCK_BYTES;
-use weir_volume::{LossWindow, VolumeOptions};
+use weir_volume::{Format, LossWindow, VolumeOptions};
 
 use crate::emulated::Emulated;
 use crate::error::BenchError;
@@ -239,6 +240,13 @@ impl Plan {
         let time = Duration::from_millis(self.loss_window_ms);
         let loss_window = LossWindow { time, bytes: self.loss_window_bytes };
         VolumeOptions { loss_window, ..VolumeOptions::default() }
+    }
+
+    /// A volume that is as large as the span.
+    pub(crate) fn volume(&self) -> VolumeSpec {
+        let logical_blocks = self.span_blocks();
+        let format = Format { logical_blocks, segment_blocks: self.segment_blocks, overwrite: true };
+        VolumeSpec { format, options: self.volume_options() }
     }
 }
 

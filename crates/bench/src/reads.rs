@@ -3,7 +3,6 @@
 //! All that is read is checked.
 
 use std::cell::RefCell;
-use std::rc::Rc;
 
 use futures_util::future::try_join_all;
 use serde::Serialize;
@@ -11,8 +10,9 @@ use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions, Profile};
 use weir_fs::{Filesystem, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Handle, Runtime, Simulation};
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, Storage, flush, read, write};
-use weir_volume::{Format, Volume, VolumeOptions};
+use weir_stack::{Disk, Stack, VolumeSpec};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, flush, read, write};
+use weir_volume::{Format, VolumeOptions};
 
 use crate::chooser::Distribution;
 use crate::content::Pages;
@@ -168,7 +168,7 @@ async fn measure(
     span: u64,
     depth: u32,
 ) -> Result<ReadRates, BenchError> {
-    let device = FlashDevice::new(handle, profile, FlashOptions::default());
+    let device = Disk::Emulated(FlashDevice::new(handle, profile, FlashOptions::default()));
     let mut pages = Pages::new(&mut handle.random("pages"));
     let mut ledger = Ledger::new(span);
     let mut subject = Subject::make(handle, device, ground, span).await?;
@@ -199,29 +199,29 @@ async fn measure(
 
 /// What is written and read: a storage, or a file in a filesystem on it.
 struct Subject {
-    device: Rc<FlashDevice>,
-    volume: Option<Rc<Volume>>,
+    stack: Stack,
     file: Option<(Filesystem, InodeNumber)>,
 }
 
 impl Subject {
     async fn make(
         handle: &Handle,
-        device: Rc<FlashDevice>,
+        device: Disk,
         ground: ReadGround,
         span: u64,
     ) -> Result<Subject, BenchError> {
-        let mut subject = Subject { device, volume: None, file: None };
         // The filesystem's own blocks, the most of them its journal.
         let blocks = span + span / 4 + (1 << 13);
-        if ground.has_volume() {
-            let format = Format { logical_blocks: blocks, segment_blocks: SEGMENT_BLOCKS, overwrite: true };
-            Volume::create(handle, &*subject.device, format).await?;
-            subject.open_volume(handle).await?;
-        }
+        let format = Format { logical_blocks: blocks, segment_blocks: SEGMENT_BLOCKS, overwrite: true };
+        let volume = VolumeSpec { format, ..VolumeSpec::default() };
+        let stack = match ground.has_volume() {
+            true => Stack::make_volume(handle, device, &volume).await?,
+            false => Stack::from(device),
+        };
+        let mut subject = Subject { stack, file: None };
         if ground.has_file() {
             let mkfs = Mkfs { zeroed: true, ..Mkfs::new(blocks, [7; 16], [8; 16], 0) };
-            Filesystem::make(&*subject.storage(), &mkfs).await?;
+            Filesystem::make(&*subject.stack.storage(), &mkfs).await?;
             let filesystem = subject.mount(handle).await?;
             let inode = filesystem.create(ROOT_INODE, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
             subject.file = Some((filesystem, inode));
@@ -229,29 +229,16 @@ impl Subject {
         Ok(subject)
     }
 
-    fn storage(&self) -> Rc<dyn Storage> {
-        match &self.volume {
-            Some(volume) => Rc::<Volume>::clone(volume),
-            None => Rc::<FlashDevice>::clone(&self.device),
-        }
-    }
-
-    async fn open_volume(&mut self, handle: &Handle) -> Result<(), BenchError> {
-        let device: Rc<dyn Storage> = Rc::<FlashDevice>::clone(&self.device);
-        self.volume = Some(Rc::new(Volume::open(handle, device, VolumeOptions::default()).await?));
-        Ok(())
-    }
-
     async fn mount(&self, handle: &Handle) -> Result<Filesystem, BenchError> {
-        Ok(Filesystem::mount(handle, self.storage(), MountOptions::default()).await?)
+        Ok(Filesystem::mount(handle, self.stack.storage(), MountOptions::default()).await?)
     }
 
     /// Makes everything durable, and leaves nothing of it in memory.
     async fn reopen(&mut self, handle: &Handle) -> Result<(), BenchError> {
         let inode = self.file.as_ref().map(|(_, inode)| *inode);
         self.close().await?;
-        if self.volume.is_some() {
-            self.open_volume(handle).await?;
+        if self.stack.volume().is_some() {
+            self.stack = Stack::open(handle, self.stack.disk().clone(), VolumeOptions::default()).await?;
         }
         if let Some(inode) = inode {
             self.file = Some((self.mount(handle).await?, inode));
@@ -263,10 +250,8 @@ impl Subject {
         if let Some((filesystem, _)) = self.file.take() {
             filesystem.unmount().await?;
         }
-        if let Some(volume) = &self.volume {
-            volume.close().await?;
-        }
-        Ok(flush(&*self.device).await?)
+        self.stack.close().await?;
+        Ok(flush(&*self.stack.disk().storage()).await?)
     }
 
     /// Writes as many blocks as the span has.
@@ -278,7 +263,7 @@ impl Subject {
     ) -> Result<(), BenchError> {
         let count = ledger.blocks();
         ledger.enter(writes.clone(), count);
-        let storage = self.storage();
+        let storage = self.stack.storage();
         for _ in 0..count {
             let stamp = writes.take();
             let page = pages.page(stamp);
@@ -301,7 +286,7 @@ impl Subject {
                 bytes.truncate(read);
                 bytes
             }
-            None => read(&*self.storage(), extent).await?.to_vec(),
+            None => read(&*self.stack.storage(), extent).await?.to_vec(),
         };
         let mut found = found.chunks(BLOCK_BYTES);
         extent.iter().try_for_each(|lba| ledger.holds(lba.0, found.next().unwrap_or_default(), pages))

@@ -1,11 +1,8 @@
 //! How long recovery takes when a given amount was written since the last checkpoint.
 
-use std::rc::Rc;
-
 use serde::Serialize;
 use weir_runtime::Handle;
-use weir_storage::{FileDisk, FileDiskOptions, Storage};
-use weir_volume::{Format, Volume, VolumeOptions};
+use weir_stack::{Disk, Stack};
 
 use crate::caller::WeirCalls;
 use crate::chooser::Distribution;
@@ -15,9 +12,8 @@ use crate::ledger::{Coverage, Ledger};
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
 use crate::rounds::{Progress, Rounds};
-use crate::scratch::{Scratch, ScratchDirectory};
-use crate::stack::Stack;
-use crate::target::check_room;
+use crate::target::create_disk;
+use crate::volume_writer::VolumeWriter;
 use crate::writes::{Span, Writes};
 
 /// What recovery took.
@@ -48,10 +44,7 @@ pub async fn recovery(
     options: &BenchOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<RecoveryTime, BenchError> {
-    let place = ScratchDirectory::look(&options.directory)?;
-    check_room(&place, plan.fresh_bytes)?;
-    let scratch = Scratch::create(&place.directory, "recovery", plan.fresh_bytes, options.keep)?;
-    let disk: Rc<dyn Storage> = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
+    let disk = create_disk(handle, options, "recovery", plan.fresh_bytes)?;
     let mut pages = Pages::new(&mut handle.random("recovery"));
     let mut result = RecoveryTime {
         seed: options.seed,
@@ -64,14 +57,14 @@ pub async fn recovery(
     let mut rounds = Rounds::new(vec![()], |()| String::new(), plan.rounds, false, 0, progress);
     for due in &mut rounds {
         let ledger = leave_unclosed(handle, plan, &disk, due.round + 1, &mut pages).await?;
-        let volume = Volume::open(handle, Rc::clone(&disk), plan.volume_options()).await?;
-        let found = volume.stats().recovery;
+        let stack = Stack::open(handle, disk.clone(), plan.volume_options()).await?;
+        let found = stack.volume_stats().recovery;
         result.records = found.records;
         result.read_bytes = found.bytes_read;
         result.recovery_ms.push(found.duration.as_secs_f64() * 1e3);
         let mut random = handle.random("recovery check");
-        result.checked_blocks += ledger.verify(&volume, &pages, Coverage::All, &mut random).await?;
-        volume.close().await?;
+        result.checked_blocks += ledger.verify(&*stack.storage(), &pages, Coverage::All, &mut random).await?;
+        stack.close().await?;
     }
     rounds.steps.end();
     Ok(result)
@@ -81,21 +74,20 @@ pub async fn recovery(
 async fn leave_unclosed(
     handle: &Handle,
     plan: &Plan,
-    disk: &Rc<dyn Storage>,
+    disk: &Disk,
     run: u32,
     pages: &mut Pages,
 ) -> Result<Ledger, BenchError> {
     let blocks = plan.span_blocks();
-    let format = Format { logical_blocks: blocks, segment_blocks: plan.segment_blocks, overwrite: true };
-    Volume::create(handle, &**disk, format).await?;
+    let mut volume = plan.volume();
     // No checkpoint before the end: twice as many segments as the writes can fill.
-    let checkpoint_segments = (2 * blocks / u64::from(plan.segment_blocks)) as usize;
-    let volume_options = VolumeOptions { checkpoint_segments, ..plan.volume_options() };
-    let stack = Stack::open(handle, Rc::clone(disk), volume_options).await?;
+    volume.options.checkpoint_segments = (2 * blocks / u64::from(plan.segment_blocks)) as usize;
+    let stack = Stack::make_volume(handle, disk.clone(), &volume).await?;
+    let writer = VolumeWriter::new(handle, stack)?;
     let start =
         Writes::new(run, Span::pages(blocks), Distribution::Uniform, 0, 1, handle.random("recovery writes"));
-    stack.run(WeirCalls::B, &mut start.clone(), pages, &Goal::writes(blocks)).await?;
-    stack.abandon().await;
+    writer.run(WeirCalls::B, &mut start.clone(), pages, &Goal::writes(blocks)).await?;
+    writer.abandon().await;
     let mut ledger = Ledger::new(blocks);
     ledger.enter(start, blocks);
     Ok(ledger)

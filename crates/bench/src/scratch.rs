@@ -9,9 +9,12 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{FallocateFlags, fallocate, fstat, major, minor, statvfs};
 use serde::Serialize;
+use weir_runtime::Handle;
+use weir_storage::{FileDisk, FileDiskOptions};
 
 use crate::error::BenchError;
 
@@ -66,6 +69,11 @@ impl Scratch {
             |_| self.path.clone(),
             |fd| Path::new("/proc").join(std::process::id().to_string()).join(fd),
         )
+    }
+
+    /// The file, opened by its path as a disk.
+    pub(crate) fn disk(&self, handle: &Handle) -> Result<Rc<FileDisk>, BenchError> {
+        Ok(FileDisk::open(handle, &self.path, FileDiskOptions::default())?)
     }
 
     /// The file, opened for buffered reading and writing.

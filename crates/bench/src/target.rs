@@ -4,7 +4,8 @@
 use std::rc::Rc;
 
 use weir_runtime::Handle;
-use weir_storage::{FileDisk, FileDiskOptions, Storage};
+use weir_stack::Disk;
+use weir_storage::Storage;
 
 use crate::content::Pages;
 use crate::emulated::{Emulated, QueueDepth, Watch};
@@ -54,9 +55,21 @@ pub(crate) fn check_room(place: &ScratchDirectory, needed: u64) -> Result<(), Be
     }
 }
 
-/// A storage, and what it must hold.
+/// A disk in a new file of so many bytes.
+pub(crate) fn create_disk(
+    handle: &Handle,
+    options: &BenchOptions,
+    name: &str,
+    bytes: u64,
+) -> Result<Disk, BenchError> {
+    let place = ScratchDirectory::look(&options.directory)?;
+    check_room(&place, bytes)?;
+    Ok(Disk::File(Scratch::create(&place.directory, name, bytes, options.keep)?.disk(handle)?))
+}
+
+/// A disk, and what it must hold.
 pub(crate) struct BenchTarget {
-    disk: Rc<dyn Storage>,
+    disk: Disk,
     pub(crate) ledger: Ledger,
     /// Whether the kernel's page cache is passed by; emulated devices have none.
     pub(crate) direct: bool,
@@ -78,27 +91,32 @@ impl BenchTarget {
             TargetBase::Device(emulated) => {
                 let (device, depth) = emulated.device(handle, name, bytes)?;
                 let ledger = Ledger::new(device.blocks());
-                Ok(BenchTarget { disk: device, ledger, direct: true, depth: Some(depth) })
+                Ok(BenchTarget { disk: Disk::Emulated(device), ledger, direct: true, depth: Some(depth) })
             }
         }
     }
 
     /// The target that is this file.
     pub(crate) fn on(handle: &Handle, scratch: &Scratch) -> Result<BenchTarget, BenchError> {
-        let disk = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
+        let disk = scratch.disk(handle)?;
         let (direct, ledger) = (disk.direct(), Ledger::new(disk.blocks()));
-        Ok(BenchTarget { disk, ledger, direct, depth: None })
+        Ok(BenchTarget { disk: Disk::File(disk), ledger, direct, depth: None })
     }
 
     /// Writes all of it once, as run 1.
     pub(crate) async fn fill(&mut self, handle: &Handle, pages: &Pages) -> Result<(), BenchError> {
-        fill(handle, &*self.disk, pages, 1, &mut self.ledger).await?;
+        fill(handle, &*self.storage(), pages, 1, &mut self.ledger).await?;
         Ok(())
     }
 
-    /// The storage.
-    pub(crate) fn disk(&self) -> Rc<dyn Storage> {
-        Rc::clone(&self.disk)
+    /// The disk.
+    pub(crate) fn disk(&self) -> Disk {
+        self.disk.clone()
+    }
+
+    /// The disk as a storage.
+    pub(crate) fn storage(&self) -> Rc<dyn Storage> {
+        self.disk.storage()
     }
 
     /// Watches the queue of an emulated device from now on; a disk's commands are those of the process.

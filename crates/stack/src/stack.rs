@@ -5,11 +5,11 @@ use std::rc::Rc;
 use weir_flash::FlashDevice;
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, FileDisk, Ordering, Recorder, Storage};
-use weir_volume::{Volume, VolumeError, VolumeOptions};
+use weir_volume::{Stats, Volume, VolumeError, VolumeOptions};
 
 use crate::error::StackError;
 use crate::false_order::FalseOrder;
-use crate::spec::{DiskSpec, StackSpec};
+use crate::spec::{DiskSpec, StackSpec, VolumeSpec};
 
 /// What is at the bottom of a stack.
 #[derive(Clone)]
@@ -64,13 +64,19 @@ impl Stack {
     pub async fn make(handle: &Handle, spec: &StackSpec) -> Result<Stack, StackError> {
         let disk = Disk::open(handle, &spec.disk)?;
         let stack = match &spec.volume {
-            Some(volume) => {
-                Volume::create(handle, &*disk.storage(), volume.format).await?;
-                Stack::open(handle, disk, volume.options.clone()).await?
-            }
+            Some(volume) => Stack::make_volume(handle, disk, volume).await?,
             None => Stack::from(disk),
         };
         Ok(stack.claiming(spec.claims))
+    }
+
+    /// A disk that is there, and a new volume on it.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub async fn make_volume(handle: &Handle, disk: Disk, spec: &VolumeSpec) -> Result<Stack, VolumeError> {
+        Volume::create(handle, &*disk.storage(), spec.format).await?;
+        Stack::open(handle, disk, spec.options.clone()).await
     }
 
     /// A disk, and the volume that it holds, which recovers if need be.
@@ -111,6 +117,12 @@ impl Stack {
     #[must_use]
     pub fn volume(&self) -> Option<&Rc<Volume>> {
         self.volume.as_ref()
+    }
+
+    /// What the volume has counted; nothing if there is none.
+    #[must_use]
+    pub fn volume_stats(&self) -> Stats {
+        self.volume.as_ref().map(|volume| volume.stats()).unwrap_or_default()
     }
 
     /// What is at the top.

@@ -15,10 +15,10 @@ use crate::machine::{Load, Machine, Usage};
 use crate::mode::Mode;
 use crate::plan::BenchOptions;
 use crate::rounds::{Progress, Rounds};
-use crate::stack::Work;
 use crate::summary::Setting;
 use crate::target::BenchTarget;
 use crate::turn::Turn;
+use crate::volume_writer::Work;
 
 /// Steps before the first round: files to fill.
 const SETUP_STEPS: u64 = 1;
@@ -85,11 +85,11 @@ impl BenchState {
         };
         let (start, goal) = (files.writes(distribution), files.goal());
         let load = Load::now(&files.handle);
-        let before = mounted.volume().stats();
+        let before = mounted.volume_stats();
         let measured = mounted.run(mode, &mut start.clone(), &mut files.pages, &goal).await?;
-        let work = Work::between(&before, &mounted.volume().stats());
+        let work = Work::between(&before, &mounted.volume_stats());
         usage.add(load.until_now(&files.handle));
-        let loss_window = mounted.volume().stats().loss_window;
+        let loss_window = mounted.volume_stats().loss_window;
         mounted.close().await?;
         ledger.enter(start, measured.writes);
         let content = (&ledger, &files.pages);

@@ -1,12 +1,11 @@
 //! A filesystem on a volume, made for a turn.
 
-use std::rc::Rc;
-
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_fs::{Filesystem, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Handle, Random};
-use weir_storage::{BLOCK_BYTES, Storage};
-use weir_volume::{Format, Volume, VolumeOptions};
+use weir_stack::{Disk, Stack};
+use weir_storage::BLOCK_BYTES;
+use weir_volume::Stats;
 
 use crate::content::Pages;
 use crate::error::BenchError;
@@ -28,7 +27,7 @@ const WRITES_PER_TURN: u64 = 256;
 /// A mounted filesystem with one file.
 pub(crate) struct MountedFile {
     handle: Handle,
-    volume: Rc<Volume>,
+    stack: Stack,
     filesystem: Filesystem,
     inode: InodeNumber,
 }
@@ -37,25 +36,22 @@ impl MountedFile {
     /// Makes a volume on `disk`, a filesystem on the volume, and an empty file in it.
     pub(crate) async fn make(
         handle: &Handle,
-        disk: Rc<dyn Storage>,
+        disk: Disk,
         plan: &FsPlan,
         mode: FsMode,
     ) -> Result<MountedFile, BenchError> {
-        let volume =
-            make(handle, disk, plan.filesystem_bytes, plan.segment_blocks, plan.volume_options()).await?;
-        let volume = Rc::new(volume);
+        let stack = make(handle, disk, plan).await?;
         let (engine, coalition) = (Some(mode.engine.engine()), mode.coalition);
         let options = MountOptions { engine, coalition, ..MountOptions::default() };
-        let device: Rc<dyn Storage> = Rc::<Volume>::clone(&volume);
-        let filesystem = Filesystem::mount(handle, device, options).await?;
+        let filesystem = Filesystem::mount(handle, stack.storage(), options).await?;
         let inode = filesystem.create(ROOT_INODE, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
         filesystem.sync().await?;
-        Ok(MountedFile { handle: handle.clone(), volume, filesystem, inode })
+        Ok(MountedFile { handle: handle.clone(), stack, filesystem, inode })
     }
 
-    /// The volume under it.
-    pub(crate) fn volume(&self) -> &Volume {
-        &self.volume
+    /// What the volume under it has counted.
+    pub(crate) fn volume_stats(&self) -> Stats {
+        self.stack.volume_stats()
     }
 
     /// Writes `count` pages, and makes them durable.
@@ -107,44 +103,35 @@ impl MountedFile {
     /// Unmounts the filesystem and closes the volume.
     pub(crate) async fn close(self) -> Result<(), BenchError> {
         self.filesystem.unmount().await?;
-        Ok(self.volume.close().await?)
+        Ok(self.stack.close().await?)
     }
 }
 
-/// Makes a volume on `disk`, and a filesystem of so many bytes on the volume.
-pub(crate) async fn make(
-    handle: &Handle,
-    disk: Rc<dyn Storage>,
-    bytes: u64,
-    segment_blocks: u32,
-    options: VolumeOptions,
-) -> Result<Volume, BenchError> {
-    let blocks = bytes / BLOCK;
-    let format = Format { logical_blocks: blocks, segment_blocks, overwrite: true };
-    Volume::create(handle, &*disk, format).await?;
-    let volume = Volume::open(handle, disk, options).await?;
+/// Makes a volume on `disk`, and a filesystem on the volume.
+pub(crate) async fn make(handle: &Handle, disk: Disk, plan: &FsPlan) -> Result<Stack, BenchError> {
+    let volume = plan.volume();
+    let stack = Stack::make_volume(handle, disk, &volume).await?;
     let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
     // A new volume reads as zeros.
-    let mkfs = Mkfs { zeroed: true, ..Mkfs::new(blocks, [7; 16], [8; 16], created) };
-    Filesystem::make(&volume, &mkfs).await?;
-    Ok(volume)
+    let mkfs = Mkfs { zeroed: true, ..Mkfs::new(volume.format.logical_blocks, [7; 16], [8; 16], created) };
+    Filesystem::make(&*stack.storage(), &mkfs).await?;
+    Ok(stack)
 }
 
 /// Opens the volume on `disk` anew, checks the filesystem on it, mounts it, and reads the file back. Returns how many blocks
 /// were read.
 pub(crate) async fn verify(
     handle: &Handle,
-    disk: Rc<dyn Storage>,
+    disk: Disk,
     plan: &FsPlan,
     (ledger, pages): (&Ledger, &Pages),
     coverage: Coverage,
     random: &mut Random,
 ) -> Result<u64, BenchError> {
-    let volume = Rc::new(Volume::open(handle, disk, plan.volume_options()).await?);
-    require_clean(&*volume).await?;
-    let device: Rc<dyn Storage> = Rc::<Volume>::clone(&volume);
+    let stack = Stack::open(handle, disk, plan.volume_options()).await?;
+    require_clean(&*stack.storage()).await?;
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let filesystem = Filesystem::mount(handle, device, options).await?;
+    let filesystem = Filesystem::mount(handle, stack.storage(), options).await?;
     let inode = filesystem.lookup(ROOT_INODE, NAME).await?;
     let blocks = (filesystem.attributes(inode).await?.size / BLOCK).min(ledger.blocks());
     let mut page = vec![0; BLOCK_BYTES];
@@ -161,14 +148,14 @@ pub(crate) async fn verify(
         check(if coverage == Coverage::All { nth } else { random.below(blocks) }).await?;
     }
     filesystem.unmount().await?;
-    volume.close().await?;
+    stack.close().await?;
     Ok(checked)
 }
 
 #[cfg(test)]
 mod tests {
     use weir_runtime::{Runtime, Simulation};
-    use weir_storage::{AdversaryDisk, AdversaryOptions, Lba, Part, write};
+    use weir_storage::{AdversaryDisk, AdversaryOptions, Lba, Part, Storage, write};
 
     use super::*;
     use crate::chooser::Distribution;
@@ -181,26 +168,26 @@ mod tests {
     fn play(
         mode: FsMode,
         noted: u64,
-        damage: impl AsyncFnOnce(&Volume) -> Result<(), BenchError>,
+        damage: impl AsyncFnOnce(&dyn Storage) -> Result<(), BenchError>,
     ) -> Result<u64, BenchError> {
         let runtime = Runtime::simulated(Simulation::default());
         let handle = runtime.handle();
         let plan = FsPlan::tiny();
         let blocks = plan.volume_bytes / BLOCK;
         let options = AdversaryOptions { blocks, latency_ns_max: 50_000, ..AdversaryOptions::default() };
-        let disk: Rc<dyn Storage> = AdversaryDisk::new(&handle, options);
+        let disk = Disk::Adversary(AdversaryDisk::new(&handle, options));
         let mut pages = Pages::new(&mut handle.random("pages"));
         let span = Span::pages(plan.span_blocks());
         let start = Writes::new(1, span, Distribution::Sequential, 0, 1, handle.random("writes"));
         let work = async {
-            let mounted = MountedFile::make(&handle, Rc::clone(&disk), &plan, mode).await?;
+            let mounted = MountedFile::make(&handle, disk.clone(), &plan, mode).await?;
             let measured = mounted.run(mode, &mut start.clone(), &mut pages, &Goal::writes(WRITES)).await?;
             assert_eq!(measured.writes, WRITES);
             mounted.close().await?;
-            let volume = Volume::open(&handle, Rc::clone(&disk), plan.volume_options()).await?;
-            damage(&volume).await?;
-            volume.close().await?;
-            drop(volume);
+            let stack = Stack::open(&handle, disk.clone(), plan.volume_options()).await?;
+            damage(&*stack.storage()).await?;
+            stack.close().await?;
+            drop(stack);
             let mut ledger = Ledger::new(plan.span_blocks());
             ledger.enter(start.clone(), noted);
             let mut random = handle.random("verify");
@@ -239,8 +226,8 @@ mod tests {
     #[test]
     fn damage_is_noticed() {
         // Block 1 holds the descriptors of the groups.
-        let found = play(FBARRIER, WRITES, async |volume| {
-            Ok(write(volume, Part::bytes(Lba(1), &[0x55; BLOCK_BYTES])).await?)
+        let found = play(FBARRIER, WRITES, async |storage| {
+            Ok(write(storage, Part::bytes(Lba(1), &[0x55; BLOCK_BYTES])).await?)
         });
         assert!(matches!(found, Err(BenchError::Damaged { .. })), "{found:?}");
     }

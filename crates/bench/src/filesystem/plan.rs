@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use weir_stack::VolumeSpec;
 use weir_storage::BLOCK_BYTES;
-use weir_volume::{LossWindow, VolumeOptions};
+use weir_volume::{Format, LossWindow, VolumeOptions};
 
 use crate::error::BenchError;
 use crate::plan::{BenchOptions, SPAN_MIB_MAX, aligned};
@@ -152,5 +153,12 @@ impl FsPlan {
         let time = Duration::from_millis(self.loss_window_ms);
         let loss_window = LossWindow { time, bytes: self.loss_window_bytes };
         VolumeOptions { loss_window, ..VolumeOptions::default() }
+    }
+
+    /// A volume that is as large as the filesystem.
+    pub(crate) fn volume(&self) -> VolumeSpec {
+        let logical_blocks = self.filesystem_bytes / BLOCK_BYTES as u64;
+        let format = Format { logical_blocks, segment_blocks: self.segment_blocks, overwrite: true };
+        VolumeSpec { format, options: self.volume_options() }
     }
 }

@@ -2,11 +2,10 @@
 //! server of its own. Afterwards all is unmounted and checked, and the content is read back.
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Storage};
-use weir_volume::{Format, Volume};
+use weir_stack::{Disk, Stack};
+use weir_storage::{FileDisk, FileDiskOptions};
 
 use crate::chooser::Distribution;
 use crate::error::BenchError;
@@ -93,8 +92,8 @@ impl BenchState {
     }
 
     /// The volume's file, which one process at a time has open.
-    fn disk(&self) -> Result<Rc<FileDisk>, BenchError> {
-        Ok(FileDisk::open(&self.files.handle, self.volume.path(), FileDiskOptions::default())?)
+    fn disk(&self) -> Result<Disk, BenchError> {
+        Ok(Disk::File(self.volume.disk(&self.files.handle)?))
     }
 
     /// By a path that another process can open.
@@ -176,10 +175,8 @@ impl BenchState {
 
     async fn kernel(&mut self, coverage: Coverage) -> Result<Turn, BenchError> {
         let calls = MountCalls::KernelAppendFsync;
-        let blocks = self.files.plan.filesystem_bytes / BLOCK_BYTES as u64;
-        let segment_blocks = self.files.plan.segment_blocks;
-        let format = Format { logical_blocks: blocks, segment_blocks, overwrite: true };
-        Volume::create(&self.files.handle, &*self.disk()?, format).await?;
+        let volume = self.files.plan.volume();
+        Stack::make_volume(&self.files.handle, self.disk()?, &volume).await?.close().await?;
         let ext4 = KernelExt4::make(&self.program, &self.volume_path())?;
         let path = ext4.path(&String::from_utf8_lossy(NAME));
         let before = ext4.status()?;
@@ -189,8 +186,7 @@ impl BenchState {
         let checked = {
             let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
             let file = FileDisk::open(&self.files.handle, &path, options)?;
-            let storage: &dyn Storage = &*file;
-            ledger.verify(storage, &self.files.pages, coverage, &mut self.files.random).await?
+            ledger.verify(&*file, &self.files.pages, coverage, &mut self.files.random).await?
         };
         ext4.end()?;
         Ok(through.turn(calls, checked))

@@ -8,8 +8,8 @@ use std::time::Duration;
 use weir_fs::{Filesystem, MountOptions};
 use weir_runtime::{Handle, Runtime};
 use weir_sqlite_vfs::{Mode, Vfs};
-use weir_storage::Storage;
-use weir_volume::{LossWindowSeen, Volume};
+use weir_stack::Stack;
+use weir_volume::LossWindowSeen;
 
 use crate::content::Pages;
 use crate::error::BenchError;
@@ -154,46 +154,42 @@ impl BenchState {
 
     /// A turn on a new filesystem, on a new volume.
     fn in_process(&self, way: SqliteWay, usage: &mut Usage) -> Result<SqliteTurn, BenchError> {
-        let FsPlan { filesystem_bytes, segment_blocks, .. } = self.plan;
-        let (disk, options) = (self.volume.disk(), self.plan.volume_options());
         self.runtime.block_on(async {
-            let made = filesystem::make(&self.clock, disk, filesystem_bytes, segment_blocks, options).await?;
+            let made = filesystem::make(&self.clock, self.volume.disk(), &self.plan).await?;
             Ok::<_, BenchError>(made.close().await?)
         })??;
-        let (volume, vfs, filesystem) = self.start()?;
+        let (stack, vfs, filesystem) = self.start()?;
         let connection = vfs.open(PATH, way.mode)?;
         let load = Load::now(&self.clock);
         let (inserts, elapsed) = insert(&connection, way, &self.clock, self.time())?;
         usage.add(load.until_now(&self.clock));
-        let seen: LossWindowSeen = volume.stats().loss_window;
+        let seen: LossWindowSeen = stack.volume_stats().loss_window;
         drop((connection, vfs));
-        self.end(&volume, filesystem)?;
-        drop(volume);
-        let (volume, vfs, filesystem) = self.start()?;
+        self.end(&stack, filesystem)?;
+        drop(stack);
+        let (stack, vfs, filesystem) = self.start()?;
         let connection = vfs.open(PATH, Mode::Order)?;
         check(&connection, inserts)?;
         drop((connection, vfs));
-        self.end(&volume, filesystem)?;
+        self.end(&stack, filesystem)?;
         Ok(SqliteTurn { way, inserts, elapsed, loss_window: (way.mode == Mode::Order).then_some(seen) })
     }
 
-    fn start(&self) -> Result<(Rc<Volume>, Vfs, Filesystem), BenchError> {
+    fn start(&self) -> Result<(Stack, Vfs, Filesystem), BenchError> {
         let mounted = self.runtime.block_on(async {
-            let volume = Volume::open(&self.clock, self.volume.disk(), self.plan.volume_options()).await?;
-            let volume = Rc::new(volume);
-            let device: Rc<dyn Storage> = Rc::<Volume>::clone(&volume);
-            let filesystem = Filesystem::mount(&self.clock, device, MountOptions::default()).await?;
-            Ok::<_, BenchError>((volume, filesystem))
+            let stack = Stack::open(&self.clock, self.volume.disk(), self.plan.volume_options()).await?;
+            let filesystem = Filesystem::mount(&self.clock, stack.storage(), MountOptions::default()).await?;
+            Ok::<_, BenchError>((stack, filesystem))
         });
-        let (volume, filesystem) = mounted??;
+        let (stack, filesystem) = mounted??;
         let vfs = Vfs::new(Rc::clone(&self.runtime), filesystem.clone())?;
-        Ok((volume, vfs, filesystem))
+        Ok((stack, vfs, filesystem))
     }
 
-    fn end(&self, volume: &Volume, filesystem: Filesystem) -> Result<(), BenchError> {
+    fn end(&self, stack: &Stack, filesystem: Filesystem) -> Result<(), BenchError> {
         self.runtime.block_on(async {
             filesystem.unmount().await?;
-            Ok(volume.close().await?)
+            Ok(stack.close().await?)
         })?
     }
 }

@@ -1,11 +1,11 @@
-//! Weir's own stack on a disk.
+//! Weir's own stack on a disk, and a block layer on it.
 
 use std::rc::Rc;
 
 use weir_block::BlockOptions;
 use weir_runtime::Handle;
-use weir_storage::Storage;
-use weir_volume::{Stats, Volume, VolumeOptions};
+use weir_stack::Stack;
+use weir_volume::Stats;
 
 use crate::caller::{Caller, WeirCalls};
 use crate::content::Pages;
@@ -13,34 +13,28 @@ use crate::error::BenchError;
 use crate::measure::{Goal, Measured, Meter};
 use crate::writes::Writes;
 
-/// Block layer on volume on disk.
-pub struct Stack {
+/// What writes to a volume on a disk, by a block layer.
+pub struct VolumeWriter {
     handle: Handle,
     caller: Caller,
-    volume: Rc<Volume>,
+    stack: Stack,
 }
 
-impl Stack {
-    /// Opens the volume on `disk` and puts a block layer on it.
+impl VolumeWriter {
+    /// Puts a block layer on `stack`.
     ///
     /// # Errors
-    /// Whatever keeps the volume from opening.
-    pub async fn open(
-        handle: &Handle,
-        disk: Rc<dyn Storage>,
-        options: VolumeOptions,
-    ) -> Result<Stack, BenchError> {
-        let volume = Rc::new(Volume::open(handle, disk, options).await?);
-        let below: Rc<dyn Storage> = Rc::clone(&volume) as Rc<dyn Storage>;
+    /// If the block layer cannot be made.
+    pub fn new(handle: &Handle, stack: Stack) -> Result<VolumeWriter, BenchError> {
         let options = BlockOptions { queue_requests: 1, ..BlockOptions::default() };
-        let caller = Caller::new(handle, below, options)?;
-        Ok(Stack { handle: handle.clone(), caller, volume })
+        let caller = Caller::new(handle, stack.storage(), options)?;
+        Ok(VolumeWriter { handle: handle.clone(), caller, stack })
     }
 
-    /// The volume.
+    /// What the volume has counted.
     #[must_use]
-    pub fn volume(&self) -> &Volume {
-        &self.volume
+    pub fn volume_stats(&self) -> Stats {
+        self.stack.volume_stats()
     }
 
     /// Closes the volume.
@@ -56,17 +50,14 @@ impl Stack {
         drop(self.take_apart().await);
     }
 
-    /// The volume alone. The block layer's task drops it at its next turn.
-    async fn take_apart(self) -> Volume {
-        let Stack { handle, caller, mut volume } = self;
+    /// The stack alone. The block layer's task drops the volume at its next turn.
+    async fn take_apart(self) -> Stack {
+        let VolumeWriter { handle, caller, stack } = self;
         drop(caller);
-        loop {
-            match Rc::try_unwrap(volume) {
-                Ok(volume) => return volume,
-                Err(shared) => volume = shared,
-            }
+        while stack.volume().is_some_and(|volume| Rc::strong_count(volume) > 1) {
             handle.yield_now().await;
         }
+        stack
     }
 
     /// Writes until `goal` is reached, then flushes once, all of it timed. Returns what the volume did
@@ -81,13 +72,13 @@ impl Stack {
         pages: &mut Pages,
         goal: &Goal,
     ) -> Result<(Measured, Work), BenchError> {
-        let before = self.volume.stats();
+        let before = self.volume_stats();
         let mut meter = Meter::start(&self.handle);
         self.caller.write(calls, writes, pages, goal, &mut meter).await?;
-        let cleaned_blocks = self.volume.stats().cleaned_blocks - before.cleaned_blocks;
+        let cleaned_blocks = self.volume_stats().cleaned_blocks - before.cleaned_blocks;
         self.caller.flush().await?;
         let measured = meter.stop();
-        let work = Work::between(&before, &self.volume.stats());
+        let work = Work::between(&before, &self.volume_stats());
         work.reached_the_disk(measured.writes, cleaned_blocks)?;
         Ok((measured, work))
     }
@@ -141,6 +132,7 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use weir_runtime::{Runtime, Simulation};
+    use weir_stack::{Disk, VolumeSpec};
     use weir_storage::{AdversaryDisk, AdversaryOptions};
     use weir_volume::Format;
 
@@ -152,30 +144,31 @@ mod tests {
     const SPAN_BLOCKS: u64 = 256;
     const WRITES: u64 = 3000;
 
-    /// Writes through the stack in virtual time, leaves it, opens it anew and reads back. Returns the trace.
+    /// Writes through all of it in virtual time, leaves it, opens it anew and reads back. Returns the trace.
     fn round(calls: WeirCalls, seed: u64) -> u64 {
         let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
         let handle = runtime.handle();
         let options =
             AdversaryOptions { blocks: 1024, latency_ns_max: 50_000, ..AdversaryOptions::default() };
-        let disk: Rc<dyn Storage> = AdversaryDisk::new(&handle, options);
+        let disk = Disk::Adversary(AdversaryDisk::new(&handle, options));
         let mut pages = Pages::new(&mut handle.random("pages"));
         let work = async {
             let format = Format { logical_blocks: SPAN_BLOCKS, segment_blocks: 16, overwrite: false };
-            Volume::create(&handle, &*disk, format).await.unwrap();
-            let stack = Stack::open(&handle, Rc::clone(&disk), VolumeOptions::default()).await.unwrap();
+            let volume = VolumeSpec { format, ..VolumeSpec::default() };
+            let stack = Stack::make_volume(&handle, disk.clone(), &volume).await.unwrap();
+            let writer = VolumeWriter::new(&handle, stack).unwrap();
             let span = Span::pages(SPAN_BLOCKS);
             let start = Writes::new(1, span, Distribution::Zipf, 0, 1, handle.random("writes"));
             let goal = Goal::writes(WRITES);
-            let (measured, work) = stack.run(calls, &mut start.clone(), &mut pages, &goal).await.unwrap();
+            let (measured, work) = writer.run(calls, &mut start.clone(), &mut pages, &goal).await.unwrap();
             assert_eq!((measured.writes, work.user_blocks), (WRITES, WRITES));
-            stack.abandon().await;
+            writer.abandon().await;
             let mut ledger = Ledger::new(SPAN_BLOCKS);
             ledger.enter(start, WRITES);
-            let volume = Volume::open(&handle, disk, VolumeOptions::default()).await.unwrap();
+            let stack = Stack::open(&handle, disk, volume.options).await.unwrap();
             let mut random = handle.random("verify");
             assert_eq!(
-                ledger.verify(&volume, &pages, Coverage::All, &mut random).await.unwrap(),
+                ledger.verify(&*stack.storage(), &pages, Coverage::All, &mut random).await.unwrap(),
                 SPAN_BLOCKS
             );
         };
