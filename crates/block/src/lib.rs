@@ -26,7 +26,7 @@
 //!   acknowledged as durable: what it covered may be lost, and no later flush would tell.
 //! - **S6** A request carries its data as of submission, and overlapping requests never pass each other.
 //!
-//! Every rule has a [`BlockMutant`] (feature `mutants`) that drops it, and a test that kills the mutant.
+//! Every rule has a `BlockMutant` (feature `mutants`) that drops it, and a test that kills the mutant.
 //!
 //! An orderless write belongs to no stream's order; its stream says which closed queue it waits for, and
 //! whose turn it takes in the fair elevator.

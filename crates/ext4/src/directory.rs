@@ -1,7 +1,7 @@
 //! Directories: names and the inodes that they stand for.
 //!
-//! A directory is a file whose blocks hold entries ([`entry`]). A small one is one block, searched from its
-//! start. When that is full it becomes *hashed*: block 0 turns into the root of an index ([`index`]) over the
+//! A directory is a file whose blocks hold entries (`entry`). A small one is one block, searched from its
+//! start. When that is full it becomes *hashed*: block 0 turns into the root of an index (`index`) over the
 //! hashes of names, and the entries move into *leaves*, each with a range of hashes. A leaf that is full is
 //! split in two by hash. Directories of several blocks without an index, as other programs make them, are
 //! read and extended as they are.

@@ -20,7 +20,7 @@
 //! Everything that is read is checked where it is read, so hostile bytes lead to a [`FormatError`] and never
 //! out of the filesystem. Everything that is changed is sealed before it is written: inodes, descriptors and
 //! superblocks by their own `seal` or `write`, bitmaps through their descriptor, other blocks by
-//! [`Checksums::seal`]. Bytes that this crate does not understand stay as they were.
+//! [`Checksums::update_checksum`]. Bytes that this crate does not understand stay as they were.
 
 pub mod acl;
 pub mod attribute;

@@ -7,7 +7,7 @@
 //! write-ahead logs: [`weir_sqlite_syncs`] says which of them becomes what. Whatever it does not know for certain is left as it
 //! is.
 //!
-//! It is made for the SQLite that loads it: nothing of SQLite is linked, and its interface is declared in [`abi`].
+//! It is made for the SQLite that loads it: nothing of SQLite is linked, and its interface is declared in `abi`.
 
 #![allow(unsafe_code, reason = "it is called by SQLite, by pointers, and calls it")]
 
