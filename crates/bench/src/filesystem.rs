@@ -22,7 +22,7 @@ mod timeline;
 
 pub use bench::filesystems;
 pub(crate) use ground::FileGround;
-pub use mode::{Call, FsMode, FsWrite, JournalEngine, Promise};
+pub use mode::{FsMode, FsWrite, Promise};
 pub(crate) use mounted::{MountedFile, NAME, make, verify};
 pub use plan::FsPlan;
 pub use report::{FS_RATIOS, FileModeReport, FileReport, RATES, ServerReport};

@@ -65,8 +65,8 @@ pub use content::{Pages, Stamp};
 pub use emulated::{DeviceReport, Emulated};
 pub use error::BenchError;
 pub use filesystem::{
-    Call, FS_RATIOS, FileCall, FileModeReport, FileReport, FsMode, FsPlan, FsWrite, JournalEngine,
-    JournalProbe, JournalWrite, Promise, RATES, ServerReport, filesystems, trace_files,
+    FS_RATIOS, FileCall, FileModeReport, FileReport, FsMode, FsPlan, FsWrite, JournalProbe, JournalWrite,
+    Promise, RATES, ServerReport, filesystems, trace_files,
 };
 pub use host::HostCalls;
 pub use ledger::{Coverage, Ledger};

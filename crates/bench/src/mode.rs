@@ -1,9 +1,10 @@
 //! The ways of writing that a benchmark puts side by side.
 
 use crate::caller::WeirCalls;
-use crate::filesystem::{Call, FsMode, FsWrite, JournalEngine, Promise};
+use crate::filesystem::{FsMode, FsWrite, Promise};
 use crate::host::HostCalls;
 use crate::mounts::MountCalls;
+use weir_fs::{Engine, SyncCall};
 
 /// One way of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,17 +59,17 @@ impl Mode {
         Mode::Host(HostCalls::Fdatasync),
         Mode::Host(HostCalls::AppendFdatasync),
         Mode::Host(HostCalls::AppendFsync),
-        Mode::barrier_fs(FsWrite::Append, Call::Fsync),
-        Mode::barrier_fs(FsWrite::Append, Call::Fdatasync),
-        Mode::coalition(JournalEngine::Dual, Call::Fsync),
-        Mode::append(JournalEngine::Jbd2, Call::Fsync),
-        Mode::coalition(JournalEngine::Jbd2, Call::Fsync),
-        Mode::append(JournalEngine::FlushAhead, Call::Fsync),
-        Mode::coalition(JournalEngine::FlushAhead, Call::Fsync),
-        Mode::barrier_fs(FsWrite::Append, Call::Fbarrier),
-        Mode::coalition(JournalEngine::Dual, Call::Fbarrier),
-        Mode::barrier_fs(FsWrite::Append, Call::Fdatabarrier),
-        Mode::barrier_fs(FsWrite::Overwrite, Call::Fdatabarrier),
+        Mode::barrier_fs(FsWrite::Append, SyncCall::Fsync),
+        Mode::barrier_fs(FsWrite::Append, SyncCall::Fdatasync),
+        Mode::coalition(Engine::DUAL, SyncCall::Fsync),
+        Mode::append(Engine::JBD2, SyncCall::Fsync),
+        Mode::coalition(Engine::JBD2, SyncCall::Fsync),
+        Mode::append(Engine::FlushAhead, SyncCall::Fsync),
+        Mode::coalition(Engine::FlushAhead, SyncCall::Fsync),
+        Mode::barrier_fs(FsWrite::Append, SyncCall::Fbarrier),
+        Mode::coalition(Engine::DUAL, SyncCall::Fbarrier),
+        Mode::barrier_fs(FsWrite::Append, SyncCall::Fdatabarrier),
+        Mode::barrier_fs(FsWrite::Overwrite, SyncCall::Fdatabarrier),
     ];
 
     /// The modes of the benchmark of mounts, in the order of a round: those whose ratios are told are neighbours.
@@ -88,17 +89,17 @@ impl Mode {
     ];
 
     /// BarrierFS with dual-mode journaling.
-    pub(crate) const fn barrier_fs(write: FsWrite, call: Call) -> Mode {
-        Mode::Filesystem(FsMode { engine: JournalEngine::Dual, coalition: false, write, call })
+    pub(crate) const fn barrier_fs(write: FsWrite, call: SyncCall) -> Mode {
+        Mode::Filesystem(FsMode { engine: Engine::DUAL, coalition: false, write, call })
     }
 
     /// Appends with one of its engines.
-    pub(crate) const fn append(engine: JournalEngine, call: Call) -> Mode {
+    pub(crate) const fn append(engine: Engine, call: SyncCall) -> Mode {
         Mode::Filesystem(FsMode { engine, coalition: false, write: FsWrite::Append, call })
     }
 
     /// The same, with journal coalition.
-    pub(crate) const fn coalition(engine: JournalEngine, call: Call) -> Mode {
+    pub(crate) const fn coalition(engine: Engine, call: SyncCall) -> Mode {
         Mode::Filesystem(FsMode { engine, coalition: true, write: FsWrite::Append, call })
     }
 
@@ -139,7 +140,7 @@ impl Mode {
     pub fn waits(self) -> bool {
         match self {
             Mode::OwnBarrier | Mode::Fresh(WeirCalls::B | WeirCalls::P) | Mode::Steady => false,
-            Mode::Filesystem(mode) => mode.call.promise() == Promise::Durable,
+            Mode::Filesystem(mode) => Promise::from_call(mode.call) == Promise::Durable,
             _ => true,
         }
     }
@@ -152,7 +153,7 @@ impl Mode {
             Mode::Host(HostCalls::FinalFsync) => None,
             Mode::Host(_) | Mode::Fresh(WeirCalls::Xnf) => Some(Promise::Durable),
             Mode::OwnBarrier | Mode::Fresh(WeirCalls::B) | Mode::Steady => Some(Promise::Ordered),
-            Mode::Filesystem(mode) => Some(mode.call.promise()),
+            Mode::Filesystem(mode) => Some(Promise::from_call(mode.call)),
             Mode::Mount(calls) => calls.promise(),
             _ => None,
         }

@@ -88,9 +88,9 @@ pub use flash::{FlashCampaign, FlashTotals};
 pub use fs::workload::{
     ATTRIBUTE_BYTES_MAX, Allocation, Bench, ByJudge, Cut, CutName, Defect, FILE_BYTES_MAX, Found, FoundKind,
     Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, Outcome, ParseError,
-    PathError, PlayError, Session, Setup, SetupError, Shrunk, StateName, SweepResult, SyncCall,
-    TEXT_BYTES_MAX, Tally, Workload, WorkloadCampaign, WorkloadFailure, WorkloadPath, WorkloadTotals,
-    generate, is_visible, operation_lines,
+    PathError, PlayError, Session, Setup, SetupError, Shrunk, StateName, SweepResult, TEXT_BYTES_MAX, Tally,
+    Workload, WorkloadCampaign, WorkloadFailure, WorkloadPath, WorkloadTotals, generate, is_visible,
+    operation_lines,
 };
 pub use fs::{Condition, FsCampaign, FsGround, FsTotals, Judgement, Judges};
 pub use model::{Model, Verdict, Why};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Deserialize;
-use weir_fs::{Conflicts, Engine};
+use weir_fs::{Conflicts, Engine, SyncCall};
 
 /// Threads that each change a file of their own and synchronise it, in a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -110,17 +110,22 @@ impl Call {
     pub(crate) fn durable() -> Call {
         Call::Fsync
     }
+
+    /// The filesystem's call, if there is one.
+    pub(crate) fn sync_call(self) -> Option<SyncCall> {
+        match self {
+            Call::Fsync => Some(SyncCall::Fsync),
+            Call::Fdatasync => Some(SyncCall::Fdatasync),
+            Call::Fbarrier => Some(SyncCall::Fbarrier),
+            Call::Fdatabarrier => Some(SyncCall::Fdatabarrier),
+            Call::None => None,
+        }
+    }
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Call::Fsync => "fsync",
-            Call::Fdatasync => "fdatasync",
-            Call::Fbarrier => "fbarrier",
-            Call::Fdatabarrier => "fdatabarrier",
-            Call::None => "nothing",
-        })
+        f.write_str(self.sync_call().map_or("nothing", SyncCall::name))
     }
 }
 

@@ -81,16 +81,9 @@ impl Stage {
 
     /// Synchronises a file by this call, for its price.
     pub(crate) async fn call(&self, call: Call, file: InodeNumber) -> Result<(), FsError> {
-        if call != Call::None {
-            self.work(self.host.sync_us.value).await;
-        }
-        match call {
-            Call::Fsync => self.filesystem.fsync(file).await,
-            Call::Fdatasync => self.filesystem.fdatasync(file).await,
-            Call::Fbarrier => self.filesystem.fbarrier(file).await,
-            Call::Fdatabarrier => self.filesystem.fdatabarrier(file).await,
-            Call::None => Ok(()),
-        }
+        let Some(call) = call.sync_call() else { return Ok(()) };
+        self.work(self.host.sync_us.value).await;
+        self.filesystem.synchronise(file, call).await
     }
 
     /// Calls `fsync`, which is measured: how long it takes, and what is written meanwhile.

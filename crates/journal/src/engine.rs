@@ -7,7 +7,7 @@ pub use facts::{Facts, Needs, OrderBy};
 pub use names::UnknownEngine;
 
 /// Which journal engine commits transactions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Engine {
     /// Dual-mode journaling: a commit task that dispatches and never waits for a transfer, and a flush task that makes durable
     /// what a caller wants durable (J1). It orders by barriers.
@@ -36,7 +36,7 @@ pub enum Engine {
 }
 
 /// What happens to a block that is changed again while its transaction is being committed (J4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Conflicts {
     /// It goes on a list, and the running transaction commits only when the list is empty (FAST 2018 paper,
     /// section 4.4). A transaction gives its blocks up when it is durable; one that no caller wants durable, when JC is
@@ -50,6 +50,11 @@ pub enum Conflicts {
 }
 
 impl Engine {
+    /// Dual-mode journaling with copies, what BarrierFS is.
+    pub const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
+    /// The legacy path with barriers.
+    pub const JBD2: Engine = Engine::Jbd2 { barrier: true };
+
     /// Whether conflicts go on a list (J4).
     pub(crate) fn lists_conflicts(self) -> bool {
         matches!(self, Engine::Dual { conflicts: Conflicts::List | Conflicts::ListUntilTransfer })

@@ -41,7 +41,7 @@ impl MountedFile {
         mode: FsMode,
     ) -> Result<MountedFile, BenchError> {
         let stack = make(handle, disk, plan).await?;
-        let (engine, coalition) = (Some(mode.engine.engine()), mode.coalition);
+        let (engine, coalition) = (Some(mode.engine), mode.coalition);
         let options = MountOptions { engine, coalition, ..MountOptions::default() };
         let filesystem = Filesystem::mount(handle, stack.storage(), options).await?;
         let inode = filesystem.create(ROOT_INODE, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
@@ -87,14 +87,14 @@ impl MountedFile {
                 self.filesystem.truncate(self.inode, 0).await?;
             }
             self.filesystem.write(self.inode, offset, pages.page(stamp)).await?;
-            mode.call.call(&self.filesystem, self.inode).await?;
+            self.filesystem.synchronise(self.inode, mode.call).await?;
             meter.lap();
             done += 1;
             if done % WRITES_PER_TURN == 0 {
                 self.handle.yield_now().await;
             }
         }
-        if mode.call.promise() == Promise::Ordered {
+        if Promise::from_call(mode.call) == Promise::Ordered {
             self.filesystem.fsync(self.inode).await?;
         }
         Ok(meter.stop())
@@ -154,13 +154,14 @@ pub(crate) async fn verify(
 
 #[cfg(test)]
 mod tests {
+    use weir_fs::{Engine, SyncCall};
     use weir_runtime::{Runtime, Simulation};
     use weir_storage::{AdversaryDisk, AdversaryOptions, Lba, Part, Storage, write};
 
     use super::*;
     use crate::chooser::Distribution;
-    use crate::filesystem::mode::{Call, JournalEngine};
     use crate::writes::Span;
+    use weir_fs::{Engine, SyncCall};
 
     const WRITES: u64 = 5000;
 
@@ -196,19 +197,15 @@ mod tests {
         runtime.block_on(work).unwrap()
     }
 
-    const FBARRIER: FsMode = FsMode {
-        engine: JournalEngine::Dual,
-        coalition: false,
-        write: FsWrite::Append,
-        call: Call::Fbarrier,
-    };
+    const FBARRIER: FsMode =
+        FsMode { engine: Engine::DUAL, coalition: false, write: FsWrite::Append, call: SyncCall::Fbarrier };
 
     #[test]
     fn every_call_leaves_the_last_file_whole() {
         // The file began anew once.
         let left = WRITES - FsPlan::tiny().span_blocks();
-        for call in [Call::Fsync, Call::Fdatasync, Call::Fbarrier, Call::Fdatabarrier] {
-            for engine in [JournalEngine::Dual, JournalEngine::Jbd2, JournalEngine::FlushAhead] {
+        for call in SyncCall::ALL {
+            for engine in [Engine::DUAL, Engine::JBD2, Engine::FlushAhead] {
                 for coalition in [false, true] {
                     let mode = FsMode { engine, coalition, write: FsWrite::Append, call };
                     assert_eq!(play(mode, WRITES, async |_| Ok(())).unwrap(), left, "{mode:?}");

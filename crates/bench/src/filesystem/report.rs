@@ -1,10 +1,11 @@
 //! What the benchmark of filesystems found.
 
 use std::collections::BTreeMap;
+use weir_fs::{Engine, SyncCall};
 
 use serde::Serialize;
 
-use crate::filesystem::mode::{Call, FsWrite, JournalEngine, Promise};
+use crate::filesystem::mode::{FsWrite, Promise};
 use crate::filesystem::plan::FsPlan;
 use crate::host::HostCalls;
 use crate::mode::Mode;
@@ -12,10 +13,10 @@ use crate::ratio::{About, Quantity, Ratio};
 use crate::summary::{LossWindowReport, ModeReport, Setting, Summary, rate};
 use crate::turn::Turn;
 
-const FSYNC: Mode = Mode::barrier_fs(FsWrite::Append, Call::Fsync);
-const FDATASYNC: Mode = Mode::barrier_fs(FsWrite::Append, Call::Fdatasync);
-const FBARRIER: Mode = Mode::barrier_fs(FsWrite::Append, Call::Fbarrier);
-const FDATABARRIER: Mode = Mode::barrier_fs(FsWrite::Overwrite, Call::Fdatabarrier);
+const FSYNC: Mode = Mode::barrier_fs(FsWrite::Append, SyncCall::Fsync);
+const FDATASYNC: Mode = Mode::barrier_fs(FsWrite::Append, SyncCall::Fdatasync);
+const FBARRIER: Mode = Mode::barrier_fs(FsWrite::Append, SyncCall::Fbarrier);
+const FDATABARRIER: Mode = Mode::barrier_fs(FsWrite::Overwrite, SyncCall::Fdatabarrier);
 
 /// Rates by the names that scripts rely on: calls a second, each after a write of 4 KiB; `fdatabarrier` after one
 /// over what is there, the others after one that allocates.
@@ -78,7 +79,7 @@ pub const FS_RATIOS: [Ratio; 7] = [
         title: "BarrierFS fsync: coalition / whole blocks",
         meaning: "append + fsync with a journal that logs changed bytes, over the same with one that logs whole blocks: nearly all of both is the disk's flush",
         about: About::ThisDisk,
-        over: Mode::coalition(JournalEngine::Dual, Call::Fsync),
+        over: Mode::coalition(Engine::DUAL, SyncCall::Fsync),
         under: FSYNC,
         of: Quantity::Writes,
     },
@@ -87,7 +88,7 @@ pub const FS_RATIOS: [Ratio; 7] = [
         title: "BarrierFS fbarrier: coalition / whole blocks",
         meaning: "append + fbarrier with a journal that logs changed bytes, over the same with one that logs whole blocks",
         about: About::Weir,
-        over: Mode::coalition(JournalEngine::Dual, Call::Fbarrier),
+        over: Mode::coalition(Engine::DUAL, SyncCall::Fbarrier),
         under: FBARRIER,
         of: Quantity::Writes,
     },

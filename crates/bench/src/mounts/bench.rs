@@ -3,15 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use weir_fs::{Engine, SyncCall};
 use weir_runtime::Handle;
 use weir_stack::{Disk, Stack};
 use weir_storage::{FileDisk, FileDiskOptions};
 
 use crate::chooser::Distribution;
 use crate::error::BenchError;
-use crate::filesystem::{
-    Call, FileGround, FileReport, FsMode, FsPlan, FsWrite, JournalEngine, MountedFile, NAME, verify,
-};
+use crate::filesystem::{FileGround, FileReport, FsMode, FsPlan, FsWrite, MountedFile, NAME, verify};
 use crate::ledger::{Coverage, Ledger};
 use crate::machine::{Machine, Usage};
 use crate::measure::{Measured, Meter};
@@ -33,7 +32,7 @@ const SETUP_STEPS: u64 = 2;
 
 /// What is made before a turn, though the engine and the calls that make it do not matter.
 const MAKER: FsMode =
-    FsMode { engine: JournalEngine::Dual, coalition: false, write: FsWrite::Append, call: Call::Fsync };
+    FsMode { engine: Engine::DUAL, coalition: false, write: FsWrite::Append, call: SyncCall::Fsync };
 
 /// Runs the benchmark of `plan`; `progress` is told at each step. `program` is this program, `weir`, by a path: it is
 /// started for each server. Modes that need the superuser are left out for others.

@@ -33,7 +33,7 @@ pub use found::{Found, FoundKind};
 pub use generator::{Length, generate};
 pub use judge::{Defect, Images, JudgedBy};
 pub use operation::{
-    ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, SyncCall, WorkloadPath, is_visible,
+    ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, WorkloadPath, is_visible,
 };
 pub use parse::{Mistake, OPERATIONS_MAX, ParseError, TEXT_BYTES_MAX, Workload, operation_lines};
 pub use perform::{Impossible, PlayError};

@@ -7,7 +7,7 @@ use weir_journal::Promise;
 
 /// A synchronisation call on a file. A door makes a request of its kind (a system call, an ioctl, an attribute, a call of
 /// SQLite) into one of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncCall {
     /// The file is durable.
     Fsync,

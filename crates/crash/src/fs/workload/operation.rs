@@ -1,6 +1,7 @@
 //! One operation of a workload, and the paths it names. Its text is the line that says it.
 
 use std::fmt::{self, Display};
+use weir_fs::SyncCall;
 
 use crate::named::named;
 
@@ -125,21 +126,6 @@ named! {
         ZeroKeepSize = "zero-keep-size",
         /// It reads as zeros, and its whole blocks are freed.
         Punch = "punch",
-    }
-}
-
-named! {
-    /// A synchronisation call on a file or directory.
-    #[derive(PartialOrd, Ord)]
-    SyncCall {
-        /// Data and inode are durable.
-        Fsync = "fsync",
-        /// The data is durable, and what leads to it.
-        Fdatasync = "fdatasync",
-        /// Data and inode come before whatever is begun later.
-        Fbarrier = "fbarrier",
-        /// The data, and what leads to it, comes before whatever is begun later.
-        Fdatabarrier = "fdatabarrier",
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
+use weir_fs::SyncCall;
 
 use super::operation::{
-    ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, SyncCall, WorkloadPath, is_plain,
+    ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, WorkloadPath, is_plain,
 };
 
 /// Operations of a workload, at most.
@@ -106,7 +107,7 @@ impl FromStr for Operation {
     fn from_str(line: &str) -> Result<Operation, Mistake> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some((name, rest)) = words.split_first() else { return Err(Mistake::Operation(String::new())) };
-        if let (Some(call), [file]) = (SyncCall::from_name(name), rest) {
+        if let (Some(call), [file]) = (name.parse::<SyncCall>().ok(), rest) {
             return Ok(Operation::Synchronise(call, path(file)?));
         }
         Ok(match (*name, rest) {

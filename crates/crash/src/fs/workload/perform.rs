@@ -1,9 +1,9 @@
 //! One operation of a workload, performed on a filesystem and recorded in its history.
 
 use weir_ext4::FileType;
-use weir_fs::{Fallocate, NewNode};
+use weir_fs::{Fallocate, NewNode, SyncCall};
 
-use super::operation::{Allocation, Operation, SyncCall, WorkloadPath};
+use super::operation::{Allocation, Operation, WorkloadPath};
 use crate::content::mix;
 use crate::fs::calls::{Calls, Outcome};
 use crate::fs::history::Reach;

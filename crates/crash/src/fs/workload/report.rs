@@ -5,11 +5,12 @@ use std::cell::RefCell;
 use std::fmt::{self, Display, Write as _};
 use std::rc::Rc;
 
+use weir_fs::SyncCall;
 use weir_storage::BLOCK_BYTES;
 
 use super::cut::{CutName, StateName};
 use super::found::{Found, FoundKind};
-use super::operation::{Operation, SyncCall, is_visible};
+use super::operation::{Operation, is_visible};
 use super::parse::Workload;
 use super::perform::PlayError;
 use super::setup::{Bench, Setup};
