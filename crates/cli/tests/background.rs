@@ -136,8 +136,8 @@ fn the_log_says_what_is_asked_for() {
     }
     let log = log_of(&place, Some("weir_fs=info,weir_journal=debug"));
     let commits: Vec<_> = log.lines().filter(|line| line.contains("commit transaction=")).collect();
-    assert!(!commits.is_empty() && commits.iter().all(|line| line.contains("engine=Dual")), "{log}");
-    for words in [" INFO weir_fs::mount: mounted blocks=", "told durable", "unmounted commits="] {
+    assert!(!commits.is_empty() && commits.iter().all(|line| line.contains("engine=dual")), "{log}");
+    for words in [" INFO weir_fs::mount: mounted blocks=", "acknowledged as durable", "unmounted commits="] {
         assert!(log.contains(words), "no {words:?}: {log}");
     }
     assert!(!log.contains("weir_volume"), "{log}");

@@ -259,7 +259,7 @@ impl Journal {
     pub(crate) fn set_durable_to(&self, sequence: Sequence) {
         self.noticed(sequence);
         let answered = self.durability.settle(sequence);
-        debug!(transaction = sequence.0, transactions_wanted = answered, "durable");
+        debug!(transaction = sequence.0, transactions_wanted = answered, "acknowledged as durable");
         // An engine without flushes answers the callers, and makes nothing durable.
         if self.options.engine.facts().flushes {
             self.freed.reuse.are_durable(sequence);
