@@ -161,7 +161,6 @@ mod tests {
     use super::*;
     use crate::chooser::Distribution;
     use crate::writes::Span;
-    use weir_fs::{Engine, SyncCall};
 
     const WRITES: u64 = 5000;
 
