@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use weir_flash::{FlashOptions, Keep, Profile};
 use weir_storage::{AdversaryOptions, BLOCK_BYTES, Capabilities, FileDiskOptions, Ordering};
+use weir_volume::Format;
 
 use crate::error::StackError;
 use crate::spec::{DiskSpec, StackSpec, VolumeSpec};
@@ -113,8 +114,21 @@ impl StackName {
                 DiskSpec::Emulated { profile: Rc::new(profile.with_capacity(blocks)), options }
             }
         };
-        Ok(StackSpec { disk, volume: self.volume.then(VolumeSpec::default), claims: None })
+        let volume = self.volume.then(|| VolumeSpec { format: format_for(&disk), ..VolumeSpec::default() });
+        Ok(StackSpec { disk, volume, claims: None })
     }
+}
+
+/// The format of a new volume: a disk in memory takes a segment in one command.
+fn format_for(disk: &DiskSpec) -> Format {
+    let most = match disk {
+        DiskSpec::File { .. } => u32::MAX,
+        DiskSpec::Emulated { profile, .. } => profile.host.max_transfer_blocks,
+        DiskSpec::Adversary(options) => options.capabilities.max_transfer_blocks,
+    };
+    let format = Format::default();
+    let fits = 1 << most.max(1).ilog2();
+    Format { segment_blocks: format.segment_blocks.min(fits), ..format }
 }
 
 #[cfg(test)]
@@ -136,9 +150,15 @@ mod tests {
 
     #[test]
     fn what_a_name_describes_can_be_made() {
-        for (text, orders) in
-            [("legacy", false), ("volume+legacy", true), ("adversary", true), ("nvme", true)]
-        {
+        for (text, orders) in [
+            ("legacy", false),
+            ("volume+legacy", true),
+            ("volume+nvme", true),
+            ("volume+ufs20", true),
+            ("volume+emmc45", true),
+            ("adversary", true),
+            ("nvme", true),
+        ] {
             let runtime = Runtime::simulated(Simulation::default());
             let name: StackName = text.parse().expect(text);
             let spec = name.describe(Some(1 << 14), "seed", false).expect(text);
