@@ -164,6 +164,12 @@ fn parts_of_logical_pages_that_go_wrong_are_noticed() {
 }
 
 #[test]
+fn lies_about_durability_are_noticed() {
+    is_killed(FlashMutant::FlushLies, Mechanism::None);
+    is_killed(FlashMutant::FuaLies, Mechanism::InOrderRecovery);
+}
+
+#[test]
 fn packed_writes_out_of_turn_are_noticed() {
     is_killed(FlashMutant::PackedTogether, Mechanism::None);
     is_killed(FlashMutant::PackedTogether, Mechanism::InOrderWriteback);

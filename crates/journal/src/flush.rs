@@ -1,6 +1,6 @@
 //! The flush task of dual-mode journaling (FAST 2018 paper, section 4.2). The commit task dispatches and does not wait; this
 //! one retires transactions in order, and makes durable what a caller wants durable (J1). With the engine for prefix
-//! devices the commit task has waited for the transfer and retires by itself, so only the flush is left here.
+//! devices, and with OptFS, the commit task has waited for the transfer and retires by itself, so only the flush is left here.
 
 use std::rc::Weak;
 

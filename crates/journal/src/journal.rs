@@ -5,7 +5,7 @@
 //! # A transaction's life
 //!
 //! It is *running* while handles change buffers in it, then *locked*: its blocks are frozen, and the next one runs.
-//! Now it is *committing*: D, JD and JC are submitted as the engine's graph has it (`commit`), and when JC is with the
+//! Now it is *committing*: D, JD and JC are submitted as the engine has it (`engines`), and when JC is with the
 //! block layer it is *dispatched*. Once its commit block is transferred it is *retired*: what it freed
 //! may be reused, its frozen blocks may go home, and when they are there (`checkpoint`) its place in the log is free again.
 //!

@@ -44,7 +44,7 @@ impl<'a> Commit<'a> {
         for block in &locked.in_place {
             Run::push(&mut in_place, block.buffer.block(), Rc::clone(&block.content));
         }
-        self.submit_log(in_place, (Class::Orderless, Class::Orderless), &mut tickets).await?;
+        self.submit_runs(in_place, (Class::Orderless, Class::Orderless), &mut tickets).await?;
         Ok(tickets)
     }
 
@@ -86,8 +86,8 @@ impl<'a> Commit<'a> {
         Ok((composed, logged))
     }
 
-    /// Submits JD: all of `class` but the last write, which is of class `last`. Waits for queue space only.
-    pub(crate) async fn submit_log(
+    /// Submits runs of blocks: all of `class` but the last write, which is of class `last`. Waits for queue space only.
+    pub(crate) async fn submit_runs(
         &self,
         log: Vec<Run>,
         (class, last): (Class, Class),
@@ -104,7 +104,7 @@ impl<'a> Commit<'a> {
     /// Writes JD without order, and waits until it is transferred.
     pub(crate) async fn write_log(&mut self, log: Vec<Run>) -> Result<(), JournalError> {
         let mut tickets = Vec::new();
-        self.submit_log(log, (Class::Orderless, Class::Orderless), &mut tickets).await?;
+        self.submit_runs(log, (Class::Orderless, Class::Orderless), &mut tickets).await?;
         self.await_part(&tickets).await?;
         self.times.log = self.clock.step();
         Ok(())
@@ -117,10 +117,10 @@ impl<'a> Commit<'a> {
     ) -> Result<Vec<Ticket>, JournalError> {
         let mut tickets = Vec::new();
         let class = (Class::Orderless, Class::Orderless);
-        self.submit_log(composed.log, class, &mut tickets).await?;
+        self.submit_runs(composed.log, class, &mut tickets).await?;
         self.times.log = self.clock.step();
         let commit = vec![Run { start: composed.commit_at, blocks: vec![composed.commit] }];
-        self.submit_log(commit, class, &mut tickets).await?;
+        self.submit_runs(commit, class, &mut tickets).await?;
         self.journal.disk.wait_transferred(&tickets).await?;
         self.times.commit_block = self.clock.step();
         Ok(tickets)

@@ -39,7 +39,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(),
         false => Class::Barrier,
     };
     let is_alone = composed.log.is_empty();
-    commit.submit_log(composed.log, (Class::Ordered, closes), &mut tickets).await?;
+    commit.submit_runs(composed.log, (Class::Ordered, closes), &mut tickets).await?;
     // JC may be all there is, with journal coalition or in a transaction that logs no block: D, of which some may be
     // transferred already, is an epoch of its own then.
     if is_alone && closes == Class::Barrier && !journal.drops(JournalMutant::DataInEpochOfCommit) {

@@ -4,7 +4,8 @@
 //! commit, with barriers     D --wait-- JD --wait, flush-- JC, FUA --wait-- next        (equation 2)
 //! commit, without           D --wait-- JD --wait-- JC --wait-- next                    (EXT4-OD)
 //! fsync, fbarrier           D --wait-- the commit, or a flush
-//! checkpoint                homes --wait, flush-- tail, FUA --wait-- what overwrites freed log space
+//! checkpoint, with barriers homes --wait, flush-- tail, FUA --wait-- what overwrites freed log space
+//! checkpoint, without       as on the engine for prefix devices
 //! ```
 //!
 //! The flush before JC is its pre-flush. Without barriers nothing is flushed, and a durable call ends with no flush either. On a

@@ -25,7 +25,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, mut locked: Locked) -> Result
         Run::push(&mut home, copy.buffer.block(), Rc::clone(&copy.content));
     }
     let mut tickets = Vec::new();
-    commit.submit_log(home, (Class::Orderless, Class::Orderless), &mut tickets).await?;
+    commit.submit_runs(home, (Class::Orderless, Class::Orderless), &mut tickets).await?;
     journal.disk.wait_transferred(&tickets).await?;
     commit.times.log = commit.clock.step();
     let round = journal.durability.begin_flush(locked.sequence);

@@ -63,7 +63,7 @@ impl Search<'_> {
     /// Leaves operations out, as many at once as possible; whether any.
     fn leave_out(&mut self) -> bool {
         let mut operations = self.operations().to_vec();
-        leave_out(&mut operations, |fewer| self.takes(fewer.to_vec()))
+        leave_out(&mut operations, |fewer| Some(self.takes(fewer.to_vec())))
     }
 
     /// Makes what single operations do smaller; whether any.
