@@ -1,4 +1,4 @@
-//! Whole blocks in and out, as a filesystem or a database uses the block layer: flushes that are shared, and a count of what was
+//! Whole blocks in and out, as a filesystem uses the block layer: flushes that are shared, and a count of what was
 //! waited for.
 
 use std::cell::RefCell;
@@ -17,14 +17,14 @@ use crate::request::{Class, Request};
 /// Its only stream.
 const STREAM: StreamId = StreamId(0);
 
-/// What calls and the journal waited for. Waiting for queue space does not count.
+/// What callers waited for. Waiting for queue space does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// Times that a task waited for a transfer of writes.
     pub transfers: u64,
     /// Flushes that were sent to the device.
     pub flushes: u64,
-    /// Commit blocks with pre-flush or FUA that were waited for.
+    /// Writes with pre-flush or FUA that were waited for.
     pub durable_commits: u64,
 }
 
@@ -197,7 +197,7 @@ impl BlockIo {
         Ok(ticket)
     }
 
-    /// Waits for a write that something else waits for.
+    /// Waits for a write, and counts the wait.
     async fn wait_for_write(&self, ticket: &Ticket, durable: bool) -> Result<(), StorageError> {
         {
             let mut waits = self.waits.borrow_mut();

@@ -1,9 +1,9 @@
 //! A journal that orders by barriers (FAST 2018 paper, section 4.2): transactions over blocks of metadata, the engines
 //! that commit them, and their checkpoints. In the log it is jbd2's, so Linux and `e2fsck` replay it.
 //!
-//! It knows blocks, and neither inodes nor pages nor names. What it needs of a filesystem it gets through two
-//! interfaces: [`OrderedData`], file data that a commit must not overtake, and [`Reuse`], which is told when blocks that
-//! were freed may be used again.
+//! It knows blocks, and neither inodes nor pages nor names. What it needs of a filesystem it gets through three
+//! interfaces: [`OrderedData`], file data that a commit must not overtake, [`SyncedFile`], a file that is
+//! synchronised, and [`Reuse`], which is told when blocks that were freed may be used again.
 //!
 //! # The parts
 //!

@@ -126,7 +126,7 @@ impl<'a> Commit<'a> {
         Ok(tickets)
     }
 
-    /// Waits until a part is transferred, which keeps the next one behind it.
+    /// Waits until a part is transferred, so that the next one follows it.
     async fn await_part(&self, tickets: &[Ticket]) -> Result<(), JournalError> {
         if self.journal.drops(JournalMutant::TransferNotAwaited) {
             return Ok(());

@@ -25,7 +25,7 @@ enum States<'a> {
 }
 
 impl<'a> MayLeave<'a> {
-    /// What a power cut now may leave of a disk that `spec` describes; none of a file, whose power is not ours.
+    /// What a power cut now may leave of a disk that `spec` describes; none for a file, whose power loss cannot be simulated.
     #[must_use]
     pub fn of_disk(disk: &'a Disk, spec: &'a StackSpec) -> Option<MayLeave<'a>> {
         match disk {
@@ -137,7 +137,7 @@ impl Left {
         matches!(self.disk, Content::Device(..))
     }
 
-    /// Tells what is left from what else may be left.
+    /// A hash that tells this state from others.
     #[must_use]
     pub fn hash(&self) -> u64 {
         match &self.disk {

@@ -37,7 +37,7 @@ impl Disk {
         })
     }
 
-    /// It as a storage.
+    /// Returns the disk as a storage.
     #[must_use]
     pub fn storage(&self) -> Rc<dyn Storage> {
         match self {
@@ -138,7 +138,7 @@ impl Stack {
         }
     }
 
-    /// Has `recorder` told what the top does. An emulated device is told by its options, when it is made.
+    /// Attaches `recorder` to the top of the stack. An emulated device is told by its options, when it is made.
     pub fn set_recorder(&self, recorder: &Rc<Recorder>) {
         match (&self.volume, &self.disk) {
             (Some(volume), _) => volume.set_recorder(Rc::clone(recorder)),

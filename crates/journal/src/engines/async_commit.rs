@@ -6,11 +6,11 @@
 //! calls             as those of jbd2
 //! ```
 //!
-//! JC may be on the medium without JD: the checksum of each log block tells, and recovery ends there. jbd2's does not tell always:
+//! JC may be on the medium without JD: recovery finds that by the checksum of each log block, and ends there. jbd2's does not tell always:
 //! an older superblock, or node of an extent tree, in the place of a newer one has the same CRC-32C, so our log has a checksum of
 //! its own.
 //!
-//! What no checksum tells is that D is missing: it was transferred and not flushed when JC came to the medium. So a power cut
+//! No checksum shows that D is missing: it was transferred and not flushed when JC came to the medium. So a power cut
 //! during a commit may leave files that grew, or were written where space was only allocated, with what their blocks held before,
 //! be it durable zeros that were to be overwritten; all else that a call has made durable is right. ext4 refuses its option
 //! `journal_async_commit` with mode ordered for that.
