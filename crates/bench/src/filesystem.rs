@@ -22,8 +22,9 @@ mod timeline;
 
 pub use bench::filesystems;
 pub(crate) use ground::FileGround;
-pub use mode::{FsMode, FsWrite, Promise};
+pub use mode::{FsMode, FsWrite};
 pub(crate) use mounted::{MountedFile, NAME, make, verify};
 pub use plan::FsPlan;
 pub use report::{FS_RATIOS, FileModeReport, FileReport, RATES, ServerReport};
 pub use timeline::{FileCall, JournalProbe, JournalWrite, trace_files};
+pub use weir_fs::Promise;

@@ -1,10 +1,10 @@
 //! The ways of writing that a benchmark puts side by side.
 
 use crate::caller::WeirCalls;
-use crate::filesystem::{FsMode, FsWrite, Promise};
+use crate::filesystem::{FsMode, FsWrite};
 use crate::host::HostCalls;
 use crate::mounts::MountCalls;
-use weir_fs::{Engine, SyncCall};
+use weir_fs::{Engine, Promise, SyncCall};
 
 /// One way of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,7 +140,7 @@ impl Mode {
     pub fn waits(self) -> bool {
         match self {
             Mode::OwnBarrier | Mode::Fresh(WeirCalls::B | WeirCalls::P) | Mode::Steady => false,
-            Mode::Filesystem(mode) => Promise::from_call(mode.call) == Promise::Durable,
+            Mode::Filesystem(mode) => mode.call.promise() == Promise::Durable,
             _ => true,
         }
     }
@@ -153,7 +153,7 @@ impl Mode {
             Mode::Host(HostCalls::FinalFsync) => None,
             Mode::Host(_) | Mode::Fresh(WeirCalls::Xnf) => Some(Promise::Durable),
             Mode::OwnBarrier | Mode::Fresh(WeirCalls::B) | Mode::Steady => Some(Promise::Ordered),
-            Mode::Filesystem(mode) => Some(Promise::from_call(mode.call)),
+            Mode::Filesystem(mode) => Some(mode.call.promise()),
             Mode::Mount(calls) => calls.promise(),
             _ => None,
         }

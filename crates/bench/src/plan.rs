@@ -237,17 +237,28 @@ impl Plan {
     /// How the volumes are opened.
     #[must_use]
     pub fn volume_options(&self) -> VolumeOptions {
-        let time = Duration::from_millis(self.loss_window_ms);
-        let loss_window = LossWindow { time, bytes: self.loss_window_bytes };
-        VolumeOptions { loss_window, ..VolumeOptions::default() }
+        options_with_window(self.loss_window_ms, self.loss_window_bytes)
     }
 
     /// A volume that is as large as the span.
     pub(crate) fn volume(&self) -> VolumeSpec {
-        let logical_blocks = self.span_blocks();
-        let format = Format { logical_blocks, segment_blocks: self.segment_blocks, overwrite: true };
-        VolumeSpec { format, options: self.volume_options() }
+        overwriting_volume(self.span_blocks(), self.segment_blocks, self.volume_options())
     }
+}
+
+/// How a volume with this loss window is opened.
+pub(crate) fn options_with_window(ms: u64, bytes: u64) -> VolumeOptions {
+    let loss_window = LossWindow { time: Duration::from_millis(ms), bytes };
+    VolumeOptions { loss_window, ..VolumeOptions::default() }
+}
+
+/// A volume that takes the place of what its disk holds.
+pub(crate) fn overwriting_volume(
+    logical_blocks: u64,
+    segment_blocks: u32,
+    options: VolumeOptions,
+) -> VolumeSpec {
+    VolumeSpec { format: Format { logical_blocks, segment_blocks, overwrite: true }, options }
 }
 
 /// Rounded up to what can be filled at full speed.

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use weir_fs::Promise;
 use weir_volume::LossWindowSeen;
 
-use crate::filesystem::Promise;
 use crate::machine::Machine;
 use crate::mode::Mode;
 use crate::ratio::Ratio;

@@ -193,11 +193,7 @@ fn window_cell(seen: Option<LossWindowReport>) -> String {
 
 /// What a call promises, as a cell.
 fn promise_cell(promise: Option<Promise>) -> String {
-    match promise {
-        Some(Promise::Durable) => "durable".to_owned(),
-        Some(Promise::Ordered) => "ordered".to_owned(),
-        None => none(),
-    }
+    promise.map_or_else(none, |promise| promise.name().to_owned())
 }
 
 /// Bytes to the disk per byte of data, as a cell.

@@ -198,7 +198,7 @@ struct Server {
     dirty: RefCell<VecDeque<Dirty>>,
     /// Pages that are being written out.
     cleaning: Cell<usize>,
-    /// Who writes to the doublewrite buffer.
+    /// One thread at a time writes to the doublewrite buffer.
     doublewrite: Semaphore,
     /// Pages became dirty, or were written out.
     pages_changed: Event,

@@ -72,11 +72,11 @@
 //!   name, to the one that names it for the first time or deletes it; so a crash leaves none behind.
 //! - **holds** An inode that a door has told its client of lives until the client has forgotten it, with or without a
 //!   name: a name that is replaced leads each caller to the old or the new inode. What is let go last and has no name
-//!   is deleted; a call that tells of free space or finds none waits for that.
+//!   is deleted; a call that reports free space or finds none waits for that.
 //! - **errors** A failed write or flush of the journal ends it: no call reports order or durability any more. What
-//!   failed is not forgotten when it was told: no later flush makes up for a failed one, and no later call for a page
-//!   that was not written.
-//! - **pages** A page is dirty until the disk was told what it holds, also if it changes while its write waits. Until
+//!   failed is not forgotten when it was reported: no later flush makes up for a failed one, and no later call for a
+//!   page that was not written.
+//! - **pages** A page is dirty until its content was submitted to the disk, also if it changes while its write waits. Until
 //!   then its file stays in memory. A dirty page that is dropped because its block is freed is covered by the
 //!   transaction that frees the block: a call for the file waits for that. The page with the end of a file is changed
 //!   once by a write across it.

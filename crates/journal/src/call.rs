@@ -16,6 +16,17 @@ pub enum Promise {
     Ordered,
 }
 
+impl Promise {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Promise::Durable => "durable",
+            Promise::Ordered => "ordered",
+        }
+    }
+}
+
 /// The data of a file that is synchronised.
 #[allow(async_fn_in_trait, reason = "there is one thread, so no future has to be sent to another")]
 pub trait SyncedFile {

@@ -250,8 +250,7 @@ impl Journal {
     /// Transactions up to one give their blocks up (J4).
     pub(crate) fn release(&self, sequence: Sequence) {
         if !self.progress.released.is_reached_by(sequence) {
-            self.progress.released.set(sequence);
-            self.progress.released.wake();
+            self.progress.released.reach(sequence);
         }
     }
 

@@ -98,7 +98,7 @@ pub enum JournalMutant {
     NoRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.
     EmptyWithoutFlush,
-    /// J5 (e): an empty journal keeps the features of ours that its log had.
+    /// J5 (e): an empty journal keeps the features that its log had beyond those of jbd2.
     FeaturesStay,
     /// J5 (e): recovery calls the log empty when the first of its writes are home.
     ReplaysInPart,

@@ -92,8 +92,7 @@ impl Journal {
     /// A transaction is transferred; it is retired when notice comes.
     pub(crate) fn await_notice(&self, mut logged: Logged, tickets: Vec<Ticket>) {
         let sequence = logged.sequence;
-        self.progress.dispatched.set(sequence);
-        self.progress.dispatched.wake();
+        self.progress.dispatched.reach(sequence);
         for buffer in logged.in_place.drain(..) {
             // What the transaction has written in place is at home.
             buffer.pins.set(buffer.pins.get().saturating_sub(1));

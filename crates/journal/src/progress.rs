@@ -30,9 +30,9 @@ impl Progress {
 
     /// JC is with the block layer, and was not waited for: the flush task takes the transaction over (J1).
     pub(crate) fn dispatch(&self, logged: Logged, tickets: Vec<Ticket>) {
-        self.dispatched.set(logged.sequence);
+        let sequence = logged.sequence;
         self.on_their_way.borrow_mut().push_back(Dispatched { logged, tickets });
-        self.dispatched.wake();
+        self.dispatched.reach(sequence);
     }
 
     /// The tickets of the oldest transaction that is not retired.

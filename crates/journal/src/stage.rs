@@ -27,6 +27,12 @@ impl Stage {
         !sequence.is_after(self.to.get())
     }
 
+    /// A transaction has reached it: wakes the callers that wait.
+    pub(crate) fn reach(&self, sequence: Sequence) {
+        self.set(sequence);
+        self.wake();
+    }
+
     /// A transaction has reached it; a caller that waits is woken by [`wake`](Self::wake).
     pub(crate) fn set(&self, sequence: Sequence) {
         self.to.set(sequence);

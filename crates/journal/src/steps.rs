@@ -148,8 +148,7 @@ impl<'a> Commit<'a> {
     fn retire(self, logged: Logged, commit: Option<Ticket>) -> &'a Journal {
         let journal = self.journal;
         journal.count(|stats| stats.commit_times.add(&self.times));
-        journal.progress.dispatched.set(logged.sequence);
-        journal.progress.dispatched.wake();
+        journal.progress.dispatched.reach(logged.sequence);
         journal.retire(logged, commit);
         journal
     }

@@ -19,7 +19,7 @@ pub struct MayLeave<'a> {
 
 enum States<'a> {
     /// Of a device, of which one can only be drawn.
-    Device(&'a FlashDevice, &'a Rc<Profile>),
+    Device(&'a FlashDevice, &'a Rc<Profile>, &'a FlashOptions),
     /// Of a disk, which has names for them. They are computed when they are asked for.
     Disk(&'a AdversaryDisk, OnceCell<CrashStates>, &'a AdversaryOptions),
 }
@@ -36,8 +36,8 @@ impl<'a> MayLeave<'a> {
     }
 
     fn of_device(device: &'a FlashDevice, spec: &'a StackSpec) -> Option<MayLeave<'a>> {
-        let DiskSpec::Emulated { profile, .. } = &spec.disk else { return None };
-        Some(MayLeave { disk: States::Device(device, profile), spec })
+        let DiskSpec::Emulated { profile, options } = &spec.disk else { return None };
+        Some(MayLeave { disk: States::Device(device, profile, options), spec })
     }
 
     fn of_adversary(disk: &'a AdversaryDisk, spec: &'a StackSpec) -> Option<MayLeave<'a>> {
@@ -49,7 +49,9 @@ impl<'a> MayLeave<'a> {
     #[must_use]
     pub fn draw(&self, random: &mut Random) -> Left {
         self.leave(match &self.disk {
-            States::Device(device, profile) => Content::Device(device.after_cut(random), Rc::clone(profile)),
+            States::Device(device, profile, options) => {
+                Content::Device(device.after_cut(random), Rc::clone(profile), (*options).clone())
+            }
             States::Disk(disk, states, options) => {
                 let states = states.get_or_init(|| disk.crash_states());
                 Content::Disk(states.sample(random), (*options).clone())
@@ -94,7 +96,7 @@ pub struct Left {
 /// What is on the disk.
 #[derive(Clone)]
 enum Content {
-    Device(Medium, Rc<Profile>),
+    Device(Medium, Rc<Profile>, FlashOptions),
     Disk(Image, AdversaryOptions),
 }
 
@@ -123,8 +125,8 @@ impl Left {
     #[must_use]
     pub fn spec(&self) -> StackSpec {
         let disk = match &self.disk {
-            Content::Device(_, profile) => {
-                DiskSpec::Emulated { profile: Rc::clone(profile), options: FlashOptions::default() }
+            Content::Device(_, profile, options) => {
+                DiskSpec::Emulated { profile: Rc::clone(profile), options: options.clone() }
             }
             Content::Disk(_, options) => DiskSpec::Adversary(options.clone()),
         };
@@ -141,7 +143,7 @@ impl Left {
     #[must_use]
     pub fn hash(&self) -> u64 {
         match &self.disk {
-            Content::Device(medium, _) => medium.hash(),
+            Content::Device(medium, ..) => medium.hash(),
             Content::Disk(image, _) => image.hash(),
         }
     }
@@ -156,8 +158,10 @@ impl Left {
         recorder: Option<&Rc<Recorder>>,
     ) -> Result<Stack, StackError> {
         let disk = match &self.disk {
-            Content::Device(medium, profile) => {
-                let options = FlashOptions { recorder: recorder.cloned(), ..FlashOptions::default() };
+            Content::Device(medium, profile, options) => {
+                // A recorder sees the top of the stack alone.
+                let recorder = recorder.filter(|_| self.volume.is_none()).cloned();
+                let options = FlashOptions { recorder, ..options.clone() };
                 Disk::Emulated(FlashDevice::restarted(handle, profile, options, medium.clone()))
             }
             Content::Disk(image, options) => {

@@ -46,6 +46,14 @@ impl Disk {
             Disk::Adversary(disk) => Rc::<AdversaryDisk>::clone(disk),
         }
     }
+
+    /// Makes a new volume on it, and leaves it closed.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub async fn create_volume(&self, handle: &Handle, spec: &VolumeSpec) -> Result<(), VolumeError> {
+        Volume::create(handle, &*self.storage(), spec.format).await
+    }
 }
 
 /// A disk, and a volume on it or none.
@@ -75,7 +83,7 @@ impl Stack {
     /// # Errors
     /// Those of the volume.
     pub async fn make_volume(handle: &Handle, disk: Disk, spec: &VolumeSpec) -> Result<Stack, VolumeError> {
-        Volume::create(handle, &*disk.storage(), spec.format).await?;
+        disk.create_volume(handle, spec).await?;
         Stack::open(handle, disk, spec.options.clone()).await
     }
 
@@ -138,12 +146,13 @@ impl Stack {
         }
     }
 
-    /// Attaches `recorder` to the top of the stack. An emulated device is told by its options, when it is made.
+    /// Attaches `recorder` to the top of the stack. An emulated device gets its recorder by its options, when it is made.
     pub fn set_recorder(&self, recorder: &Rc<Recorder>) {
         match (&self.volume, &self.disk) {
             (Some(volume), _) => volume.set_recorder(Rc::clone(recorder)),
             (None, Disk::Adversary(disk)) => disk.set_recorder(Rc::clone(recorder)),
-            (None, Disk::File(_) | Disk::Emulated(_)) => {}
+            (None, Disk::File(disk)) => disk.set_recorder(Rc::clone(recorder)),
+            (None, Disk::Emulated(_)) => {}
         }
     }
 

@@ -1,6 +1,5 @@
 //! What a mode of BarrierFS does.
 
-use serde::Serialize;
 use weir_fs::{Engine, SyncCall};
 
 /// What is written, and which call follows each write of 4 KiB.
@@ -23,27 +22,6 @@ pub enum FsWrite {
     Append,
     /// At random over a file that is there as a whole.
     Overwrite,
-}
-
-/// What a call promises when it returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Promise {
-    /// It is on the medium.
-    Durable,
-    /// It is before everything that comes later, and durable within the loss window.
-    Ordered,
-}
-
-impl Promise {
-    /// What a call promises.
-    #[must_use]
-    pub const fn from_call(call: SyncCall) -> Promise {
-        match call.promise() {
-            weir_fs::Promise::Durable => Promise::Durable,
-            weir_fs::Promise::Ordered => Promise::Ordered,
-        }
-    }
 }
 
 /// The engine's name in the names of modes, and in tables.

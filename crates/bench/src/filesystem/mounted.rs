@@ -1,7 +1,7 @@
 //! A filesystem on a volume, made for a turn.
 
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
-use weir_fs::{Filesystem, InodeNumber, MountOptions, NewNode};
+use weir_fs::{Filesystem, InodeNumber, MountOptions, NewNode, Promise};
 use weir_runtime::{Handle, Random};
 use weir_stack::{Disk, Stack};
 use weir_storage::BLOCK_BYTES;
@@ -10,7 +10,7 @@ use weir_volume::Stats;
 use crate::content::Pages;
 use crate::error::BenchError;
 use crate::filesystem::check::require_clean;
-use crate::filesystem::mode::{FsMode, FsWrite, Promise};
+use crate::filesystem::mode::{FsMode, FsWrite};
 use crate::filesystem::plan::FsPlan;
 use crate::ledger::{Coverage, Ledger};
 use crate::measure::{Goal, Measured, Meter};
@@ -94,7 +94,7 @@ impl MountedFile {
                 self.handle.yield_now().await;
             }
         }
-        if Promise::from_call(mode.call) == Promise::Ordered {
+        if mode.call.promise() == Promise::Ordered {
             self.filesystem.fsync(self.inode).await?;
         }
         Ok(meter.stop())

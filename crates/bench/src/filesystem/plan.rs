@@ -1,14 +1,12 @@
 //! What the benchmarks of filesystems, of mounts and of SQLite are going to do.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use weir_stack::VolumeSpec;
 use weir_storage::BLOCK_BYTES;
-use weir_volume::{Format, LossWindow, VolumeOptions};
+use weir_volume::{LossWindow, VolumeOptions};
 
 use crate::error::BenchError;
-use crate::plan::{BenchOptions, SPAN_MIB_MAX, aligned};
+use crate::plan::{BenchOptions, SPAN_MIB_MAX, aligned, options_with_window, overwriting_volume};
 
 const MIB: u64 = 1 << 20;
 
@@ -150,15 +148,12 @@ impl FsPlan {
     /// How the volume is opened.
     #[must_use]
     pub fn volume_options(&self) -> VolumeOptions {
-        let time = Duration::from_millis(self.loss_window_ms);
-        let loss_window = LossWindow { time, bytes: self.loss_window_bytes };
-        VolumeOptions { loss_window, ..VolumeOptions::default() }
+        options_with_window(self.loss_window_ms, self.loss_window_bytes)
     }
 
     /// A volume that is as large as the filesystem.
     pub(crate) fn volume(&self) -> VolumeSpec {
-        let logical_blocks = self.filesystem_bytes / BLOCK_BYTES as u64;
-        let format = Format { logical_blocks, segment_blocks: self.segment_blocks, overwrite: true };
-        VolumeSpec { format, options: self.volume_options() }
+        let blocks = self.filesystem_bytes / BLOCK_BYTES as u64;
+        overwriting_volume(blocks, self.segment_blocks, self.volume_options())
     }
 }

@@ -1,11 +1,11 @@
 //! What the benchmark of filesystems found.
 
 use std::collections::BTreeMap;
-use weir_fs::{Engine, SyncCall};
+use weir_fs::{Engine, Promise, SyncCall};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::filesystem::mode::{FsWrite, Promise};
+use crate::filesystem::mode::FsWrite;
 use crate::filesystem::plan::FsPlan;
 use crate::host::HostCalls;
 use crate::mode::Mode;
@@ -108,10 +108,16 @@ pub struct FileReport {
     pub summary: Summary<FileModeReport>,
 }
 
+/// Writes a promise by its name.
+fn serialize_promise<S: Serializer>(promise: &Option<Promise>, serializer: S) -> Result<S::Ok, S::Error> {
+    promise.map(Promise::name).serialize(serializer)
+}
+
 /// The figures of one mode.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileModeReport {
     /// What a call promises.
+    #[serde(serialize_with = "serialize_promise")]
     pub promise: Option<Promise>,
     /// What servers tell; none in the benchmark of filesystems.
     #[serde(flatten)]

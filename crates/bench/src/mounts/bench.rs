@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use weir_fs::{Engine, SyncCall};
 use weir_runtime::Handle;
-use weir_stack::{Disk, Stack};
+use weir_stack::Disk;
 use weir_storage::{FileDisk, FileDiskOptions};
 
 use crate::chooser::Distribution;
@@ -174,8 +174,7 @@ impl BenchState {
 
     async fn kernel(&mut self, coverage: Coverage) -> Result<Turn, BenchError> {
         let calls = MountCalls::KernelAppendFsync;
-        let volume = self.files.plan.volume();
-        Stack::make_volume(&self.files.handle, self.disk()?, &volume).await?.close().await?;
+        self.disk()?.create_volume(&self.files.handle, &self.files.plan.volume()).await?;
         let ext4 = KernelExt4::make(&self.program, &self.volume_path())?;
         let path = ext4.path(&String::from_utf8_lossy(NAME));
         let before = ext4.status()?;

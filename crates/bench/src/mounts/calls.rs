@@ -7,10 +7,10 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use weir_fs::Promise;
 use weir_storage::BLOCK_BYTES;
 
 use crate::content::Pages;
-use crate::filesystem::Promise;
 use crate::measure::{Goal, Meter};
 use crate::writes::Writes;
 

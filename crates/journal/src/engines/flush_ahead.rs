@@ -18,8 +18,8 @@ use weir_block::{Class, Run};
 /// Commits behind a flush that goes ahead (J2).
 ///
 /// The flush is there if D is empty, too. Not only D has to be durable before JC: data of earlier calls and of writeback
-/// that was transferred without a flush belongs to files whose inodes this transaction may hold, and no ticket tells of it
-/// any more. JD needs no flush, since it has FUA.
+/// that was transferred without a flush belongs to files whose inodes this transaction may hold, and no ticket is
+/// left that tracks it. JD needs no flush, since it has FUA.
 pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(), JournalError> {
     let journal = commit.journal;
     let tickets = commit.submit_data(&locked, Class::Orderless).await?;

@@ -129,7 +129,7 @@ impl Cut {
         self.judge.recoveries.find(&self.left, self.origin)
     }
 
-    /// Recovers, and judges what is found: by the model, if it was told of everything, and by what the test has promised.
+    /// Recovers, and judges what is found: by the model, if it knows all that was done, and by the promises of the test.
     ///
     /// # Errors
     /// What is [`Defect`].
