@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
+use weir_format::FileType;
 use weir_fs::{Filesystem, FsError, MountOptions, NewNode};
 use weir_runtime::{Handle, Runtime, Wall};
 use weir_storage::{FileDisk, FileDiskOptions, Storage};

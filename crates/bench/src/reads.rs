@@ -6,8 +6,9 @@ use std::cell::RefCell;
 
 use futures_util::future::try_join_all;
 use serde::Serialize;
-use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions, Profile};
+use weir_format::FileType;
 use weir_fs::{Filesystem, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_stack::{Disk, Stack, VolumeSpec};

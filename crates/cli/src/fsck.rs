@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use clap::Args;
 use serde::Serialize;
-use weir_ext4::check::{ImageReader, Report};
-use weir_ext4::{Feature, FormatError};
+use weir_ext4::Feature;
+use weir_ext4::check::Report;
+use weir_format::{FormatError, ImageReader};
 use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
@@ -104,7 +105,7 @@ async fn unmounted(handle: &Handle, stack: &Stack, path: &Path) -> Result<(), Cl
         Err(FsError::Format(FormatError::MissingFeature { name })) if name == Feature::HAS_JOURNAL.name() => {
             Ok(())
         }
-        Err(FsError::Format(FormatError::Foreign)) => Ok(()),
+        Err(FsError::Format(FormatError::Foreign { .. })) => Ok(()),
         Err(source) => Err(failed(source)),
     }
 }
@@ -123,7 +124,7 @@ fn check(path: &Path, replay: bool) -> Result<Report, CliError> {
             Err(source) => source,
         };
         Err(match (stack.is_plain_file(), source) {
-            (true, FsckError::Format(FormatError::Foreign)) => foreign(path),
+            (true, FsckError::Format(FormatError::Foreign { .. })) => foreign(path),
             (_, source) => CliError::Fsck { path: path.to_owned(), source },
         })
     })

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, select_biased};
 use serde::{Deserialize, Serialize};
-use weir_ext4::{FormatError, Mkfs, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
+use weir_format::FormatError;
 use weir_fs::{Filesystem, FsError, MountOptions, copy_superblock};
 use weir_runtime::Handle;
 use weir_stack::{Base, Disk, StackName, StackSpec};
@@ -461,7 +462,7 @@ impl Stack {
             Err(source) => source,
         };
         Err(match (self.is_plain_file(), source) {
-            (true, FsError::Format(FormatError::Foreign)) => foreign(path),
+            (true, FsError::Format(FormatError::Foreign { .. })) => foreign(path),
             (_, FsError::NeedsRecovery) => CliError::NeedsRecovery { path: path.to_owned() },
             (_, source) => CliError::Image { path: path.to_owned(), source },
         })

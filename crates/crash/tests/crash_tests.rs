@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use weir_crash::{Condition, Found, Judgement, Judges, Setup, Tally, Workload};
-use weir_ext4::{BLOCK_BYTES, Descriptor, Mkfs, SUPERBLOCK_OFFSET};
+use weir_ext4::{Descriptor, Mkfs, SUPERBLOCK_OFFSET};
+use weir_format::BLOCK_BYTES;
 
 /// Blocks of an image: the fewest.
 const BLOCKS: u64 = 2048;

@@ -4,15 +4,10 @@
 //! list: entries from the start, values from the end, four zero bytes at least between them. In the block
 //! entries are sorted and hashed, so that files with the same attributes can share it; such a block is read
 //! here like any other, and code that changes it looks at [`references`] first and writes a block of its own.
-//!
-//! Attributes are read as a whole, changed as a map, and stored as a whole: they are few and small.
 
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::blocks::BLOCK_BYTES;
-use crate::error::{FormatError, Place, Structure};
+use weir_format::{AttributeName, Attributes, BLOCK_BYTES, FormatError, Place, Structure};
 
 const MAGIC: [u8; 4] = 0xEA02_0000_u32.to_le_bytes();
 /// The bytes of an attribute block that count its references, little-endian.
@@ -25,74 +20,6 @@ const BLOCK_HEADER: usize = 32;
 const ENTRY: usize = 16;
 /// The zero that ends the entries.
 const END: usize = 4;
-/// The longest name, without its prefix.
-const NAME_MAX: usize = 255;
-
-/// The prefixes that have a number. A prefix with a dot at its end is followed by a name, another is one.
-const PREFIXES: [(u8, &[u8]); 7] = [
-    (1, b"user."),
-    (2, b"system.posix_acl_access"),
-    (3, b"system.posix_acl_default"),
-    (4, b"trusted."),
-    (6, b"security."),
-    (8, b"system.richacl"),
-    (7, b"system."),
-];
-
-/// An attribute's name: the number of a prefix, and the rest.
-///
-/// Names are ordered as in a block: by prefix, then length, then bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttributeName {
-    prefix: u8,
-    rest: Vec<u8>,
-}
-
-impl AttributeName {
-    /// The name that callers know as `full`, such as `user.comment`.
-    ///
-    /// # Errors
-    ///
-    /// [`FormatError::Invalid`] for an unknown prefix, an empty rest, one longer than 255 bytes, or a zero
-    /// byte.
-    pub fn parse(full: &[u8]) -> Result<Self, FormatError> {
-        let known = PREFIXES.into_iter().find_map(|(prefix, text)| {
-            let rest = full.strip_prefix(text)?;
-            (text.ends_with(b".") || rest.is_empty()).then_some((prefix, text, rest))
-        });
-        let Some((prefix, text, rest)) = known else {
-            return Err(FormatError::Invalid { what: "an attribute's name begins with a known prefix" });
-        };
-        if rest.len() > NAME_MAX || rest.contains(&0) || (rest.is_empty() && text.ends_with(b".")) {
-            return Err(FormatError::Invalid { what: "an attribute's name has 1 to 255 bytes, none zero" });
-        }
-        Ok(Self { prefix, rest: rest.to_vec() })
-    }
-
-    /// The name as callers know it; `None` for a prefix without a text, which is not shown to them.
-    pub fn full(&self) -> Option<Vec<u8>> {
-        let (_, text) = PREFIXES.iter().find(|&&(prefix, _)| prefix == self.prefix)?;
-        Some([text, self.rest.as_slice()].concat())
-    }
-}
-
-impl Ord for AttributeName {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.prefix, self.rest.len(), &self.rest).cmp(&(other.prefix, other.rest.len(), &other.rest))
-    }
-}
-
-impl PartialOrd for AttributeName {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// All attributes of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
-    values: BTreeMap<AttributeName, Vec<u8>>,
-}
 
 /// The two things that hold a list: where entries begin, what value offsets count from, what to call it.
 #[derive(Clone, Copy)]
@@ -117,112 +44,99 @@ impl Holder<'_> {
     }
 }
 
-impl Attributes {
-    /// Reads the attributes of an inode: what is behind its newer fields, and its attribute block with its
-    /// number if it has one.
-    ///
-    /// # Errors
-    ///
-    /// [`FormatError::Corrupt`] for damage, [`FormatError::Feature`] for a value in an inode of its own.
-    pub fn read(inode: u32, area: &[u8], block: Option<(u64, &[u8])>) -> Result<Self, FormatError> {
-        let mut attributes = Self::default();
-        if area.starts_with(&MAGIC) {
-            let place = Place::Inode(inode);
-            attributes.read_list(Holder { bytes: area, first: AREA_HEADER, base: AREA_HEADER, place })?;
-        }
-        if let Some((number, bytes)) = block {
-            references(number, bytes)?;
-            let place = Place::Block(number);
-            attributes.read_list(Holder { bytes, first: BLOCK_HEADER, base: 0, place })?;
-        }
-        Ok(attributes)
+/// Reads the attributes of an inode: what is behind its newer fields, and its attribute block with its
+/// number if it has one.
+///
+/// # Errors
+///
+/// [`FormatError::Corrupt`] for damage, [`FormatError::Feature`] for a value in an inode of its own.
+pub fn read_attributes(
+    inode: u32,
+    area: &[u8],
+    block: Option<(u64, &[u8])>,
+) -> Result<Attributes, FormatError> {
+    let mut attributes = Attributes::default();
+    if area.starts_with(&MAGIC) {
+        let place = Place::Inode(inode);
+        read_list(&mut attributes, Holder { bytes: area, first: AREA_HEADER, base: AREA_HEADER, place })?;
     }
+    if let Some((number, bytes)) = block {
+        references(number, bytes)?;
+        let place = Place::Block(number);
+        read_list(&mut attributes, Holder { bytes, first: BLOCK_HEADER, base: 0, place })?;
+    }
+    Ok(attributes)
+}
 
-    fn read_list(&mut self, holder: Holder<'_>) -> Result<(), FormatError> {
-        let Holder { bytes, place, .. } = holder;
-        let corrupt = |what| FormatError::corrupt(Structure::Attributes, place, what);
-        let end = list_end(bytes, holder.first).ok_or_else(|| corrupt("its entries do not end"))?;
-        let mut at = holder.first;
-        let mut places: Vec<Range<usize>> = Vec::new();
-        while at < end {
-            let prefix = bytes[at + 1];
-            let rest = bytes[at + ENTRY..at + ENTRY + usize::from(bytes[at])].to_vec();
-            if u32_at(bytes, at + 4) != 0 {
-                return Err(FormatError::Feature { name: "ea_inode" });
-            }
-            if prefix == 0 {
-                return Err(corrupt("a name without a prefix"));
-            }
-            if rest.contains(&0) {
-                return Err(corrupt("a zero byte in a name"));
-            }
-            let value = holder.value(at).filter(|value| value.is_empty() || value.start >= end + END);
-            let value = value.ok_or_else(|| corrupt("the place of a value"))?;
-            if !value.is_empty() {
-                places.push(value.clone());
-            }
-            let value = &bytes[value];
-            at += ENTRY + rest.len().next_multiple_of(4);
-            if self.values.insert(AttributeName { prefix, rest }, value.to_vec()).is_some() {
-                return Err(corrupt("a name twice"));
-            }
+fn read_list(attributes: &mut Attributes, holder: Holder<'_>) -> Result<(), FormatError> {
+    let Holder { bytes, place, .. } = holder;
+    let corrupt = |what| FormatError::corrupt(Structure::Attributes, place, what);
+    let end = list_end(bytes, holder.first).ok_or_else(|| corrupt("its entries do not end"))?;
+    let mut at = holder.first;
+    let mut places: Vec<Range<usize>> = Vec::new();
+    while at < end {
+        let prefix = bytes[at + 1];
+        let rest = &bytes[at + ENTRY..at + ENTRY + usize::from(bytes[at])];
+        if u32_at(bytes, at + 4) != 0 {
+            return Err(FormatError::Feature { name: "ea_inode" });
         }
-        places.sort_by_key(|value| value.start);
-        if places.windows(2).any(|two| two[0].end.next_multiple_of(4) > two[1].start) {
-            return Err(corrupt("values that overlap"));
+        if prefix == 0 {
+            return Err(corrupt("a name without a prefix"));
         }
-        Ok(())
-    }
-
-    /// The value of an attribute.
-    pub fn get(&self, name: &AttributeName) -> Option<&[u8]> {
-        self.values.get(name).map(Vec::as_slice)
-    }
-
-    /// Sets the value of an attribute, new or known. Whether it fits is [`store`](Self::store)'s business.
-    pub fn set(&mut self, name: AttributeName, value: Vec<u8>) {
-        self.values.insert(name, value);
-    }
-
-    /// Removes an attribute; false if there was none of this name.
-    pub fn remove(&mut self, name: &AttributeName) -> bool {
-        self.values.remove(name).is_some()
-    }
-
-    /// All names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &AttributeName> {
-        self.values.keys()
-    }
-
-    /// Stores all attributes: in order, what fits into the inode's `area`, and the rest in a block with one
-    /// reference, which is returned if there has to be one, not yet sealed with its checksum.
-    ///
-    /// # Errors
-    ///
-    /// [`FormatError::Full`] when they do not fit; then `area` is as it was.
-    pub fn store(&self, area: &mut [u8]) -> Result<Option<Box<[u8; BLOCK_BYTES]>>, FormatError> {
-        let mut room = area.len().saturating_sub(AREA_HEADER + END);
-        let mut fits = |name: &AttributeName, value: &[u8]| {
-            let needed = entry_bytes(name, value);
-            let fits = needed <= room;
-            room -= if fits { needed } else { 0 };
-            fits
-        };
-        let (mut inside, mut outside): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
-        for (name, value) in &self.values {
-            if fits(name, value) { &mut inside } else { &mut outside }.push((name, value.as_slice()));
+        if rest.contains(&0) {
+            return Err(corrupt("a zero byte in a name"));
         }
-        let needed: usize = outside.iter().map(|(name, value)| entry_bytes(name, value)).sum();
-        if needed > BLOCK_BYTES - BLOCK_HEADER - END {
-            return Err(FormatError::Full { what: "a file's attributes fill its inode and one block" });
+        let value = holder.value(at).filter(|value| value.is_empty() || value.start >= end + END);
+        let value = value.ok_or_else(|| corrupt("the place of a value"))?;
+        if !value.is_empty() {
+            places.push(value.clone());
         }
-        area.fill(0);
-        if !inside.is_empty() {
-            area[..AREA_HEADER].copy_from_slice(&MAGIC);
-            put_list(area, AREA_HEADER, AREA_HEADER, &inside, false);
+        let value = &bytes[value];
+        at += ENTRY + rest.len().next_multiple_of(4);
+        let name = AttributeName::from_stored(prefix, rest);
+        if attributes.get(&name).is_some() {
+            return Err(corrupt("a name twice"));
         }
-        Ok((!outside.is_empty()).then(|| encode_block(&outside)))
+        attributes.set(name, value.to_vec());
     }
+    places.sort_by_key(|value| value.start);
+    if places.windows(2).any(|two| two[0].end.next_multiple_of(4) > two[1].start) {
+        return Err(corrupt("values that overlap"));
+    }
+    Ok(())
+}
+
+/// Stores all attributes: in order, what fits into the inode's `area`, and the rest in a block with one
+/// reference, which is returned if there has to be one, not yet sealed with its checksum.
+///
+/// # Errors
+///
+/// [`FormatError::Full`] when they do not fit; then `area` is as it was.
+pub fn store_attributes(
+    attributes: &Attributes,
+    area: &mut [u8],
+) -> Result<Option<Box<[u8; BLOCK_BYTES]>>, FormatError> {
+    let mut room = area.len().saturating_sub(AREA_HEADER + END);
+    let mut fits = |name: &AttributeName, value: &[u8]| {
+        let needed = entry_bytes(name, value);
+        let fits = needed <= room;
+        room -= if fits { needed } else { 0 };
+        fits
+    };
+    let (mut inside, mut outside): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
+    for (name, value) in attributes.iter() {
+        if fits(name, value) { &mut inside } else { &mut outside }.push((name, value));
+    }
+    let needed: usize = outside.iter().map(|(name, value)| entry_bytes(name, value)).sum();
+    if needed > BLOCK_BYTES - BLOCK_HEADER - END {
+        return Err(FormatError::Full { what: "a file's attributes fill its inode and one block" });
+    }
+    area.fill(0);
+    if !inside.is_empty() {
+        area[..AREA_HEADER].copy_from_slice(&MAGIC);
+        put_list(area, AREA_HEADER, AREA_HEADER, &inside, false);
+    }
+    Ok((!outside.is_empty()).then(|| encode_block(&outside)))
 }
 
 /// How many inodes share an attribute block; the header is checked.
@@ -245,7 +159,7 @@ pub fn references(block: u64, bytes: &[u8]) -> Result<u32, FormatError> {
 }
 
 /// Compares the hashes of entries with what they are of. Those in an inode may be missing: then they are 0.
-/// The arguments are those of [`Attributes::read`].
+/// The arguments are those of [`read_attributes`].
 ///
 /// # Errors
 ///
@@ -294,7 +208,7 @@ fn list_end(bytes: &[u8], first: usize) -> Option<usize> {
 }
 
 fn entry_bytes(name: &AttributeName, value: &[u8]) -> usize {
-    ENTRY + name.rest.len().next_multiple_of(4) + value.len().next_multiple_of(4)
+    ENTRY + name.rest().len().next_multiple_of(4) + value.len().next_multiple_of(4)
 }
 
 /// Writes entries from `first` on, values from the end; value offsets count from `base`. The bytes are zero
@@ -306,14 +220,14 @@ fn put_list(bytes: &mut [u8], first: usize, base: usize, list: &[(&AttributeName
         values -= value.len().next_multiple_of(4);
         bytes[values..values + value.len()].copy_from_slice(value);
         let offset = if value.is_empty() { 0 } else { values - base };
-        bytes[at] = name.rest.len() as u8;
-        bytes[at + 1] = name.prefix;
+        bytes[at] = name.rest().len() as u8;
+        bytes[at + 1] = name.prefix();
         bytes[at + 2..at + 4].copy_from_slice(&(offset as u16).to_le_bytes());
         bytes[at + 8..at + 12].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        let hash = if hashed { entry_hash(&name.rest, value) } else { 0 };
+        let hash = if hashed { entry_hash(name.rest(), value) } else { 0 };
         bytes[at + 12..at + 16].copy_from_slice(&hash.to_le_bytes());
-        bytes[at + ENTRY..at + ENTRY + name.rest.len()].copy_from_slice(&name.rest);
-        at += ENTRY + name.rest.len().next_multiple_of(4);
+        bytes[at + ENTRY..at + ENTRY + name.rest().len()].copy_from_slice(name.rest());
+        at += ENTRY + name.rest().len().next_multiple_of(4);
     }
 }
 
@@ -324,7 +238,7 @@ fn encode_block(list: &[(&AttributeName, &[u8])]) -> Box<[u8; BLOCK_BYTES]> {
     block[..4].copy_from_slice(&MAGIC);
     block[REFERENCES].copy_from_slice(&1_u32.to_le_bytes());
     block[8..12].copy_from_slice(&1_u32.to_le_bytes());
-    let hashes = list.iter().map(|(name, value)| entry_hash(&name.rest, value));
+    let hashes = list.iter().map(|(name, value)| entry_hash(name.rest(), value));
     let hash = hashes.fold(0_u32, |all, hash| all.rotate_left(16) ^ hash);
     block[12..16].copy_from_slice(&hash.to_le_bytes());
     block
@@ -360,34 +274,24 @@ mod tests {
     }
 
     #[test]
-    fn names_have_known_prefixes() {
-        for full in ["user.a", "system.posix_acl_access", "trusted.x.y", "security.selinux", "system.other"] {
-            assert_eq!(name(full).full().as_deref(), Some(full.as_bytes()));
-        }
-        assert_eq!(name("system.posix_acl_access").prefix, 2);
-        assert_eq!(name("system.posix_acl_accessory").prefix, 7);
-        for wrong in ["user.", "user", "", "other.a", "user.a\0b"] {
-            AttributeName::parse(wrong.as_bytes()).expect_err(wrong);
-        }
-        AttributeName::parse(&[b"user.".as_slice(), &[b'a'; 256]].concat()).expect_err("too long");
-    }
-
-    #[test]
     fn what_is_stored_is_read_again() {
         let mut attributes = Attributes::default();
         for (full, length) in [("user.b", 3), ("user.a", 0), ("security.c", 20), ("user.long", 1000)] {
             attributes.set(name(full), (0..length).map(|at| at as u8).collect());
         }
         let mut area = [0xFF; 96];
-        let block = attributes.store(&mut area).expect("room").expect("a block");
+        let block = store_attributes(&attributes, &mut area).expect("room").expect("a block");
         assert_eq!(references(5, &block[..]), Ok(1));
-        assert_eq!(Attributes::read(9, &area, Some((5, &block[..]))), Ok(attributes.clone()));
+        assert_eq!(read_attributes(9, &area, Some((5, &block[..]))), Ok(attributes.clone()));
         attributes.remove(&name("user.long"));
-        assert!(attributes.store(&mut area).expect("room").is_none(), "the rest fits in the inode");
-        assert_eq!(Attributes::read(9, &area, None), Ok(attributes.clone()));
+        assert!(
+            store_attributes(&attributes, &mut area).expect("room").is_none(),
+            "the rest fits in the inode"
+        );
+        assert_eq!(read_attributes(9, &area, None), Ok(attributes.clone()));
         attributes.set(name("user.long"), vec![1; 4096]);
         let before = area;
-        assert!(matches!(attributes.store(&mut area), Err(FormatError::Full { .. })));
+        assert!(matches!(store_attributes(&attributes, &mut area), Err(FormatError::Full { .. })));
         assert_eq!(area, before, "what did not fit changed nothing");
     }
 
@@ -397,16 +301,16 @@ mod tests {
         attributes.set(name("user.abc"), vec![7; 20]);
         attributes.set(name("trusted.de"), vec![8; 9]);
         let mut area = [0; 96];
-        attributes.store(&mut area).expect("room");
-        let block = attributes.store(&mut []).expect("room").expect("a block");
+        store_attributes(&attributes, &mut area).expect("room");
+        let block = store_attributes(&attributes, &mut []).expect("room").expect("a block");
         let mut errors = 0;
         for at in 0..96 * 8 {
             let mut bad = area;
             bad[at / 8] ^= 1 << (at % 8);
-            errors += u32::from(Attributes::read(9, &bad, None).is_err());
+            errors += u32::from(read_attributes(9, &bad, None).is_err());
             let mut bad = block.clone();
             bad[at / 8] ^= 1 << (at % 8);
-            errors += u32::from(Attributes::read(9, &[], Some((5, &bad[..]))).is_err());
+            errors += u32::from(read_attributes(9, &[], Some((5, &bad[..]))).is_err());
         }
         assert!(errors > 100, "most damage of the fields is noticed: {errors}");
     }
@@ -428,13 +332,13 @@ mod tests {
             for block in [None, Some((7, &block[..]))] {
                 // An error or not, it ends.
                 let _ = check_hashes(9, &area, block);
-                match Attributes::read(9, if block.is_some() { &[] } else { &area }, block) {
+                match read_attributes(9, if block.is_some() { &[][..] } else { &area }, block) {
                     Ok(attributes) => {
                         read += 1;
                         let mut area = [0; 96];
-                        let block = attributes.store(&mut area).expect("it fitted before");
+                        let block = store_attributes(&attributes, &mut area).expect("it fitted before");
                         let block = block.as_ref().map(|block| (7, &block[..]));
-                        assert_eq!(Attributes::read(9, &area, block), Ok(attributes));
+                        assert_eq!(read_attributes(9, &area, block), Ok(attributes));
                     }
                     Err(_) => refused += 1,
                 }

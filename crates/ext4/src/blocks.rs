@@ -3,10 +3,7 @@
 
 use std::ops::Range;
 
-use crate::error::FormatError;
-
-/// Bytes in a block; the only block size of the subset.
-pub const BLOCK_BYTES: usize = 4096;
+use weir_format::FormatError;
 
 /// What a metadata block holds. It decides how the block is sealed with its checksum, and verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

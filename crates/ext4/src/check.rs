@@ -41,25 +41,13 @@ mod totals;
 
 pub use finding::{Finding, Problem};
 
-use crate::error::{FormatError, Place};
+use weir_format::{ImageReader, Place};
+
 use crate::layout::Layout;
 use finding::Findings;
 use known::Known;
 use overlay::Overlay;
 use subject::Subject;
-
-/// Reads an image: a file, a device, or anything else that has blocks.
-#[allow(async_fn_in_trait, reason = "everything runs on one thread, so no future needs to be Send")]
-pub trait ImageReader {
-    /// What the reader gets when the storage fails, or when the image is not a filesystem of the subset.
-    type Error: From<FormatError>;
-
-    /// Whole blocks of 4,096 bytes in the image.
-    fn blocks(&self) -> u64;
-
-    /// Reads the blocks from `block` on that fill `bytes`, a multiple of 4,096 and never beyond the end.
-    async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), Self::Error>;
-}
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,7 +82,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// [`FormatError`] where the image is not ext4, or of a kind outside the subset; and those of the reader.
+/// [`FormatError`](weir_format::FormatError) where the image is not ext4, or of a kind outside the subset; and those of the reader.
 /// Damage is no error but a finding.
 pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
     let mut overlay = Overlay::new(image);

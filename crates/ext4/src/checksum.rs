@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use crc_fast::{CrcAlgorithm, Digest};
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 
-use crate::blocks::{BLOCK_BYTES, Kind};
-use crate::error::{FormatError, Place, Structure};
+use crate::blocks::Kind;
 
 /// The seed of a checksum that belongs to no filesystem: the superblock's own.
 const NO_SEED: u32 = !0;

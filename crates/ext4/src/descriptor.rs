@@ -2,11 +2,11 @@
 
 use std::mem::offset_of;
 
+use weir_format::{FormatError, Place, Structure};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::crc32c;
-use crate::error::{FormatError, Place, Structure};
 use crate::layout::Layout;
 
 /// Bits of a descriptor's `flags`.

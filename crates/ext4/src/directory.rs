@@ -19,12 +19,12 @@ mod read;
 pub use entry::{NAME_MAX, empty_block, first_block};
 pub use read::{Cookie, DirectoryEntry};
 
-use crate::blocks::{BLOCK_BYTES, Blocks, Kind};
+use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
+
 use crate::dirhash::{HashVersion, NameHasher};
-use crate::error::{FormatError, Place, Structure};
 use crate::features::Feature;
-use crate::inode::FileType;
 use crate::superblock::Superblock;
+use crate::{blocks::Blocks, blocks::Kind};
 use entry::{NO_DOTS, Record, Records, is_ordinary};
 
 /// Where the blocks of one directory are.

@@ -7,7 +7,7 @@
 //! The lowest bit of a major hash is always clear. The index uses it to say "this leaf goes on with
 //! the hash of the leaf before it", see [`crate::directory`].
 
-use crate::error::FormatError;
+use weir_format::FormatError;
 
 /// Which function, and how it reads a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

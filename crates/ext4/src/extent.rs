@@ -11,8 +11,8 @@ mod tree;
 
 pub use tree::ExtentTree;
 
-use crate::blocks::BLOCK_BYTES;
-use crate::error::{FormatError, Place};
+use weir_format::{BLOCK_BYTES, FormatError, Place};
+
 use crate::inode::BLOCK_AREA_BYTES;
 
 /// Most blocks of a written extent: a larger number on the disk says unwritten.

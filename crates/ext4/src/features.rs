@@ -2,7 +2,7 @@
 
 use FeatureSet::{Compatible, Incompatible, ReadOnlyCompatible};
 
-use crate::error::FormatError;
+use weir_format::FormatError;
 
 /// The three sets that the superblock keeps: what an implementation that does not know a feature of the set
 /// may still do.

@@ -5,11 +5,11 @@
 
 use std::mem::offset_of;
 
+use weir_format::{FileTime, FileType, FormatError, Place, Stamp, Structure};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::{Checksums, crc32c};
-use crate::error::{FormatError, Place, Structure};
 
 /// Bytes of an inode; the only size of the subset.
 pub const INODE_BYTES: usize = 256;
@@ -29,57 +29,6 @@ const BASE_BYTES: usize = 128;
 const EXTRA_BYTES: u16 = 32;
 /// `size` never exceeds that of 2^32 - 1 blocks: no extent maps the block behind them.
 const SIZE_MAX: u64 = (1 << 44) - 4096;
-
-/// What a file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FileType {
-    /// A regular file.
-    Regular,
-    /// A directory.
-    Directory,
-    /// A character device.
-    CharacterDevice,
-    /// A block device.
-    BlockDevice,
-    /// A pipe with a name.
-    Fifo,
-    /// A socket with a name.
-    Socket,
-    /// A symbolic link.
-    Symlink,
-}
-
-impl FileType {
-    const ALL: [(Self, u16); 7] = [
-        (Self::Regular, 0x8000),
-        (Self::Directory, 0x4000),
-        (Self::CharacterDevice, 0x2000),
-        (Self::BlockDevice, 0x6000),
-        (Self::Fifo, 0x1000),
-        (Self::Socket, 0xC000),
-        (Self::Symlink, 0xA000),
-    ];
-
-    /// The type that the four high bits of a mode say.
-    pub fn of_mode(mode: u16) -> Option<Self> {
-        Self::ALL.into_iter().find(|(_, bits)| *bits == mode & 0xF000).map(|(kind, _)| kind)
-    }
-
-    /// The four high bits of a mode.
-    pub fn mode_bits(self) -> u16 {
-        Self::ALL.into_iter().find(|(kind, _)| *kind == self).map_or(0, |(_, bits)| bits)
-    }
-
-    /// The number of this type in a directory entry, from 1.
-    pub fn entry_code(self) -> u8 {
-        self as u8 + 1
-    }
-
-    /// The type of that number in a directory entry.
-    pub fn of_entry_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|(kind, _)| kind.entry_code() == code).map(|(kind, _)| kind)
-    }
-}
 
 /// Bits of an inode's `flags`.
 pub mod inode_flags {
@@ -107,45 +56,22 @@ pub mod inode_flags {
     pub const CASEFOLD: u32 = 0x4000_0000;
 }
 
-/// A time of a file: nanoseconds since 1970, from 1901 to 2446.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FileTime {
-    /// Seconds since 1970-01-01 00:00 UTC, from -2^31 to 2^34 - 2^31 - 1.
-    pub seconds: i64,
-    /// 0 to 999,999,999.
-    pub nanoseconds: u32,
+/// The earliest and the latest time that an inode has room for, in seconds since 1970: 1901 to 2446.
+const EARLIEST: i64 = i32::MIN as i64;
+const LATEST: i64 = (1 << 34) + EARLIEST - 1;
+
+/// A time from the two words of the disk: seconds, then two more bits of them below thirty of nanoseconds. The
+/// additional bits count 2^32 seconds each, from the signed value of the first word.
+fn decode_time(seconds: u32, extra: u32) -> FileTime {
+    let epoch = i64::from(extra & 3) << 32;
+    FileTime { seconds: i64::from(seconds as i32) + epoch, nanoseconds: extra >> 2 }
 }
 
-impl FileTime {
-    const EARLIEST: i64 = i32::MIN as i64;
-    const LATEST: i64 = (1 << 34) + Self::EARLIEST - 1;
-
-    /// From the two words of the disk: seconds, then two more bits of them below thirty of nanoseconds. The
-    /// additional bits count 2^32 seconds each, from the signed value of the first word.
-    fn decode(seconds: u32, extra: u32) -> Self {
-        let epoch = i64::from(extra & 3) << 32;
-        Self { seconds: i64::from(seconds as i32) + epoch, nanoseconds: extra >> 2 }
-    }
-
-    /// Into the two words; what lies outside the range becomes its nearest end.
-    fn encode(self) -> (u32, u32) {
-        let seconds = self.seconds.clamp(Self::EARLIEST, Self::LATEST);
-        let epoch = ((seconds - i64::from(seconds as i32)) >> 32) as u32 & 3;
-        (seconds as u32, epoch | self.nanoseconds.min(999_999_999) << 2)
-    }
-}
-
-/// Which of an inode's times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stamp {
-    /// When it was last read.
-    Accessed,
-    /// When the inode last changed.
-    Changed,
-    /// When the content last changed.
-    Modified,
-    /// When it was made.
-    Created,
+/// A time as two words; what lies outside the range becomes its nearest end.
+fn encode_time(time: FileTime) -> (u32, u32) {
+    let seconds = time.seconds.clamp(EARLIEST, LATEST);
+    let epoch = ((seconds - i64::from(seconds as i32)) >> 32) as u32 & 3;
+    (seconds as u32, epoch | time.nanoseconds.min(999_999_999) << 2)
 }
 
 /// An inode of 256 bytes.
@@ -383,9 +309,9 @@ impl Inode {
             Stamp::Created => (self.created, self.created_extra),
         };
         match (self.has_time_extra(stamp), stamp) {
-            (true, _) => FileTime::decode(seconds.get(), extra.get()),
+            (true, _) => decode_time(seconds.get(), extra.get()),
             (false, Stamp::Created) => FileTime::default(),
-            (false, _) => FileTime::decode(seconds.get(), 0),
+            (false, _) => decode_time(seconds.get(), 0),
         }
     }
 
@@ -399,7 +325,7 @@ impl Inode {
             Stamp::Modified => (&mut self.modified, &mut self.modified_extra),
             Stamp::Created => (&mut self.created, &mut self.created_extra),
         };
-        let (first, second) = time.encode();
+        let (first, second) = encode_time(time);
         if room {
             (*seconds, *extra) = (first.into(), second.into());
         } else if stamp != Stamp::Created {
@@ -454,15 +380,15 @@ mod tests {
 
     #[test]
     fn times_reach_from_1901_to_2446() {
-        let inner = [0, 1, -1, 1 << 31, (1 << 32) + 5, FileTime::EARLIEST, FileTime::LATEST];
+        let inner = [0, 1, -1, 1 << 31, (1 << 32) + 5, EARLIEST, LATEST];
         for seconds in inner {
             let time = FileTime { seconds, nanoseconds: 999_999_999 };
-            let (first, second) = time.encode();
-            assert_eq!(FileTime::decode(first, second), time);
+            let (first, second) = encode_time(time);
+            assert_eq!(decode_time(first, second), time);
         }
-        let late = FileTime { seconds: i64::MAX, nanoseconds: u32::MAX }.encode();
+        let late = encode_time(FileTime { seconds: i64::MAX, nanoseconds: u32::MAX });
         let latest = FileTime { seconds: 15_032_385_535, nanoseconds: 999_999_999 };
-        assert_eq!(FileTime::decode(late.0, late.1), latest);
+        assert_eq!(decode_time(late.0, late.1), latest);
     }
 
     #[test]
@@ -503,15 +429,5 @@ mod tests {
             inode.set_sectors(sectors);
             assert_eq!((inode.sectors(), inode.has_flag(inode_flags::HUGE)), (sectors, huge));
         }
-    }
-
-    #[test]
-    fn types_have_their_numbers() {
-        for (kind, bits) in FileType::ALL {
-            assert_eq!(FileType::of_mode(bits | 0o777), Some(kind));
-            assert_eq!(FileType::of_entry_code(kind.entry_code()), Some(kind));
-        }
-        assert_eq!((FileType::Regular.entry_code(), FileType::Symlink.entry_code()), (1, 7));
-        assert_eq!((FileType::of_mode(0), FileType::of_entry_code(0)), (None, None));
     }
 }

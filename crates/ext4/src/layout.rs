@@ -8,11 +8,11 @@
 
 use std::ops::Range;
 
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
+
 use crate::bitmap;
-use crate::blocks::BLOCK_BYTES;
 use crate::checksum::Checksums;
 use crate::descriptor::Descriptor;
-use crate::error::{FormatError, Place, Structure};
 use crate::features::Feature;
 use crate::inode::INODE_BYTES;
 use crate::superblock::Superblock;

@@ -22,7 +22,6 @@
 //! superblocks by their own `seal` or `write`, bitmaps through their descriptor, other blocks by
 //! [`Checksums::update_checksum`]. Bytes that this crate does not understand stay as they were.
 
-pub mod acl;
 pub mod attribute;
 pub mod bitmap;
 mod blocks;
@@ -31,7 +30,6 @@ mod checksum;
 mod descriptor;
 pub mod directory;
 mod dirhash;
-mod error;
 mod extent;
 mod features;
 mod inode;
@@ -42,16 +40,15 @@ pub mod orphan;
 mod superblock;
 pub mod symlink;
 
-pub use blocks::{BLOCK_BYTES, Blocks, Kind};
+pub use blocks::{Blocks, Kind};
 pub use checksum::Checksums;
 pub use descriptor::{Descriptor, group_flags};
 pub use dirhash::{HashVersion, NameHash, NameHasher};
-pub use error::{FormatError, Place, Structure};
 pub use extent::{Extent, ExtentTree, check_extents};
 pub use features::{Feature, FeatureSet, Features};
 pub use inode::{
-    BAD_BLOCKS_INODE, BLOCK_AREA_BYTES, FileTime, FileType, INODE_BYTES, Inode, JOURNAL_INODE, RESIZE_INODE,
-    ROOT_INODE, Stamp, inode_flags,
+    BAD_BLOCKS_INODE, BLOCK_AREA_BYTES, INODE_BYTES, Inode, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE,
+    inode_flags,
 };
 pub use layout::Layout;
 pub use mkfs::{Mkfs, NewImage};

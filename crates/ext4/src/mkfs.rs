@@ -9,8 +9,8 @@ mod size;
 
 pub use image::NewImage;
 
-use crate::blocks::BLOCK_BYTES;
-use crate::error::FormatError;
+use weir_format::{BLOCK_BYTES, FormatError};
+
 use crate::features::{Feature, Features};
 
 /// Blocks in a group: the bits of one bitmap block.

@@ -6,11 +6,10 @@
 //! will hold the time of its deletion. The *orphan file* has blocks of inode numbers in no order, zeros between
 //! them. Recovery goes through both; this crate's filesystem enters orphans into the chain only.
 
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use zerocopy::little_endian::U32;
 
-use crate::blocks::BLOCK_BYTES;
 use crate::checksum::{ORPHAN_MAGIC, ORPHAN_TAIL_BYTES};
-use crate::error::{FormatError, Place, Structure};
 use crate::inode::Inode;
 use crate::superblock::Superblock;
 
@@ -125,7 +124,7 @@ pub fn clear_orphans(bytes: &mut [u8; BLOCK_BYTES]) {
 mod tests {
     use super::*;
     use crate::features::Features;
-    use crate::inode::FileType;
+    use weir_format::FileType;
 
     fn superblock() -> Superblock {
         let mut superblock = Superblock::blank(Features::default());

@@ -4,12 +4,11 @@
 
 use std::mem::offset_of;
 
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::blocks::BLOCK_BYTES;
 use crate::checksum::{Checksums, crc32c, keep_sum};
-use crate::error::{FormatError, Place, Structure};
 use crate::features::{Feature, Features};
 use crate::inode::INODE_BYTES;
 
@@ -159,7 +158,7 @@ impl Superblock {
 
     fn check(&self) -> Result<(), FormatError> {
         if self.magic.get() != MAGIC {
-            return Err(FormatError::Foreign);
+            return Err(FormatError::Foreign { format: "ext4" });
         }
         if self.revision.get() != DYNAMIC_REVISION {
             return Err(FormatError::Unsupported {

@@ -1,8 +1,8 @@
 //! Symbolic links: a target of up to 59 bytes lies in the inode's block area, a longer one in a block of
 //! its own, with a zero byte behind it.
 
-use crate::blocks::BLOCK_BYTES;
-use crate::error::{FormatError, Place, Structure};
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
+
 use crate::inode::{BLOCK_AREA_BYTES, Inode, inode_flags};
 
 /// The longest target: one block, less the zero byte.
@@ -86,7 +86,7 @@ fn corrupt(number: u32, what: &'static str) -> FormatError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inode::FileType;
+    use weir_format::FileType;
 
     #[test]
     fn targets_are_stored_and_read() {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of the shared helpers")]
 
+use weir_format::{BLOCK_BYTES, FormatError, ImageReader, Structure};
+
 use crate::judge;
 use std::cell::Cell;
 use std::fs::File;
@@ -11,8 +13,8 @@ use std::path::Path;
 use crate::image::{Image, Scratch, now};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use weir_ext4::check::{Finding, ImageReader, Problem, Report, check};
-use weir_ext4::{BLOCK_BYTES, Descriptor, FormatError, Layout, Mkfs, Structure, Superblock};
+use weir_ext4::{Descriptor, Layout, Mkfs, Superblock};
+use weir_ext4::{check::Finding, check::Problem, check::Report, check::check};
 use zerocopy::{FromBytes, IntoBytes};
 
 impl ImageReader for Image {

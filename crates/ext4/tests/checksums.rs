@@ -12,7 +12,8 @@ use weir_ext4::journal::{
     JournalSuperblock, LogBlock, LogFeatures, LogReader, ReplayMutant, Sequence, encode_commit,
     encode_data_checksums, encode_transaction, replay,
 };
-use weir_ext4::{BLOCK_BYTES, Checksums, FormatError, Kind};
+use weir_ext4::{Checksums, Kind};
+use weir_format::{BLOCK_BYTES, FormatError};
 
 type Block = [u8; BLOCK_BYTES];
 

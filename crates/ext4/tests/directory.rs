@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_format::{BLOCK_BYTES, FileType, FormatError};
+
 use crate::memory::{Memory, now};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::directory::{Cookie, Directory, DirectoryEntry, DirectoryFile, DirectoryFormat, Target};
-use weir_ext4::{BLOCK_BYTES, Blocks, FileType, FormatError, HashVersion, Kind, NameHasher};
+use weir_ext4::{Blocks, HashVersion, Kind, NameHasher};
 
 const INODE: u32 = 12;
 

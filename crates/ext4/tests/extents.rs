@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use weir_format::FormatError;
+
 use crate::image::now;
 use crate::nodes::{Memory, MemoryError};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use weir_ext4::{BLOCK_AREA_BYTES, Extent, ExtentTree, FormatError};
+use weir_ext4::{BLOCK_AREA_BYTES, Extent, ExtentTree};
 
 const LIMIT: u64 = 1 << 40;
 

@@ -1,14 +1,15 @@
 //! Images made by mkfs.ext4: every structure is decoded, and encoded again to the same bytes. And lists of
 //! orphans, made here, before e2fsck.
 
+use weir_format::{BLOCK_BYTES, FileType, FormatError};
+
 use crate::image::filesystem::Filesystem;
 use crate::image::{Image, now};
 use crate::judge;
 use weir_ext4::orphan::{self, OrphanChain, OrphanWork, orphans_in};
 use weir_ext4::{
-    BLOCK_AREA_BYTES, BLOCK_BYTES, Descriptor, Extent, ExtentTree, Feature, FileType, FormatError,
-    INODE_BYTES, Inode, Kind, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, bitmap, group_flags,
-    inode_flags,
+    BLOCK_AREA_BYTES, Descriptor, Extent, ExtentTree, Feature, INODE_BYTES, Inode, Kind, Layout,
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, bitmap, group_flags, inode_flags,
 };
 use zerocopy::IntoBytes;
 
@@ -82,7 +83,7 @@ fn encode_again(made: &Image, again: &mut Image) {
 }
 
 fn through_setters(inode: &mut Inode) {
-    use weir_ext4::Stamp;
+    use weir_format::Stamp;
     for stamp in [Stamp::Accessed, Stamp::Changed, Stamp::Modified, Stamp::Created] {
         inode.set_time(stamp, inode.time(stamp));
     }

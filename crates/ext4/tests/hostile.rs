@@ -5,9 +5,10 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::orphan::OrphanWork;
 use weir_ext4::{
-    BLOCK_BYTES, Descriptor, FileTime, INODE_BYTES, Inode, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, Stamp,
-    Superblock, bitmap, check_extents,
+    Descriptor, INODE_BYTES, Inode, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, Superblock, bitmap,
+    check_extents,
 };
+use weir_format::{BLOCK_BYTES, FileTime, Stamp};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The structures of a new image of five groups.

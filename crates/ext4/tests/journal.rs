@@ -1,6 +1,8 @@
 //! The journal: what a writer encodes, recovery finds; at every cut, after every damage, and with debugfs,
 //! e2fsck and the kernel as judges.
 
+use weir_format::{BLOCK_BYTES, FormatError};
+
 use crate::judge;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,11 +11,11 @@ use std::ops::Range;
 use crate::image::{self, Image, now};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use weir_ext4::Feature;
 use weir_ext4::journal::{
     Changes, JournalSuperblock, LogBlock, LogFeatures, LogReader, Replay, Sequence, encode_coalition,
     encode_commit, encode_transaction, replay,
 };
-use weir_ext4::{BLOCK_BYTES, Feature, FormatError};
 
 type Block = [u8; BLOCK_BYTES];
 

@@ -1,5 +1,7 @@
 //! New images, before e2fsck and dumpe2fs.
 
+use weir_format::{BLOCK_BYTES, FormatError};
+
 use crate::judge;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -7,8 +9,8 @@ use std::os::unix::fs::FileExt;
 
 use crate::image::Scratch;
 use weir_ext4::{
-    BLOCK_BYTES, Feature, FormatError, INODE_BYTES, Inode, JOURNAL_INODE, Layout, Mkfs, NewImage, ROOT_INODE,
-    SUPERBLOCK_OFFSET, Superblock,
+    Feature, INODE_BYTES, Inode, JOURNAL_INODE, Layout, Mkfs, NewImage, ROOT_INODE, SUPERBLOCK_OFFSET,
+    Superblock,
 };
 
 fn options(blocks: u64) -> Mkfs {

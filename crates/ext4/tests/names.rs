@@ -1,13 +1,15 @@
 //! Directories and attributes on real images, with e2fsck, debugfs and the kernel as judges.
 
+use weir_format::{AttributeName, Attributes, FileType};
+
 use crate::judge;
 use std::collections::BTreeSet;
 
 use crate::image::filesystem::{Filesystem, OpenDirectory};
 use crate::image::{self, Image, now};
-use weir_ext4::attribute::{AttributeName, Attributes};
+use weir_ext4::ROOT_INODE;
+use weir_ext4::attribute::{read_attributes, store_attributes};
 use weir_ext4::directory::Cookie;
-use weir_ext4::{FileType, ROOT_INODE};
 
 /// Asserts that e2fsck finds nothing to fix.
 fn assert_clean(image: &Image) {
@@ -112,7 +114,7 @@ fn we_read_what_debugfs_makes() {
         let block = record.attribute_block();
         let image = filesystem.image.borrow();
         let outside = (block != 0).then(|| (block, &image.block(block)[..]));
-        let attributes = Attributes::read(inode, record.attribute_area(), outside).expect("attributes");
+        let attributes = read_attributes(inode, record.attribute_area(), outside).expect("attributes");
         let value =
             |name: &[u8]| attributes.get(&AttributeName::parse(name).expect("a name")).map(<[u8]>::to_vec);
         assert_eq!(value(b"user.small"), Some(b"12345".to_vec()));
@@ -135,9 +137,10 @@ fn attributes_that_we_write_are_clean() {
             attributes.set(AttributeName::parse(name.as_bytes()).expect("a name"), value);
         }
         let mut inode = filesystem.inode(number);
-        let block = attributes.store(inode.attribute_area_mut()).expect("room").expect("a block");
+        let block =
+            store_attributes(&attributes, inode.attribute_area_mut()).expect("room").expect("a block");
         let place = now(filesystem.allocate(Kind::Attributes, 0)).expect("room");
-        let all = 0..weir_ext4::BLOCK_BYTES;
+        let all = 0..weir_format::BLOCK_BYTES;
         now(filesystem.modify(place, Kind::Attributes, all, |bytes| bytes.copy_from_slice(&block[..])))
             .expect("sealed");
         inode.set_attribute_block(place);

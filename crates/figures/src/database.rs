@@ -12,7 +12,7 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
-use weir_ext4::FileType;
+use weir_format::FileType;
 use weir_fs::{FsError, InodeNumber, NewNode};
 use weir_storage::BLOCK_BYTES;
 

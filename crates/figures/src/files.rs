@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_flash::FlashOptions;
+use weir_format::FileType;
 use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber, NewNode};
 use weir_runtime::Random;
 use weir_storage::BLOCK_BYTES;

@@ -24,8 +24,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_flash::FlashOptions;
+use weir_format::FileType;
 use weir_fs::{FsError, InodeNumber, NewNode};
 use weir_runtime::{Event, Random, Semaphore};
 use weir_storage::BLOCK_BYTES;

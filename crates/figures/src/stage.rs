@@ -11,8 +11,9 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 
-use weir_ext4::{FileType, Mkfs};
+use weir_ext4::Mkfs;
 use weir_flash::{FlashDevice, FlashOptions, Stats};
+use weir_format::FileType;
 use weir_fs::{Discards, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Cores, Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder};

@@ -9,8 +9,9 @@ use std::fmt;
 use std::rc::Rc;
 
 use serde::Deserialize;
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_flash::FlashOptions;
+use weir_format::FileType;
 use weir_fs::{FsError, InodeNumber, NewNode};
 use weir_storage::BLOCK_BYTES;
 use weir_workload::{MailStore, MailUser, Message, Messages};

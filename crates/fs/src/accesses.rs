@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_ext4::{FileTime, Inode, Stamp};
+use weir_ext4::Inode;
+use weir_format::{FileTime, Stamp};
 use weir_runtime::Handle as Clock;
 
 use crate::changes::Changes;
@@ -126,7 +127,7 @@ fn is_due(inode: &Inode, now: FileTime) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use weir_ext4::FileType;
+    use weir_format::FileType;
 
     use super::*;
 

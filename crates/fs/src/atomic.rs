@@ -20,7 +20,8 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::{FileType, Stamp, inode_flags};
+use weir_ext4::inode_flags;
+use weir_format::{FileType, Stamp};
 use weir_journal::{Role, SyncedFile, TxHandle, Until};
 use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Rules};

@@ -5,7 +5,7 @@ mod xattrs;
 
 use std::rc::Rc;
 
-use weir_ext4::{FileTime, FileType, Stamp};
+use weir_format::{FileTime, FileType, Stamp};
 
 use crate::caller::Caller;
 use crate::changes::Changes;

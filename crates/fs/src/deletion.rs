@@ -28,7 +28,8 @@ use std::time::Duration;
 use event_listener::Event;
 use futures_util::{FutureExt, select_biased};
 use tracing::warn;
-use weir_ext4::{FormatError, Place, Structure, inode_flags};
+use weir_ext4::inode_flags;
+use weir_format::{FormatError, Place, Structure};
 use weir_runtime::Handle as Clock;
 
 use crate::attributes::AttributeStore;

@@ -40,7 +40,7 @@ pub(crate) fn device_of(inode: &Inode) -> Device {
 
 #[cfg(test)]
 mod tests {
-    use weir_ext4::FileType;
+    use weir_format::FileType;
 
     use super::*;
 

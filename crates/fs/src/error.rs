@@ -1,7 +1,7 @@
 //! What can go wrong in a filesystem. The doors turn these into errno; nothing below them knows it.
 
 use thiserror::Error;
-use weir_ext4::FormatError;
+use weir_format::FormatError;
 use weir_journal::{JournalError, StopReason};
 use weir_storage::{Rejected, StorageError};
 

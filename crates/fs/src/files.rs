@@ -7,7 +7,7 @@ mod write;
 
 use std::rc::Rc;
 
-use weir_ext4::FileType;
+use weir_format::FileType;
 use weir_journal::{Disk, Role};
 use weir_runtime::Buffer as Memory;
 use weir_storage::Rules;

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_ext4::{FileTime, Mkfs};
+use weir_ext4::Mkfs;
+use weir_format::FileTime;
 use weir_journal::{CheckpointBy, Engine, HomeIntegrity, JournalStats, Waits};
 use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
@@ -221,7 +222,7 @@ impl Filesystem {
             let space = &self.0.metadata.space;
             let layout = space.layout();
             Statfs {
-                block_bytes: weir_ext4::BLOCK_BYTES as u32,
+                block_bytes: weir_format::BLOCK_BYTES as u32,
                 blocks: layout.blocks() - space.overhead_blocks(),
                 free_blocks: space.free_blocks(),
                 available_blocks: space.available_blocks(),

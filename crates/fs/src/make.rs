@@ -1,6 +1,7 @@
 //! Making a filesystem on a storage.
 
-use weir_ext4::{BLOCK_BYTES, FormatError, Mkfs};
+use weir_ext4::Mkfs;
+use weir_format::{BLOCK_BYTES, FormatError};
 use weir_storage::{Command, Extent, Lba, Part, Storage, Write, flush, submit_when_free};
 
 use crate::error::FsError;

@@ -1,6 +1,7 @@
 //! How much memory a mounted filesystem takes at most, by its options and its size.
 
-use weir_ext4::{BLOCK_BYTES, Layout};
+use weir_ext4::Layout;
+use weir_format::BLOCK_BYTES;
 
 use crate::names::NAMES_BYTES_MAX;
 use crate::options::MountOptions;

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use tracing::{info, warn};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_ext4::journal::LogFeatures;
-use weir_ext4::{Feature, FormatError, Layout, Place, Structure, Superblock};
+use weir_ext4::{Feature, Layout, Superblock};
+use weir_format::{FormatError, Place, Structure};
 use weir_journal::{
     Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, Journal, JournalOptions, JournalStats,
     Needs, Reuse,

@@ -27,7 +27,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weir_ext4::directory::NAME_MAX;
-use weir_ext4::{FormatError, Place, Structure};
+use weir_format::{FormatError, Place, Structure};
 use weir_runtime::{Handle as Clock, Semaphore};
 use weir_storage::Rules;
 

@@ -9,7 +9,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_ext4::orphan::{OrphanChain, orphans_in};
-use weir_ext4::{BLOCK_BYTES, Feature, FormatError, Inode, Kind, Place, Structure, Superblock};
+use weir_ext4::{Feature, Inode, Kind, Superblock};
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use weir_journal::{BufferHead, TxHandle};
 use weir_runtime::Semaphore;
 

@@ -3,10 +3,8 @@
 use std::ops::Range;
 
 use weir_ext4::journal::JournalSuperblock;
-use weir_ext4::{
-    BLOCK_BYTES, Blocks, Checksums, Descriptor, ExtentTree, FormatError, Inode, Kind, Layout, Place,
-    Structure, Superblock,
-};
+use weir_ext4::{Blocks, Checksums, Descriptor, ExtentTree, Inode, Kind, Layout, Superblock};
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use weir_journal::{Disk, FoundJournal, JournalExtent};
 
 use crate::error::FsError;

@@ -23,7 +23,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
-use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, ROOT_INODE, Structure, Superblock};
+use weir_ext4::{Descriptor, Kind, Layout, ROOT_INODE, Superblock};
+use weir_format::{FormatError, Place, Structure};
 use weir_journal::{BufferHead, Buffers, Disk, Reuse, TxHandle};
 use weir_storage::Extent;
 

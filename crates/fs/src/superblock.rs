@@ -6,9 +6,8 @@ use std::rc::Rc;
 
 use tracing::warn;
 use weir_ext4::journal::LogFeatures;
-use weir_ext4::{
-    Feature, FormatError, Kind, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock,
-};
+use weir_ext4::{Feature, Kind, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock};
+use weir_format::FormatError;
 use weir_journal::{BufferHead, Disk, TxHandle};
 use weir_runtime::{Buffer as Memory, Handle as Clock};
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, Storage, read, write};
@@ -125,10 +124,10 @@ pub(crate) async fn find_superblock(
         Err(error) => error,
     };
     // Nothing is left that says which filesystem it was.
-    let is_foreign = matches!(error, FormatError::Foreign);
+    let is_foreign = matches!(error, FormatError::Foreign { .. });
     let is_damage = match error {
         FormatError::Checksum { .. } | FormatError::Corrupt { .. } => true,
-        FormatError::Foreign => options.read_only,
+        FormatError::Foreign { .. } => options.read_only,
         _ => false,
     };
     if !is_damage || options.rules.drops(FsMutant::TrustsNoCopy) {

@@ -1,6 +1,6 @@
 //! The time that inodes are stamped with.
 
-use weir_ext4::FileTime;
+use weir_format::FileTime;
 use weir_runtime::Handle as Clock;
 
 use crate::mutants::FsMutant;

@@ -93,7 +93,7 @@ fn unmounting_and_little_memory_lose_none() {
         let disk = disk(&clock, &new_image(BLOCKS), true);
         let small = MountOptions { cache_inodes: 16, ..MountOptions::default() };
         let fs = mount(&clock, &disk, small).await.unwrap();
-        let new = NewNode::new(weir_ext4::FileType::Regular, 0o644);
+        let new = NewNode::new(weir_format::FileType::Regular, 0o644);
         let mut files = Vec::new();
         for nth in 0..FILES {
             files.push(fs.create(ROOT_INODE, nth.to_string().as_bytes(), &new).await.unwrap());

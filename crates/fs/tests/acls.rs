@@ -1,9 +1,10 @@
 //! Access control lists: in the form of ext4, in step with the mode, and handed down. libext2fs, which converts them
 //! itself, and e2fsck judge what is stored.
 
+use weir_format::{FileType, acl::ACCESS, acl::Acl, acl::AclEntry, acl::AclSubject, acl::DEFAULT};
+
 use crate::support::{BLOCKS, debugfs, load, new_image, on_image, run, store};
-use weir_ext4::acl::{ACCESS, Acl, AclEntry, AclSubject, DEFAULT};
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{AclKind, AttributeChanges, Caller, Expect, Filesystem, FsError, InodeNumber, NewNode};
 
 fn acl(list: &[(AclSubject, u8)]) -> Acl {

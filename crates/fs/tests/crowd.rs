@@ -1,11 +1,13 @@
 //! Names under pressure: many tasks that change one small tree at once, and a disk that is full.
 
+use weir_format::FileType;
+
 use crate::support::{
     BLOCKS, disk, image_of, judge, mount, new_image, plan, simulated, simulated_with, write_file,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_fs::{
     Conflicts, Cookie, Discards, Engine, Expect, Filesystem, FsError, JournalMode, MountOptions, NewNode,
     RenameFlags,

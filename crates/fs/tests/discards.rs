@@ -4,8 +4,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_format::FileType;
+
 use crate::support::{self, content, plan, read_file, simulated, write_file};
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{Discards, Filesystem, FsError, FsMutant, JournalMutant, MountOptions, NewNode};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Rules};

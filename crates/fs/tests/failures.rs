@@ -7,12 +7,14 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_format::FileType;
+
 use crate::support::{
     BLOCKS, content, disk, disk_for, journal_blocks, mount, new_image, read_file, simulated, simulated_with,
     write_file,
 };
 use futures_util::future::{Either, select};
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{
     Conflicts, Engine, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode, JournalMutant,
     MountOptions, NewNode, ReadOnlyReason, RenameFlags,

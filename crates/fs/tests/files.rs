@@ -1,9 +1,11 @@
 //! The content of files: what was written is read, whatever happens in between, as a file in memory would have it;
 //! and e2fsck agrees with what is left.
 
+use weir_format::FileType;
+
 use crate::support::{BLOCKS, disk, judge, mount, new_image, simulated, simulated_with};
 use rand::{Rng as _, RngExt as _};
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{Conflicts, Engine, Fallocate, Filesystem, FsError, JournalMode, MountOptions, NewNode};
 use weir_runtime::{Handle, Random};
 

@@ -4,10 +4,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use weir_format::FileType;
+
 use crate::support::{disk, image_of, judge, mount, plan, read_file, simulated, simulated_with, write_file};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_fs::{
     Caller, Conflicts, Engine, Expect, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode,
     MountOptions, NewNode,

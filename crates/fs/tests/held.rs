@@ -5,8 +5,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_format::FileType;
+
 use crate::support::{BLOCKS, disk, judge, mount, new_image, on_image, simulated};
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{
     AttributeChanges, Cookie, Device, Expect, Filesystem, FsError, FsMutant, InodeNumber, MountOptions,
     NewNode, RenameFlags,

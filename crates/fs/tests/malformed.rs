@@ -10,9 +10,8 @@ use std::ops::Range;
 
 use support::hostile::{Outcome, Part, Scratch, Seed, Seeds, checked, live, play_corpus, within_memory};
 use support::{disk, mount, simulated};
-use weir_ext4::{
-    BLOCK_BYTES, FormatError, INODE_BYTES, Inode, JOURNAL_INODE, Kind, ROOT_INODE, SUPERBLOCK_OFFSET,
-};
+use weir_ext4::{INODE_BYTES, Inode, JOURNAL_INODE, Kind, ROOT_INODE, SUPERBLOCK_OFFSET};
+use weir_format::{BLOCK_BYTES, FormatError};
 use weir_fs::{Filesystem, FsError, MountOptions, RenameFlags};
 use weir_storage::{Image, Lba};
 use zerocopy::{FromBytes, IntoBytes};

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use weir_format::FileType;
+
 use crate::support::{self, disk, judge, mount, plan, simulated};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_fs::{Cookie, MountOptions, NewNode};
 use weir_runtime::Handle;
 

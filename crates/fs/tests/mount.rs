@@ -2,14 +2,13 @@
 
 use std::rc::Rc;
 
+use weir_format::{FileType, FormatError};
+
 use crate::support::{
     self, BLOCKS, content, disk, disk_for, flash, image_by_mke2fs, image_of_flash, judge, mount, new_image,
     plan, prefix_disk, read_file, simulated, store, verdict, write_file,
 };
-use weir_ext4::{
-    Descriptor, FileType, FormatError, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET,
-    Superblock,
-};
+use weir_ext4::{Descriptor, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 use weir_fs::{Conflicts, Engine, Filesystem, FsError, JournalMode, MountOptions, NewNode, ReadOnlyReason};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Lba, Storage};
 use zerocopy::IntoBytes;

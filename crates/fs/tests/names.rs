@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use weir_format::{FileTime, FileType};
+
 use crate::support::{BLOCKS, disk, judge, mount, new_image, on_image, simulated};
-use weir_ext4::{FileTime, FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{
     AttributeChanges, Cookie, Device, Expect, Filesystem, FsError, FsMutant, MountOptions, NewNode,
     ReadOnlyReason, RenameFlags,

@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_format::FileType;
+
 use crate::support::{
     self, BLOCKS, content, debugfs, disk, disk_for, image_by_mke2fs, journal_blocks, judge, load, mount,
     new_image, read_file, simulated_with, store, superblock, verdict, write_file,
 };
-use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET};
+use weir_ext4::{Feature, ROOT_INODE, SUPERBLOCK_OFFSET};
 use weir_fs::{
     Conflicts, Engine, Filesystem, FsError, FsMutant, JournalMode, JournalMutant, MountOptions, NewNode,
     Statfs,

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use weir_format::FileTime;
+
 use crate::support::{BLOCKS, disk, mount, new_image, simulated, write_file};
-use weir_ext4::FileTime;
 use weir_fs::{AttributeChanges, Filesystem, MountOptions};
 use weir_runtime::{Handle, Runtime, Wall};
 

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
+use weir_format::FileType;
+
 use crate::support::{BLOCKS, disk, judge, mount, new_image, simulated_with};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{
     AttributeChanges, Conflicts, Cookie, Device, Engine, Expect, Filesystem, FsError, JournalMode,
     MountOptions, NewNode, RenameFlags,

@@ -8,11 +8,13 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use weir_format::FileType;
+
 use crate::support::{
     BLOCKS, content, disk, judge, mount, new_image, read_file, simulated, simulated_with, store, verdict,
     write_file,
 };
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{
     Conflicts, Engine, Expect, Fallocate, Filesystem, FsError, InodeNumber, MountOptions, NewNode,
     ReadOnlyReason, RenameFlags,

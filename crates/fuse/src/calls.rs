@@ -5,8 +5,7 @@ use std::pin::Pin;
 
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use weir_ext4::acl::Acl;
-use weir_ext4::{FileTime, FileType};
+use weir_format::{FileTime, FileType, acl::Acl};
 use weir_fs::{
     AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode, Promise,
     SyncCall, is_own_attribute,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use weir_ext4::FileType;
+use weir_format::FileType;
 use weir_runtime::Semaphore;
 use weir_storage::{
     BLOCK_BYTES, Command, Discard, Extent, Lba, Part, Rejected, Storage, Write, flush, read, submit_when_free,

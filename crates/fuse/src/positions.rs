@@ -111,7 +111,8 @@ fn position_of(group: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use weir_ext4::directory::Target;
-    use weir_ext4::{FileType, HashVersion, NameHasher};
+    use weir_ext4::{HashVersion, NameHasher};
+    use weir_format::FileType;
 
     use super::*;
 

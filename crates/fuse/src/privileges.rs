@@ -4,7 +4,7 @@
 //! `security.capability` before every write otherwise, which costs as much as the write.
 
 use rustix::io::Errno;
-use weir_ext4::FileType;
+use weir_format::FileType;
 use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber};
 
 use crate::errno::errno;

@@ -1,7 +1,7 @@
 //! The kernel's requests, as calls: each says what it takes to answer one.
 
 use rustix::io::Errno;
-use weir_ext4::FileType;
+use weir_format::FileType;
 use weir_fs::{AttributeChanges, NewNode, Promise, SyncCall};
 
 use crate::calls::{Calls, Entry, Opened};

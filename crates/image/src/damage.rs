@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::LocalBoxFuture;
-use weir_ext4::{BLOCK_BYTES, FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
+use weir_format::{BLOCK_BYTES, FileType};
 use weir_fs::{Filesystem, FsError, InodeNumber};
 
 use crate::error::shown;

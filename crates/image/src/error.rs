@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use weir_ext4::FormatError;
+use weir_format::FormatError;
 use weir_fs::FsError;
 
 /// Why a call failed.
@@ -52,8 +52,8 @@ pub(crate) fn in_image(inside: &[u8]) -> impl FnOnce(FsError) -> ImageError {
 
 /// A damaged inode at a path in the image.
 pub(crate) fn damaged(inside: &[u8], inode: u32, what: &'static str) -> ImageError {
-    let place = weir_ext4::Place::Inode(inode);
-    in_image(inside)(FormatError::corrupt(weir_ext4::Structure::Inode, place, what).into())
+    let place = weir_format::Place::Inode(inode);
+    in_image(inside)(FormatError::corrupt(weir_format::Structure::Inode, place, what).into())
 }
 
 /// An error about a file of the host.

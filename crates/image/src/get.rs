@@ -12,7 +12,7 @@ use rustix::fs::{
     makedev, mknodat, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
-use weir_ext4::{BLOCK_BYTES, FileTime, FileType};
+use weir_format::{BLOCK_BYTES, FileTime, FileType};
 use weir_fs::{Attributes, Cookie, Filesystem, FsError, InodeNumber, is_own_attribute};
 use weir_storage::Rules;
 

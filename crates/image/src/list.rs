@@ -1,7 +1,7 @@
 //! What is in a directory.
 
 use futures_util::future::LocalBoxFuture;
-use weir_ext4::{FileTime, FileType};
+use weir_format::{FileTime, FileType};
 use weir_fs::{Attributes, Cookie, Filesystem};
 
 use crate::error::{ImageError, in_image};

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use futures_util::future::LocalBoxFuture;
 use rustix::fs::{CWD, Dir, Mode, OFlags, SeekFrom, Stat, fstat, major, minor, openat, readlinkat, seek};
 use rustix::io::Errno;
-use weir_ext4::{BLOCK_BYTES, FileTime, FileType};
+use weir_format::{BLOCK_BYTES, FileTime, FileType};
 use weir_fs::{
     AclKind, AttributeChanges, Device, Expect, Filesystem, FsError, InodeNumber, NewNode, RenameFlags,
     is_own_attribute,

@@ -9,9 +9,11 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::Command;
 
+use weir_format::FileType;
+
 use crate::hostile::made;
 use futures_util::FutureExt as _;
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{Filesystem, FsError, NewNode};
 
 /// Bytes that this thread has asked the kernel to read so far, holes among them.

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
-use weir_ext4::{Checksums, FormatError, Kind};
+use weir_ext4::{Checksums, Kind};
+use weir_format::FormatError;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 

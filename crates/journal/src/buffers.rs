@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use event_listener::Event;
-use weir_ext4::{Checksums, FormatError, Kind};
+use weir_ext4::{Checksums, Kind};
+use weir_format::FormatError;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 

@@ -3,7 +3,7 @@
 use std::rc::Weak;
 
 use futures_util::{FutureExt, select_biased};
-use weir_ext4::FormatError;
+use weir_format::FormatError;
 use weir_runtime::{Handle as Clock, Instant};
 
 use crate::error::JournalError;

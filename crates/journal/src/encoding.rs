@@ -8,11 +8,11 @@
 use std::rc::Rc;
 
 use weir_block::Run;
-use weir_ext4::FormatError;
 use weir_ext4::journal::{
     Changes, Coalition, LogBlock, LogFormat, encode_coalition, encode_commit, encode_data_checksums,
     encode_transaction,
 };
+use weir_format::FormatError;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 

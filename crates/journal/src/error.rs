@@ -1,7 +1,7 @@
 //! What can go wrong in a journal.
 
 use thiserror::Error;
-use weir_ext4::FormatError;
+use weir_format::FormatError;
 use weir_storage::{Rejected, StorageError};
 
 /// Why an operation of the journal failed.

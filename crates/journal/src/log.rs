@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use weir_ext4::journal::{JournalSuperblock, LogFeatures, LogRing, Sequence};
-use weir_ext4::{BLOCK_BYTES, FormatError};
+use weir_format::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
 use crate::encoding::{Composed, LogEncoding};

@@ -7,7 +7,7 @@ use tracing::{info, warn};
 #[cfg(feature = "mutants")]
 use weir_ext4::journal::ReplayMutant;
 use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
-use weir_ext4::{BLOCK_BYTES, FormatError};
+use weir_format::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
 use crate::disk::Disk;

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_ext4::Checksums;
 use weir_ext4::journal::Sequence;
-use weir_ext4::{Checksums, FormatError};
+use weir_format::FormatError;
 use weir_runtime::Instant;
 use weir_storage::Extent;
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use weir_block::{BlockLayer, BlockOptions, Class, Dispatch};
 use weir_ext4::journal::{JournalSuperblock, LogReader, Sequence, replay};
-use weir_ext4::{BLOCK_BYTES, Checksums, FormatError, Kind};
+use weir_ext4::{Checksums, Kind};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
+use weir_format::{BLOCK_BYTES, FormatError};
 use weir_runtime::{Buffer as Memory, Runtime, Simulation, Task};
 use weir_storage::{
     Command, Extent, Interposed, Lba, Order, Recorder, Rejected, Rules, Storage, StorageError, Ticket,

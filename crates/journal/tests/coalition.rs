@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, LogFeatures, Sequence};
-use weir_ext4::{BLOCK_BYTES, Checksums};
+use weir_format::BLOCK_BYTES;
 use weir_journal::{
     Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, HomeIntegrity, Journal, JournalExtent,
     JournalMutant, JournalOptions, JournalRules, Reuse, Role, Until,

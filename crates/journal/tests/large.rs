@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
-use weir_ext4::{BLOCK_BYTES, Checksums};
+use weir_format::BLOCK_BYTES;
 use weir_journal::{
     Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, Journal, JournalError, JournalExtent,
     JournalMutant, JournalOptions, Reuse, Role, Until,

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
-use weir_ext4::{BLOCK_BYTES, Checksums};
+use weir_format::BLOCK_BYTES;
 use weir_journal::{
     Buffers, CheckpointBy, Conflicts, Disk, Engine, Journal, JournalExtent, JournalOptions, Reuse, Role,
     Until,

@@ -7,7 +7,8 @@ use std::rc::{Rc, Weak};
 
 use rand::Rng as _;
 use rusqlite::ffi::{SQLITE_FULL, SQLITE_IOERR_WRITE};
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
+use weir_format::FileType;
 use weir_fs::{Filesystem, FsError, InodeNumber, NewNode};
 use weir_runtime::{Handle, Random, Runtime};
 

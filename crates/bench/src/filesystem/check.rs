@@ -1,6 +1,7 @@
 //! The filesystem's own check, on a volume.
 
-use weir_ext4::check::{ImageReader, check};
+use weir_ext4::check::check;
+use weir_format::ImageReader;
 use weir_fs::FsError;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage, read};
 

@@ -1,6 +1,7 @@
 //! A filesystem on a volume, made for a turn.
 
-use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
+use weir_format::FileType;
 use weir_fs::{Filesystem, InodeNumber, MountOptions, NewNode, Promise};
 use weir_runtime::{Handle, Random};
 use weir_stack::{Disk, Stack};

@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weir_ext4::journal::{BlockType, JournalSuperblock};
-use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Probe, Profile, Subject};
+use weir_format::FileType;
 use weir_fs::{Filesystem, MountOptions, NewNode};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Command, Interposed, Rejected, Storage, Ticket, Write};

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
+use weir_format::FileType;
 use weir_fs::{
     AttributeChanges, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, Promise, RenameFlags,
     SyncCall,

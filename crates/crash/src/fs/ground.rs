@@ -3,9 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use weir_ext4::check::{self, ImageReader, Report};
-use weir_ext4::{FormatError, Mkfs};
+use weir_ext4::Mkfs;
+use weir_ext4::{check, check::Report};
 use weir_flash::{Allocation, FlashOptions, Layout, Mechanism, OrderedService, Profile};
+use weir_format::{FormatError, ImageReader};
 use weir_fs::{Conflicts, Engine, Filesystem};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_stack::{Disk, DiskSpec, Stack, StackError, StackSpec, VolumeSpec};
@@ -510,7 +511,8 @@ pub(crate) fn new_image(checksums: bool) -> Result<Blocks, String> {
 
 #[cfg(test)]
 mod tests {
-    use weir_ext4::{FileType, ROOT_INODE};
+    use weir_ext4::ROOT_INODE;
+    use weir_format::FileType;
     use weir_fs::{FsMutant, JournalMutant, MountOptions, NewNode};
     use weir_storage::Rules;
 

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use weir_ext4::{FileType, FormatError, Mkfs, ROOT_INODE, Structure};
+use weir_ext4::{Mkfs, ROOT_INODE};
+use weir_format::{FileType, FormatError, Structure};
 use weir_fs::{CheckpointBy, Discards, Engine, Filesystem, FsError, MountOptions, Needs, NewNode, OrderBy};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
+use weir_format::FileType;
 use weir_fs::{AttributeChanges, Fallocate, Filesystem, FsError, InodeNumber, NewNode};
 use weir_runtime::{Handle, Random};
 

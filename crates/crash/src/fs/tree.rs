@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_ext4::FileType;
+use weir_format::FileType;
 use weir_fs::NewNode;
 use weir_storage::BLOCK_BYTES;
 

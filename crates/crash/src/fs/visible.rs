@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use weir_ext4::{FileType, ROOT_INODE, directory::Cookie};
+use weir_ext4::{ROOT_INODE, directory::Cookie};
+use weir_format::FileType;
 use weir_fs::{Filesystem, FsError};
 use weir_storage::BLOCK_BYTES;
 

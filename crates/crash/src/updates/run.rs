@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
+use weir_format::FileType;
 use weir_fs::{CheckpointBy, Fallocate, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::BLOCK_BYTES;

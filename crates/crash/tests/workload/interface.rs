@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_crash::{FoundKind, JudgedBy, PlayError, Setup, SetupError, Workload};
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
+use weir_format::FileType;
 use weir_fs::NewNode;
 
 use super::bench;

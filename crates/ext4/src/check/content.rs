@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use weir_format::{BLOCK_BYTES, FileType, ImageReader, Place, Structure, acl};
 use zerocopy::IntoBytes;
 
+use super::Problem;
 use super::extents::WalkItem;
 use super::known::Known;
 use super::subject::Subject;
-use super::{ImageReader, Problem};
-use crate::acl;
-use crate::attribute::{self, Attributes};
-use crate::blocks::{BLOCK_BYTES, Kind};
-use crate::error::{Place, Structure};
+use crate::attribute;
+use crate::blocks::Kind;
 use crate::features::Feature;
-use crate::inode::{FileType, Inode, RESIZE_INODE, inode_flags};
 use crate::symlink;
+use crate::{inode::Inode, inode::RESIZE_INODE, inode::inode_flags};
 
 /// Flags of an inode that mean something for regular files and directories only.
 const FLAGS_OF_MAPPED: u32 = inode_flags::INDEXED | inode_flags::EXTENTS;
@@ -193,7 +192,7 @@ impl<R: ImageReader> Contents<'_, R> {
             self.known.findings.format_at(place, &error);
         }
         if block == 0 {
-            let read = Attributes::read(number, inode.attribute_area(), None);
+            let read = attribute::read_attributes(number, inode.attribute_area(), None);
             if let Err(error) = read.and_then(|found| acl::check(number, &found)) {
                 self.known.findings.format_at(place, &error);
             }
@@ -229,7 +228,7 @@ impl<R: ImageReader> Contents<'_, R> {
             }
         }
         let outside = Some((block, &bytes[..]));
-        let read = Attributes::read(number, inode.attribute_area(), outside);
+        let read = attribute::read_attributes(number, inode.attribute_area(), outside);
         if let Err(error) = read.and_then(|found| acl::check(number, &found)) {
             self.known.findings.format_at(place, &error);
         }

@@ -1,10 +1,10 @@
 //! The extents of an inode, one after the other, with what is wrong between them.
 
-use super::ImageReader;
+use weir_format::{FormatError, ImageReader, Place, Structure};
+
 use super::overlay::Overlay;
 use crate::blocks::Kind;
 use crate::checksum::Checksums;
-use crate::error::{FormatError, Place, Structure};
 use crate::extent::Extent;
 use crate::extent::node::{BLOCK_ENTRIES, Node, ROOT_ENTRIES};
 use crate::inode::Inode;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use weir_format::{FormatError, Place, Structure};
+
 use super::Report;
-use crate::error::{FormatError, Place, Structure};
 
 /// A report lists at most this many findings.
 const LISTED_MAX: usize = 1_000;
@@ -137,7 +138,7 @@ impl Findings {
         let (place, problem) = match *error {
             FormatError::Checksum { structure, place } => (place, Problem::Checksum(structure)),
             FormatError::Corrupt { structure, place, what } => (place, Problem::Damaged(structure, what)),
-            FormatError::Foreign => {
+            FormatError::Foreign { .. } => {
                 (Place::Block(0), Problem::Damaged(Structure::Superblock, "no magic number of ext4"))
             }
             ref other => (Place::Block(0), unsupported(other)),

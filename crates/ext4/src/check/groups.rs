@@ -1,14 +1,14 @@
 //! Superblock, descriptors, their copies, and the blocks that groups need for themselves.
 
+use weir_format::{BLOCK_BYTES, FormatError, ImageReader, Place, Structure};
+
+use super::Problem;
 use super::finding::Findings;
 use super::known::Known;
 use super::overlay::Overlay;
 use super::subject::Subject;
 use super::table::GroupState;
-use super::{ImageReader, Problem};
-use crate::blocks::BLOCK_BYTES;
 use crate::descriptor::{Descriptor, group_flags};
-use crate::error::{FormatError, Place, Structure};
 use crate::features::Feature;
 use crate::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock};
 

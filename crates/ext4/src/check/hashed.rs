@@ -1,12 +1,12 @@
 //! The index of a hashed directory: it is in order, and leads to every block of names once.
 
-use super::ImageReader;
+use weir_format::{FormatError, ImageReader, Place, Structure};
+
 use super::finding::Findings;
 use super::overlay::Overlay;
 use crate::directory::DirectoryFormat;
 use crate::directory::index::{Node, Root};
 use crate::dirhash::{HashVersion, NameHasher};
-use crate::error::{FormatError, Place, Structure};
 
 /// What a block of a directory holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

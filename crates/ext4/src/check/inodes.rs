@@ -1,16 +1,19 @@
 //! The inode tables: which inodes are in use, and what each says of itself.
 
+use weir_format::{BLOCK_BYTES, FileType, ImageReader, Place, Structure};
+
+use super::Problem;
 use super::content::{Contents, SharedBlocks};
 use super::known::{DirectoryState, Known};
 use super::log;
 use super::subject::Subject;
 use super::table::{GroupState, InodeRecord, InodeState};
-use super::{ImageReader, Problem};
-use crate::blocks::BLOCK_BYTES;
 use crate::descriptor::{Descriptor, group_flags};
-use crate::error::{Place, Structure};
 use crate::features::Feature;
-use crate::inode::{BAD_BLOCKS_INODE, FileType, INODE_BYTES, Inode, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE};
+use crate::{
+    inode::BAD_BLOCKS_INODE, inode::INODE_BYTES, inode::Inode, inode::JOURNAL_INODE, inode::RESIZE_INODE,
+    inode::ROOT_INODE,
+};
 
 /// Blocks of an inode table that are read at a time.
 const RUN_BLOCKS: u64 = 16;

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_format::Place;
+
 use super::Problem;
 use super::claims::Claims;
 use super::finding::Findings;
 use super::table::InodeTable;
-use crate::error::Place;
 use crate::layout::Layout;
 
 /// What is known of a directory.

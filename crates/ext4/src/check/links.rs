@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use weir_format::{FileType, Place, Structure};
+
 use super::Problem;
 use super::known::Known;
 use super::subject::Subject;
 use super::table::{InodeRecord, InodeState};
-use crate::error::{Place, Structure};
 use crate::features::Feature;
-use crate::inode::{FileType, ROOT_INODE};
+use crate::inode::ROOT_INODE;
 
 /// Above this many links a directory says that it has one, with the feature `dir_nlink`.
 const LINKS_MAX: u32 = 65_000;

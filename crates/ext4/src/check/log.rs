@@ -1,18 +1,18 @@
 //! The journal: its superblock, and what its recovery would write.
 
+use weir_format::{BLOCK_BYTES, FileType, FormatError, ImageReader, Place, Structure};
+
+use super::Problem;
 use super::extents::{ExtentWalk, places};
 use super::finding::Findings;
 use super::overlay::Overlay;
 use super::subject::Subject;
-use super::{ImageReader, Problem};
-use crate::blocks::BLOCK_BYTES;
 use crate::descriptor::Descriptor;
-use crate::error::{FormatError, Place, Structure};
 use crate::features::Feature;
-use crate::inode::{FileType, Inode, JOURNAL_INODE};
 use crate::journal::{JournalSuperblock, LogReader, replay};
 use crate::layout::Layout;
 use crate::superblock::Superblock;
+use crate::{inode::Inode, inode::JOURNAL_INODE};
 
 /// The log of an image, whose blocks are at these places.
 struct Log<'a, R> {

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use weir_format::{BLOCK_BYTES, FileType, FormatError, ImageReader, Place, Structure};
+
+use super::Problem;
 use super::extents::places;
 use super::hashed::{Index, Leaf, OpenDirectory, Role};
 use super::known::Known;
 use super::subject::Subject;
 use super::table::InodeState;
-use super::{ImageReader, Problem};
-use crate::blocks::{BLOCK_BYTES, Kind};
+use crate::blocks::Kind;
 use crate::directory::DirectoryFormat;
 use crate::directory::entry::{NO_DOTS, Record, Records, dot_at, is_ordinary};
-use crate::error::{FormatError, Place, Structure};
-use crate::inode::{FileType, Inode, ROOT_INODE, inode_flags};
+use crate::{inode::Inode, inode::ROOT_INODE, inode::inode_flags};
 
 /// The bytes behind the names "." and ".." of a directory's first block: others take them for the names' ends.
 const BEHIND_DOT: usize = 9;

@@ -1,13 +1,12 @@
 //! Orphans: inodes that were deleted or cut short while a crash came. The next mount ends what was begun.
 
-use super::ImageReader;
+use weir_format::{FileType, ImageReader, Place, Structure};
+
 use super::extents::places;
 use super::known::Known;
 use super::subject::Subject;
 use crate::blocks::Kind;
-use crate::error::{Place, Structure};
 use crate::features::Feature;
-use crate::inode::FileType;
 use crate::orphan::{OrphanChain, orphans_in};
 
 /// Follows the chain of orphans, and reads the orphan file.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::ImageReader;
-use crate::blocks::BLOCK_BYTES;
+use weir_format::{BLOCK_BYTES, ImageReader};
+
 use crate::journal::{HomeWrite, LogReader};
 
 /// An image, and what its journal's recovery would write. The copies stay in the journal: only where they are

@@ -1,6 +1,7 @@
 //! The subject of a check: an image, and the findings about it as a whole.
 
-use super::ImageReader;
+use weir_format::ImageReader;
+
 use super::extents::ExtentWalk;
 use super::overlay::Overlay;
 use crate::descriptor::Descriptor;

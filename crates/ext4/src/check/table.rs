@@ -1,6 +1,8 @@
 //! What is known of each inode.
 
-use crate::inode::{FileType, ROOT_INODE};
+use weir_format::FileType;
+
+use crate::inode::ROOT_INODE;
 use crate::layout::Layout;
 
 /// What is known of an inode.

@@ -1,14 +1,13 @@
 //! Bitmaps and counts, against what was claimed and found.
 
+use weir_format::{BLOCK_BYTES, FileType, ImageReader, Place, Structure};
+
+use super::Problem;
 use super::known::Known;
 use super::subject::Subject;
 use super::table::InodeState;
-use super::{ImageReader, Problem};
 use crate::bitmap;
-use crate::blocks::BLOCK_BYTES;
 use crate::descriptor::{Descriptor, group_flags};
-use crate::error::{Place, Structure};
-use crate::inode::FileType;
 
 const BITS: u32 = BLOCK_BYTES as u32 * 8;
 

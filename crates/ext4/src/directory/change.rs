@@ -1,12 +1,13 @@
 //! Changes of a directory: names come, go and change their meaning; leaves split; the index grows.
 
+use weir_format::{BLOCK_BYTES, FormatError};
+
 use super::entry::{Record, find_slot, pack};
 use super::index::{Node, full, make_root};
 use super::probe::{IndexStep, Path};
 use super::{Directory, DirectoryFile, Target, check_ordinary, corrupt, corrupt_index};
-use crate::blocks::{BLOCK_BYTES, Blocks};
+use crate::blocks::Blocks;
 use crate::dirhash::NameHasher;
-use crate::error::FormatError;
 
 /// An insertion makes a linear directory hashed, adds a level, splits an inner node and splits a leaf, each
 /// at most once: then there is room for the longest name.

@@ -4,8 +4,7 @@
 //! with inode 0 is free; a record longer than its name has room behind it. With checksums the last twelve
 //! bytes are the checksum, dressed as a free record.
 
-use crate::blocks::BLOCK_BYTES;
-use crate::inode::FileType;
+use weir_format::{BLOCK_BYTES, FileType};
 
 /// Bytes of a record before the name.
 pub(super) const HEADER: usize = 8;

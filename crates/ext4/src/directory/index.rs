@@ -8,8 +8,7 @@
 //! An index entry is the lowest hash of its child and the child's block in the directory. If the lowest bit
 //! of the hash is set, names with that hash begin in the leaf before.
 
-use crate::blocks::BLOCK_BYTES;
-use crate::error::FormatError;
+use weir_format::{BLOCK_BYTES, FormatError};
 
 const ENTRY: usize = 8;
 const TAIL: usize = 8;

@@ -1,10 +1,11 @@
 //! Reading all names of a directory, in an order that insertions and splits do not disturb: by hash.
 
+use weir_format::FileType;
+
 use super::entry::Record;
 use super::{Directory, DirectoryFile, Target, corrupt_index};
 use crate::blocks::Blocks;
 use crate::dirhash::{NameHash, NameHasher};
-use crate::inode::FileType;
 
 /// More leaves than this with one hash are damage, or an attack on readers of the directory.
 const LEAVES_OF_ONE_HASH_MAX: usize = 1024;

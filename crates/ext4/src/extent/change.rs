@@ -6,11 +6,12 @@
 
 use std::ops::Range;
 
+use weir_format::FormatError;
+
 use super::node::{self, BLOCK_ENTRIES, DEPTH_MAX, ROOT_ENTRIES};
 use super::tree::{ExtentTree, Path, TreeStep};
 use super::{ENTRY_BYTES, Extent, join};
 use crate::blocks::Blocks;
-use crate::error::FormatError;
 
 impl<B: Blocks> ExtentTree<'_, B> {
     /// Maps a run of file blocks that are not mapped. It becomes part of its neighbours where it continues

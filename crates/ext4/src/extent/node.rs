@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
+
 use super::{ENTRY_BYTES, Extent};
-use crate::blocks::BLOCK_BYTES;
-use crate::error::{FormatError, Place, Structure};
 use crate::inode::BLOCK_AREA_BYTES;
 
 /// Entries in a root.

@@ -5,10 +5,11 @@
 
 use std::ops::Range;
 
+use weir_format::{FormatError, Place, Structure};
+
 use super::Extent;
 use super::node::{self, Node};
 use crate::blocks::{Blocks, Kind};
-use crate::error::{FormatError, Place, Structure};
 use crate::inode::BLOCK_AREA_BYTES;
 
 /// The extent tree of an inode whose block area the caller holds.

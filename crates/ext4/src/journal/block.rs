@@ -4,9 +4,10 @@
 //! blocks end with four bytes of CRC-32C over the block, and a commit block has them at byte 16; the seed is
 //! the CRC of the journal's UUID.
 
+use weir_format::BLOCK_BYTES;
+
 use super::MAGIC;
 use super::ring::Sequence;
-use crate::blocks::BLOCK_BYTES;
 use crate::checksum::{crc_of_sealed, crc32c};
 
 const HEADER_BYTES: usize = 12;

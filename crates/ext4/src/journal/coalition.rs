@@ -22,12 +22,12 @@
 
 use std::ops::Range;
 
+use weir_format::{BLOCK_BYTES, FormatError};
+
 use super::block::{BlockType, LogFormat, TornOr, block_head, put};
 use super::encode::{LogBlock, escape};
 use super::ring::Sequence;
-use crate::blocks::BLOCK_BYTES;
 use crate::checksum::crc32c;
-use crate::error::FormatError;
 
 const USED: usize = 12;
 const FLAGS: usize = 14;

@@ -15,10 +15,11 @@
 
 use std::collections::BTreeMap;
 
+use weir_format::BLOCK_BYTES;
+
 use super::block::{BlockType, LogFormat, TornOr, block_head, put};
 use super::replay::LogReader;
 use super::ring::Sequence;
-use crate::blocks::BLOCK_BYTES;
 
 const COUNT: usize = 12;
 const FIRST: usize = 16;

@@ -1,10 +1,10 @@
 //! The writer's side: a transaction as blocks of the log.
 
+use weir_format::{BLOCK_BYTES, FormatError};
+
 use super::MAGIC;
 use super::block::{LogFormat, Tag};
 use super::ring::Sequence;
-use crate::blocks::BLOCK_BYTES;
-use crate::error::FormatError;
 
 /// A block of JD, in the order in which the log holds them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
+
 use super::MAGIC;
 use super::block::{BlockType, LogFeatures, LogFormat, TornOr};
 use super::coalition::Record;
@@ -16,8 +18,6 @@ use super::data::CheckedData;
 use super::mutants::ReplayMutant;
 use super::ring::{LogRing, Sequence};
 use super::superblock::JournalSuperblock;
-use crate::blocks::BLOCK_BYTES;
-use crate::error::{FormatError, Place, Structure};
 
 /// Reads blocks of the journal.
 #[allow(async_fn_in_trait, reason = "everything runs on one thread, so no future needs to be Send")]

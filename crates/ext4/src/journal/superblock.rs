@@ -1,14 +1,13 @@
 //! Block 0 of the journal.
 
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use zerocopy::big_endian::U32 as Be32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::MAGIC;
 use super::block::{LogFeatures, LogFormat};
 use super::ring::{LogRing, Sequence};
-use crate::blocks::BLOCK_BYTES;
 use crate::checksum::crc32c;
-use crate::error::{FormatError, Place, Structure};
 
 /// The superblock's type in its header (version 2, the only one with features).
 const TYPE: u32 = 4;

@@ -3,18 +3,18 @@
 use std::iter;
 use std::ops::Range;
 
+use weir_format::{BLOCK_BYTES, FileTime, FileType, FormatError, Stamp};
 use zerocopy::IntoBytes;
 
 use super::{Mkfs, size};
 use crate::bitmap;
-use crate::blocks::{BLOCK_BYTES, Kind};
+use crate::blocks::Kind;
 use crate::descriptor::{Descriptor, group_flags};
-use crate::error::FormatError;
 use crate::extent::{Extent, leaves_of, new_tree};
-use crate::inode::{FileTime, FileType, Inode, JOURNAL_INODE, ROOT_INODE, Stamp, inode_flags};
 use crate::journal::JournalSuperblock;
 use crate::layout::Layout;
 use crate::superblock::{SUPERBLOCK_OFFSET, Superblock};
+use crate::{inode::Inode, inode::JOURNAL_INODE, inode::ROOT_INODE, inode::inode_flags};
 
 type Block = [u8; BLOCK_BYTES];
 

@@ -1,10 +1,9 @@
 //! How large the parts of a new image are.
 
+use weir_format::{BLOCK_BYTES, FormatError};
 use zerocopy::little_endian::U32;
 
 use super::{BLOCKS_PER_GROUP, LAST_GROUP_ROOM, LOG_GROUPS_PER_FLEX, Mkfs};
-use crate::blocks::BLOCK_BYTES;
-use crate::error::FormatError;
 use crate::inode::JOURNAL_INODE;
 use crate::layout::Layout;
 use crate::superblock::Superblock;

@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use weir_ext4::directory::{Directory, DirectoryFile, DirectoryFormat, Target};
 use weir_ext4::{
-    BLOCK_BYTES, Blocks, Checksums, Descriptor, Extent, ExtentTree, FileType, FormatError, Inode, Kind,
-    Layout, bitmap, group_flags, inode_flags,
+    Blocks, Checksums, Descriptor, Extent, ExtentTree, Inode, Kind, Layout, bitmap, group_flags, inode_flags,
 };
+use weir_format::{BLOCK_BYTES, FileType, FormatError};
 use zerocopy::IntoBytes;
 
 use super::{Image, now};

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use weir_ext4::{BLOCK_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use weir_format::BLOCK_BYTES;
 
 use crate::judge;
 

@@ -7,7 +7,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use weir_ext4::directory::DirectoryFile;
-use weir_ext4::{BLOCK_BYTES, Blocks, Checksums, FormatError, Kind};
+use weir_ext4::{Blocks, Checksums, Kind};
+use weir_format::{BLOCK_BYTES, FormatError};
 
 /// Runs a future that waits for nothing, as everything in memory does.
 pub fn now<F: Future>(future: F) -> F::Output {

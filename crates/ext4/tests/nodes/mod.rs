@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use weir_ext4::{BLOCK_BYTES, Blocks, Checksums, FormatError, Kind, check_extents};
+use weir_ext4::{Blocks, Checksums, Kind, check_extents};
+use weir_format::{BLOCK_BYTES, FormatError};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryError {

@@ -7,9 +7,8 @@
 
 use std::rc::Rc;
 
-use weir_ext4::acl::{ACCESS, Acl, DEFAULT};
-use weir_ext4::attribute::{AttributeName, Attributes};
-use weir_ext4::{FileType, FormatError, Inode};
+use weir_ext4::Inode;
+use weir_format::{AttributeName, Attributes, FileType, FormatError, acl::ACCESS, acl::Acl, acl::DEFAULT};
 use weir_journal::TxHandle;
 
 use super::AttributeStore;

@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
-use weir_ext4::attribute::{self, AttributeName, Attributes};
-use weir_ext4::{BLOCK_BYTES, Blocks, FileType, FormatError, Kind, Stamp};
+use weir_ext4::attribute;
+use weir_ext4::{Blocks, Kind};
+use weir_format::{AttributeName, Attributes, BLOCK_BYTES, FileType, FormatError, Stamp};
 use weir_journal::TxHandle;
 
 use super::AttributeStore;
@@ -125,11 +126,13 @@ impl AttributeStore {
             (inode.attribute_block(), inode.attribute_area().to_vec())
         };
         if block == 0 {
-            return Ok(Attributes::read(node.number, &area, None)?);
+            return Ok(attribute::read_attributes(node.number, &area, None)?);
         }
         let tree = Tree::from_node(node);
-        tree.read(block, Kind::Attributes, |bytes| Attributes::read(node.number, &area, Some((block, bytes))))
-            .await
+        tree.read(block, Kind::Attributes, |bytes| {
+            attribute::read_attributes(node.number, &area, Some((block, bytes)))
+        })
+        .await
     }
 
     /// Changes a node's attributes, and the twelve bits of its permissions, which `change` is given and returns.
@@ -254,7 +257,8 @@ impl Stored {
     /// In an inode with so many bytes for them.
     pub(super) fn from_attributes(attributes: &Attributes, area_bytes: usize) -> Result<Stored, FsError> {
         let mut area = vec![0; area_bytes];
-        let block = attributes.store(&mut area).map_err(|error| FsError::from(error).full_is_no_space())?;
+        let block = attribute::store_attributes(attributes, &mut area)
+            .map_err(|error| FsError::from(error).full_is_no_space())?;
         Ok(Stored { area, block })
     }
 }

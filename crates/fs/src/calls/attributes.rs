@@ -1,7 +1,7 @@
 //! The calls for attributes of inodes, extended attributes, and access control lists.
 
 use futures_util::future::LocalBoxFuture;
-use weir_ext4::acl::Acl;
+use weir_format::acl::Acl;
 
 use crate::attributes::{AclKind, AttributeChanges, Attributes, Expect};
 use crate::error::{FsError, ReadOnlyReason};
@@ -59,7 +59,7 @@ impl Filesystem {
     }
 
     /// The value of an extended attribute, such as `user.comment`. Access control lists are in the form of the kernel's
-    /// interface ([`Acl::to_interface`](weir_ext4::acl::Acl::to_interface)).
+    /// interface ([`Acl::to_interface`](weir_format::acl::Acl::to_interface)).
     ///
     /// # Errors
     /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`] for a prefix that is not kept,

@@ -11,8 +11,8 @@
 use std::pin::Pin;
 
 use futures_util::future::LocalBoxFuture;
-use weir_ext4::FileType;
 use weir_ext4::directory::{Cookie, DirectoryEntry};
+use weir_format::FileType;
 
 use crate::deletion::Hold;
 use crate::error::FsError;

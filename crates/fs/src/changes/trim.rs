@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weir_ext4::BLOCK_BYTES;
+use weir_format::BLOCK_BYTES;
 use weir_journal::Disk;
 use weir_storage::Discard;
 

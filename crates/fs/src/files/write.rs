@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::Stamp;
+use weir_format::Stamp;
 use weir_journal::{Role, TxHandle};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;

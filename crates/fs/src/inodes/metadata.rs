@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{BLOCK_BYTES, FileType, FormatError, Inode, Kind, Place, Structure};
+use weir_ext4::{Inode, Kind};
+use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
 use weir_journal::{BufferHead, Buffers, JournalError};
 
 use crate::cache::ReadFailures;

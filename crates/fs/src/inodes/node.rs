@@ -3,7 +3,8 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use weir_ext4::{Extent, FileTime, FileType, INODE_BYTES, Inode, Stamp, inode_flags};
+use weir_ext4::{Extent, INODE_BYTES, Inode, inode_flags};
+use weir_format::{FileTime, FileType, Stamp};
 use weir_journal::{BufferHead, Sequence, TxHandle};
 use weir_runtime::{Acquire, Permit, Semaphore};
 use zerocopy::IntoBytes;

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::{Extent, FileType};
+use weir_ext4::Extent;
+use weir_format::FileType;
 use weir_journal::TxHandle;
 use weir_storage::Lba;
 

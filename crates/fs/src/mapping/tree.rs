@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::{BLOCK_BYTES, Blocks, Extent, ExtentTree, FormatError, Kind, check_extents};
+use weir_ext4::{Blocks, Extent, ExtentTree, Kind, check_extents};
+use weir_format::{BLOCK_BYTES, FormatError};
 use weir_journal::{BufferHead, Role, TxHandle};
 use weir_storage::Lba;
 
@@ -64,9 +65,9 @@ impl<'a> Tree<'a> {
         match self.find(logical).await? {
             Some(extent) => Ok(place(&extent, logical)),
             None => {
-                let place = weir_ext4::Place::Inode(self.node.number);
+                let place = weir_format::Place::Inode(self.node.number);
                 let what = "a block that is not mapped";
-                Err(FormatError::corrupt(weir_ext4::Structure::Directory, place, what).into())
+                Err(FormatError::corrupt(weir_format::Structure::Directory, place, what).into())
             }
         }
     }

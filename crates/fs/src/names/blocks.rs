@@ -1,7 +1,8 @@
 //! The blocks of a directory: where they are by its extent tree, and how it gets more.
 
 use weir_ext4::directory::{Directory, DirectoryFile};
-use weir_ext4::{BLOCK_BYTES, Blocks, Extent, Kind, inode_flags};
+use weir_ext4::{Blocks, Extent, Kind, inode_flags};
+use weir_format::BLOCK_BYTES;
 
 use crate::error::FsError;
 use crate::inodes::Node;

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{Blocks, ExtentTree, FileType, Inode, Kind, Stamp, inode_flags, symlink};
+use weir_ext4::{Blocks, ExtentTree, Inode, Kind, inode_flags, symlink};
+use weir_format::{FileType, Stamp};
 use weir_journal::TxHandle;
 
 use super::{Namespace, check_ordinary};

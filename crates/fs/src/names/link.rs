@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{BLOCK_BYTES, Blocks, FileType, Kind, symlink};
+use weir_ext4::{Blocks, Kind, symlink};
+use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::TxHandle;
 
 use super::blocks::add_block;

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use weir_ext4::{Blocks, FileType, Kind, ROOT_INODE, symlink};
+use weir_ext4::{Blocks, Kind, ROOT_INODE, symlink};
+use weir_format::FileType;
 
 use super::check_length;
 use super::directories::Directories;

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{FileType, FormatError, Place, ROOT_INODE, Stamp, Structure};
+use weir_ext4::ROOT_INODE;
+use weir_format::{FileType, FormatError, Place, Stamp, Structure};
 use weir_journal::TxHandle;
 use weir_runtime::Permit;
 

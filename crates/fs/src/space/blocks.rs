@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::{BLOCK_BYTES, FormatError, Kind, Place, Structure, bitmap, group_flags};
+use weir_ext4::{Kind, bitmap, group_flags};
+use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use weir_journal::{BufferHead, Role, TxHandle};
 use weir_storage::{Extent, Lba};
 

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use event_listener::Event;
-use weir_ext4::{BLOCK_BYTES, bitmap};
+use weir_ext4::bitmap;
+use weir_format::BLOCK_BYTES;
 use weir_journal::Disk;
 use weir_runtime::Semaphore;
 use weir_storage::{Capabilities, Discard, Extent, Lba, Ordering};

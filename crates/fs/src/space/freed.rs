@@ -66,7 +66,7 @@ impl Freed {
     }
 
     /// Sets the bits of those that do, in the bitmap of a group.
-    pub(super) fn mark_awaited(&self, group: u32, bits: &mut [u8; weir_ext4::BLOCK_BYTES]) {
+    pub(super) fn mark_awaited(&self, group: u32, bits: &mut [u8; weir_format::BLOCK_BYTES]) {
         self.young.blocks.mark(group, bits);
         self.old.blocks.mark(group, bits);
     }

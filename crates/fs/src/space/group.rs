@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use weir_ext4::{BLOCK_BYTES, Descriptor, bitmap};
+use weir_ext4::{Descriptor, bitmap};
+use weir_format::BLOCK_BYTES;
 
 use crate::units::UNIT_BLOCKS;
 

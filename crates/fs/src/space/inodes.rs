@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{
-    BLOCK_BYTES, FileType, FormatError, INODE_BYTES, Kind, Place, ROOT_INODE, Structure, bitmap, group_flags,
-};
+use weir_ext4::{INODE_BYTES, Kind, ROOT_INODE, bitmap, group_flags};
+use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
 use weir_journal::{BufferHead, Role, TxHandle};
 
 use crate::error::FsError;

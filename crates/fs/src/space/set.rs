@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use weir_ext4::{BLOCK_BYTES, bitmap};
+use weir_ext4::bitmap;
+use weir_format::BLOCK_BYTES;
 
 /// Bits in a bitmap block.
 const BITS: u32 = BLOCK_BYTES as u32 * 8;

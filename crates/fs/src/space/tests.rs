@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
-use weir_ext4::{BLOCK_BYTES, FileType, Kind, Mkfs};
+use weir_ext4::{Kind, Mkfs};
+use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::{Reuse, Role, Until};
 use weir_runtime::{Buffer as Memory, Handle as Clock, Runtime, Simulation};
 use weir_storage::{

@@ -22,12 +22,12 @@ pub use trial::{play_corpus, run, within_memory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use weir_ext4::acl::{ACCESS, DEFAULT};
 use weir_ext4::check::{Report, check};
 use weir_ext4::{
-    BLOCK_BYTES, Blocks, Descriptor, ExtentTree, FileType, FormatError, INODE_BYTES, Inode, JOURNAL_INODE,
-    Kind, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, inode_flags,
+    Blocks, Descriptor, ExtentTree, INODE_BYTES, Inode, JOURNAL_INODE, Kind, Layout, Mkfs, ROOT_INODE,
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, inode_flags,
 };
+use weir_format::{BLOCK_BYTES, FileType, FormatError, acl::ACCESS, acl::DEFAULT};
 use weir_fs::{
     AttributeChanges, Cookie, Device, Expect, Fallocate, Filesystem, FsError, MountOptions, NewNode,
     RenameFlags,

@@ -4,8 +4,7 @@
 
 use std::rc::Rc;
 
-use weir_ext4::check::ImageReader;
-use weir_ext4::{BLOCK_BYTES, FormatError};
+use weir_format::{BLOCK_BYTES, FormatError, ImageReader};
 use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Image, Lba, Ordering, Storage};

@@ -13,8 +13,9 @@ use std::process::{Command, Output};
 use std::rc::Rc;
 
 use tempfile::NamedTempFile;
-use weir_ext4::{FileType, Mkfs, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::{Mkfs, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
+use weir_format::FileType;
 use weir_fs::{Engine, Filesystem, FsError, InodeNumber, MountOptions, Needs, NewNode};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{

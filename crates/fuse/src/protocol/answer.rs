@@ -1,7 +1,7 @@
 //! What the kernel is answered.
 
 use rustix::io::Errno;
-use weir_ext4::{FileTime, FileType};
+use weir_format::{FileTime, FileType};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{ROOT, node_id};

@@ -1,7 +1,7 @@
 //! What the kernel asks.
 
 use rustix::io::Errno;
-use weir_ext4::FileTime;
+use weir_format::FileTime;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::TRANSFER_BYTES;

@@ -12,9 +12,9 @@ pub mod trial;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weir_ext4::acl::DEFAULT;
 use weir_ext4::check::check;
-use weir_ext4::{BLOCK_BYTES, FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
+use weir_format::{BLOCK_BYTES, FileType, acl::DEFAULT};
 use weir_fs::{Expect, Filesystem, FsError, NewNode};
 use weir_fuse::{Asked, SyncMode};
 use weir_runtime::Handle;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
-use weir_ext4::{BLOCK_BYTES, FileType, Kind, ROOT_INODE};
+use weir_ext4::{Kind, ROOT_INODE};
+use weir_format::{BLOCK_BYTES, FileType};
 use weir_storage::{Image, Lba};
 
 use crate::hostile::{Part, Seed};

@@ -1,6 +1,6 @@
 //! One operation of a workload, performed on a filesystem and recorded in its history.
 
-use weir_ext4::FileType;
+use weir_format::FileType;
 use weir_fs::{Fallocate, NewNode, SyncCall};
 
 use super::operation::{Allocation, Operation, WorkloadPath};

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{BLOCK_BYTES, FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
+use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::JournalMutant;
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Ordering, Rules, Storage};

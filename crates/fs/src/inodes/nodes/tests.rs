@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_ext4::{BLOCK_BYTES, FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{Mkfs, ROOT_INODE};
+use weir_format::{BLOCK_BYTES, FileType};
 use weir_runtime::{Handle as Clock, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Ordering, Rules, Storage};
 

@@ -80,9 +80,12 @@ impl fmt::Display for Place {
 /// Why bytes are not a filesystem that this crate reads, or why a change does not fit into them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// The bytes do not name ext4 where a superblock does: they are something else, or the superblock is lost.
-    #[error("it holds no ext4 filesystem")]
-    Foreign,
+    /// The bytes do not name the format where a superblock does: they are something else, or the superblock is lost.
+    #[error("it holds no {format} filesystem")]
+    Foreign {
+        /// Which format was expected.
+        format: &'static str,
+    },
     /// The checksum stored in a structure is not that of its bytes: damage. Check the filesystem.
     #[error("{place}: the checksum of the {structure} does not match its bytes")]
     Checksum {
