@@ -6,7 +6,7 @@
 use weir_crash::{Campaign as _, Counts as _, Plan, RunOptions, Summary, Totals, VolumeCampaign, run};
 
 /// Distinct crash states of each of these seeds: a sample. `weir crash campaign` runs them at their length.
-const STATES: u64 = 10_000;
+const STATES: u64 = 5_000;
 const SEEDS: std::ops::Range<u64> = 101..105;
 
 fn expect_no_failure(summary: &Summary<Totals>) {

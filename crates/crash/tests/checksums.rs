@@ -37,10 +37,10 @@ fn is_found_out(engine: Engine, mutant: JournalMutant) -> bool {
 #[test]
 fn async_commit_keeps_its_promises() {
     for ground in [LEGACY, FsGround::Volume, FLASH] {
-        pass(campaign(Engine::AsyncCommit, ground, 600));
+        pass(campaign(Engine::AsyncCommit, ground, 250));
     }
-    pass(FsCampaign { mode: JournalMode::Data, ..campaign(Engine::AsyncCommit, LEGACY, 600) });
-    let torn = campaign(Engine::AsyncCommit, LEGACY, 600);
+    pass(FsCampaign { mode: JournalMode::Data, ..campaign(Engine::AsyncCommit, LEGACY, 250) });
+    let torn = campaign(Engine::AsyncCommit, LEGACY, 250);
     pass(FsCampaign { mode: JournalMode::Data, tear_bytes: 512, ..torn });
 }
 
@@ -69,13 +69,13 @@ fn async_commit_with_a_recovery_that_drops_a_rule_is_found_out() {
 #[test]
 fn j10_optfs_keeps_its_promises() {
     for ground in [LEGACY, FsGround::Volume, FLASH] {
-        pass(campaign(Engine::OptFs, ground, 600));
+        pass(campaign(Engine::OptFs, ground, 250));
     }
 }
 
 #[test]
 fn j10_optfs_keeps_its_promises_with_all_data_in_the_log() {
-    pass(FsCampaign { mode: JournalMode::Data, ..campaign(Engine::OptFs, LEGACY, 600) });
+    pass(FsCampaign { mode: JournalMode::Data, ..campaign(Engine::OptFs, LEGACY, 250) });
 }
 
 #[test]

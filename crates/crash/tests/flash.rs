@@ -6,10 +6,10 @@ use weir_flash::{FlashMutant, FlashOptions, Mechanism};
 use weir_storage::Rules;
 
 /// Distinct states of the flash for each mechanism that orders epochs: a sample. `weir crash campaign` runs them at their length.
-const STATES: u64 = 10_000;
+const STATES: u64 = 5_000;
 
 /// Distinct states of the flash for the mechanism that keeps a prefix of requests.
-const PREFIX_STATES: u64 = 50_000;
+const PREFIX_STATES: u64 = 20_000;
 
 fn is_clean(mechanism: Mechanism) {
     let _ = is_clean_in(mechanism, STATES);

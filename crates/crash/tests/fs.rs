@@ -31,79 +31,79 @@ fn pass_campaign(campaign: FsCampaign) {
 
 #[test]
 fn dual_mode_keeps_its_promises_on_the_worst_disk() {
-    pass(DUAL, JournalMode::Ordered, &[ADVERSARY], 1_800);
+    pass(DUAL, JournalMode::Ordered, &[ADVERSARY], 800);
 }
 
 #[test]
 fn dual_mode_keeps_its_promises_on_a_volume() {
-    pass(DUAL, JournalMode::Ordered, &[FsGround::Volume], 1_800);
+    pass(DUAL, JournalMode::Ordered, &[FsGround::Volume], 300);
 }
 
 #[test]
 fn dual_mode_keeps_its_promises_on_flash() {
-    pass(DUAL, JournalMode::Ordered, &[RECOVERY], 1_800);
+    pass(DUAL, JournalMode::Ordered, &[RECOVERY], 800);
 }
 
 #[test]
 fn dual_mode_keeps_its_promises_on_every_barrier_mechanism() {
     use Mechanism::{InOrderWriteback, PowerLossProtection, TransactionalWriteback};
     let grounds = [PowerLossProtection, InOrderWriteback, TransactionalWriteback].map(FsGround::Flash);
-    pass(DUAL, JournalMode::Ordered, &grounds, 1_200);
+    pass(DUAL, JournalMode::Ordered, &grounds, 250);
 }
 
 #[test]
 fn dual_mode_keeps_its_promises_in_mode_data() {
-    pass(DUAL, JournalMode::Data, &[ADVERSARY, FsGround::Volume], 1_200);
+    pass(DUAL, JournalMode::Data, &[ADVERSARY, FsGround::Volume], 250);
 }
 
 #[test]
 fn dual_mode_keeps_its_promises_in_mode_writeback() {
-    pass(DUAL, JournalMode::Writeback, &[ADVERSARY, RECOVERY], 1_200);
+    pass(DUAL, JournalMode::Writeback, &[ADVERSARY, RECOVERY], 250);
 }
 
 #[test]
 fn the_conflict_page_list_keeps_them_too() {
-    pass(LIST, JournalMode::Ordered, &[ADVERSARY, RECOVERY], 1_200);
+    pass(LIST, JournalMode::Ordered, &[ADVERSARY, RECOVERY], 250);
 }
 
 #[test]
 fn the_legacy_engine_keeps_its_promises() {
-    pass(JBD2, JournalMode::Ordered, &[LEGACY, FsGround::Flash(Mechanism::None)], 1_200);
+    pass(JBD2, JournalMode::Ordered, &[LEGACY, FsGround::Flash(Mechanism::None)], 250);
 }
 
 #[test]
 fn the_legacy_engine_keeps_its_promises_on_a_volume() {
-    pass(JBD2, JournalMode::Ordered, &[FsGround::Volume], 1_200);
+    pass(JBD2, JournalMode::Ordered, &[FsGround::Volume], 250);
 }
 
 #[test]
 fn the_legacy_engine_keeps_its_promises_in_the_other_modes() {
-    pass(JBD2, JournalMode::Data, &[LEGACY], 1_200);
-    pass(JBD2, JournalMode::Writeback, &[LEGACY], 1_200);
+    pass(JBD2, JournalMode::Data, &[LEGACY], 250);
+    pass(JBD2, JournalMode::Writeback, &[LEGACY], 250);
 }
 
 #[test]
 fn the_engine_for_prefix_devices_keeps_its_promises_on_a_volume() {
-    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::Volume], 800);
+    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::Volume], 300);
 }
 
 #[test]
 fn the_engine_for_prefix_devices_keeps_its_promises_on_the_worst_of_them() {
-    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::PrefixDisk], 800);
+    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::PrefixDisk], 300);
 }
 
 #[test]
 fn every_engine_keeps_its_promises_on_order_preserving_flash() {
     for engine in [Engine::Prefix, NOBARRIER, DUAL] {
         let ground = FsGround::Flash(Mechanism::OrderPreservingRecovery);
-        pass(engine, JournalMode::Ordered, &[ground], 500);
+        pass(engine, JournalMode::Ordered, &[ground], 250);
     }
 }
 
 #[test]
 fn the_engine_for_prefix_devices_keeps_its_promises_in_the_other_modes() {
-    pass(Engine::Prefix, JournalMode::Data, &[FsGround::Volume, FsGround::PrefixDisk], 500);
-    pass(Engine::Prefix, JournalMode::Writeback, &[FsGround::PrefixDisk], 500);
+    pass(Engine::Prefix, JournalMode::Data, &[FsGround::Volume, FsGround::PrefixDisk], 250);
+    pass(Engine::Prefix, JournalMode::Writeback, &[FsGround::PrefixDisk], 250);
 }
 
 /// A negative control: without reliable writes a power cut garbles what has no second copy, such as the journal's
@@ -119,19 +119,19 @@ fn a_device_that_garbles_without_reliable_writes_is_found_out() {
 /// The OPTR paper's no-barrier mode: consistent, and durable in the end.
 #[test]
 fn without_barriers_the_legacy_engine_is_consistent_on_prefix_devices() {
-    pass(NOBARRIER, JournalMode::Ordered, &[FsGround::Volume, FsGround::PrefixDisk], 600);
+    pass(NOBARRIER, JournalMode::Ordered, &[FsGround::Volume, FsGround::PrefixDisk], 250);
 }
 
 #[test]
 fn flush_ahead_commit_keeps_its_promises() {
     let grounds = [LEGACY, FsGround::Volume, ADVERSARY, FsGround::PrefixDisk];
-    pass(Engine::FlushAhead, JournalMode::Ordered, &grounds, 500);
+    pass(Engine::FlushAhead, JournalMode::Ordered, &grounds, 250);
 }
 
 #[test]
 fn flush_ahead_commit_keeps_its_promises_in_the_other_modes() {
-    pass(Engine::FlushAhead, JournalMode::Data, &[LEGACY], 500);
-    pass(Engine::FlushAhead, JournalMode::Writeback, &[LEGACY], 500);
+    pass(Engine::FlushAhead, JournalMode::Data, &[LEGACY], 250);
+    pass(Engine::FlushAhead, JournalMode::Writeback, &[LEGACY], 250);
 }
 
 /// A campaign on the engine's worst disk.

@@ -28,32 +28,32 @@ fn pass(mode: Mode, grounds: &[FsGround], states: u64) {
 
 #[test]
 fn durable_transactions_are_not_lost() {
-    pass(Mode::Durable, &[ADVERSARY, FsGround::Volume], 800);
+    pass(Mode::Durable, &[ADVERSARY, FsGround::Volume], 300);
 }
 
 #[test]
 fn durable_transactions_are_not_lost_on_flash() {
     use Mechanism::{InOrderRecovery, InOrderWriteback, PowerLossProtection, TransactionalWriteback};
     let grounds = [InOrderRecovery, PowerLossProtection, InOrderWriteback, TransactionalWriteback];
-    pass(Mode::Durable, &grounds.map(FsGround::Flash), 400);
+    pass(Mode::Durable, &grounds.map(FsGround::Flash), 150);
 }
 
 #[test]
 fn ordered_transactions_are_a_prefix() {
-    pass(Mode::Order, &[ADVERSARY, FsGround::Volume], 800);
+    pass(Mode::Order, &[ADVERSARY, FsGround::Volume], 300);
 }
 
 #[test]
 fn ordered_transactions_are_a_prefix_on_flash() {
     use Mechanism::{InOrderRecovery, InOrderWriteback, PowerLossProtection, TransactionalWriteback};
     let grounds = [InOrderRecovery, PowerLossProtection, InOrderWriteback, TransactionalWriteback];
-    pass(Mode::Order, &grounds.map(FsGround::Flash), 400);
+    pass(Mode::Order, &grounds.map(FsGround::Flash), 150);
 }
 
 #[test]
 fn without_barriers_order_is_kept_by_waiting() {
     for mode in [Mode::Durable, Mode::Order, Mode::Off] {
-        pass(mode, &[LEGACY, FsGround::Flash(Mechanism::None)], 100);
+        pass(mode, &[LEGACY, FsGround::Flash(Mechanism::None)], 50);
     }
 }
 
@@ -68,12 +68,12 @@ fn transactions_are_kept_on_prefix_devices() {
         let campaign = SqliteCampaign {
             extra: true,
             options,
-            ..SqliteCampaign::new(SqliteJournal::Delete, mode, ground, Plan::new(400, 20_261_123))
+            ..SqliteCampaign::new(SqliteJournal::Delete, mode, ground, Plan::new(200, 20_261_123))
         };
         let summary = campaign.run_campaign();
         assert_eq!(summary.failure, None, "{mode:?} on {}", ground.name());
         assert!(
-            summary.totals.states_distinct >= 400 && summary.totals.lost_max == 0,
+            summary.totals.states_distinct >= 200 && summary.totals.lost_max == 0,
             "{:?}",
             summary.totals
         );

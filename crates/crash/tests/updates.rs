@@ -39,7 +39,7 @@ fn updates_are_whole_on_every_ground() {
             (JournalMode::Data, CheckpointBy::Copy),
             (JournalMode::Ordered, CheckpointBy::Remap),
         ] {
-            let summary = campaign(ground, engine, how, None, 1_000);
+            let summary = campaign(ground, engine, how, None, 400);
             assert_eq!(summary.failure, None, "{ground}, {how:?}");
             assert!(summary.totals.updates > 20 && summary.totals.abandoned > 0, "{:?}", summary.totals);
             let keeps_requests = matches!(ground, "volume" | "order-preserving-recovery");
