@@ -20,26 +20,39 @@ use crate::error::CliError;
 use crate::journal_mode::{self, JournalName};
 use crate::plain;
 
+const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
+const LEGACY: FsGround = FsGround::Adversary { barriers: false };
+const EMMC: FsGround = FsGround::Emmc { reliable: true };
+const NO_BARRIERS: FsGround = FsGround::Flash(Mechanism::None);
+const PLP: FsGround = FsGround::Flash(Mechanism::PowerLossProtection);
+const IN_ORDER_WRITEBACK: FsGround = FsGround::Flash(Mechanism::InOrderWriteback);
+const TRANSACTIONAL: FsGround = FsGround::Flash(Mechanism::TransactionalWriteback);
+const IN_ORDER_RECOVERY: FsGround = FsGround::Flash(Mechanism::InOrderRecovery);
+const ORDER_PRESERVING: FsGround = FsGround::Flash(Mechanism::OrderPreservingRecovery);
+
 /// Grounds that keep barriers.
-const BARRIER_GROUNDS: [&str; 7] = [
-    "adversary",
-    "volume",
-    "plp",
-    "in-order-writeback",
-    "transactional",
-    "in-order-recovery",
-    "order-preserving-recovery",
+const BARRIER_GROUNDS: [FsGround; 7] = [
+    ADVERSARY,
+    FsGround::Volume,
+    PLP,
+    IN_ORDER_WRITEBACK,
+    TRANSACTIONAL,
+    IN_ORDER_RECOVERY,
+    ORDER_PRESERVING,
 ];
+/// Grounds of SQLite: one that keeps barriers of each kind.
+const SQLITE_GROUNDS: [FsGround; 6] =
+    [ADVERSARY, FsGround::Volume, PLP, IN_ORDER_WRITEBACK, TRANSACTIONAL, IN_ORDER_RECOVERY];
 /// Grounds of engines that need no barriers.
-const LEGACY_GROUNDS: [&str; 7] =
-    ["legacy", "volume", "emmc", "none", "plp", "in-order-recovery", "order-preserving-recovery"];
+const LEGACY_GROUNDS: [FsGround; 7] =
+    [LEGACY, FsGround::Volume, EMMC, NO_BARRIERS, PLP, IN_ORDER_RECOVERY, ORDER_PRESERVING];
 /// Grounds that keep the order of receipt.
-const PREFIX_GROUNDS: [&str; 3] = ["volume", "prefix", "order-preserving-recovery"];
+const PREFIX_GROUNDS: [FsGround; 3] = [FsGround::Volume, FsGround::PrefixDisk, ORDER_PRESERVING];
 /// Grounds with packed writes.
-const PACKED_GROUNDS: [&str; 5] = ["legacy", "volume", "emmc", "adversary", "prefix"];
+const PACKED_GROUNDS: [FsGround; 5] = [LEGACY, FsGround::Volume, EMMC, ADVERSARY, FsGround::PrefixDisk];
 /// Grounds of atomic files.
-const UPDATE_GROUNDS: [&str; 6] =
-    ["adversary", "legacy", "volume", "in-order-recovery", "none", "order-preserving-recovery"];
+const UPDATE_GROUNDS: [FsGround; 6] =
+    [ADVERSARY, LEGACY, FsGround::Volume, IN_ORDER_RECOVERY, NO_BARRIERS, ORDER_PRESERVING];
 
 /// What a campaign tests.
 #[derive(Debug, Subcommand)]
@@ -242,11 +255,6 @@ fn one_or_all<T>(one: Option<T>, all: impl IntoIterator<Item = T>) -> Vec<T> {
     one.map_or_else(|| all.into_iter().collect(), |one| vec![one])
 }
 
-/// The ground that is asked for, or those with these names.
-fn grounds_of(one: Option<FsGround>, all: &[&str]) -> Vec<FsGround> {
-    one_or_all(one, all.iter().filter_map(|name| FsGround::from_name(name)))
-}
-
 /// What SQLite can promise.
 const MODES: [Mode; 3] = [Mode::Durable, Mode::Order, Mode::Off];
 
@@ -398,11 +406,11 @@ impl Tested for FsArguments {
         let engine = self.engine;
         let (needs, can_mount): (&'static str, fn(FsGround) -> bool) = match engine {
             Engine::Dual { .. } => ("barriers", FsGround::keeps_barriers),
-            Engine::Prefix => ("the order of receipt", |ground| PREFIX_GROUNDS.contains(&ground.name())),
-            Engine::FlushAhead => ("packed writes", |ground| PACKED_GROUNDS.contains(&ground.name())),
+            Engine::Prefix => ("the order of receipt", |ground| PREFIX_GROUNDS.contains(&ground)),
+            Engine::FlushAhead => ("packed writes", |ground| PACKED_GROUNDS.contains(&ground)),
             _ => ("nothing", |_| true),
         };
-        let grounds: &[&str] = match engine {
+        let grounds: &[FsGround] = match engine {
             Engine::Dual { .. } => &BARRIER_GROUNDS,
             Engine::Jbd2 { barrier: false } | Engine::Prefix => &PREFIX_GROUNDS,
             Engine::FlushAhead => &PACKED_GROUNDS,
@@ -430,7 +438,7 @@ impl Tested for FsArguments {
             ];
             Part::new(options, move || campaign.clone())
         };
-        let grounds = grounds_of(self.ground, grounds);
+        let grounds = one_or_all(self.ground, grounds.iter().copied());
         match grounds.iter().find(|ground| !can_mount(**ground)) {
             Some(ground) => Err(CliError::EngineNeeds { engine, needs, ground: ground.name() }),
             None => Ok(grounds.into_iter().map(part).collect()),
@@ -452,7 +460,7 @@ impl Tested for SqliteArguments {
         let mut parts = Vec::new();
         for journal in one_or_all(self.journal, SqliteJournal::ALL) {
             for mode in one_or_all(self.mode, [Mode::Durable, Mode::Order]) {
-                for ground in grounds_of(self.ground, &BARRIER_GROUNDS[..6]) {
+                for ground in one_or_all(self.ground, SQLITE_GROUNDS) {
                     let options = MountOptions { engine, ..MountOptions::default() };
                     let campaign = SqliteCampaign::new(journal, mode, ground, plan);
                     let campaign = SqliteCampaign { extra: self.extra, options, ..campaign };
@@ -483,8 +491,8 @@ impl Tested for UpdateArguments {
         let plan = self.length.plan();
         let (mode, checkpoint) = self.journal.options();
         let part = |ground: FsGround| {
-            let engine = match ground.name() {
-                "order-preserving-recovery" | "prefix" => Engine::Prefix,
+            let engine = match ground {
+                ORDER_PRESERVING | FsGround::PrefixDisk => Engine::Prefix,
                 _ => ground.default_engine(),
             };
             let options = MountOptions { engine: Some(engine), mode, checkpoint, ..MountOptions::default() };
@@ -494,7 +502,7 @@ impl Tested for UpdateArguments {
             ];
             Part::new(typed, move || UpdateCampaign { plan, ground, options })
         };
-        Ok(grounds_of(self.ground, &UPDATE_GROUNDS).into_iter().map(part).collect())
+        Ok(one_or_all(self.ground, UPDATE_GROUNDS).into_iter().map(part).collect())
     }
 
     fn control(&self) -> Part {
