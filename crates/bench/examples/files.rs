@@ -10,9 +10,10 @@ use std::rc::Rc;
 
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::FileType;
-use weir_fs::{Filesystem, FsError, MountOptions, NewNode};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::{Handle, Runtime, Wall};
 use weir_storage::{FileDisk, FileDiskOptions, Storage};
+use weir_vfs::{FsError, NewNode};
 use weir_volume::{Format, Volume, VolumeOptions};
 
 #[allow(clippy::print_stderr, reason = "a program says why it fails")]
@@ -36,14 +37,14 @@ fn make() -> Result<(), Box<dyn Error>> {
         let volume = Rc::new(Volume::open(&handle, disk, VolumeOptions::default()).await?);
         let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
         let mkfs = Mkfs::new(volume.blocks(), *b"an example's own", *b"names are hashed", created);
-        Filesystem::make(&*volume, &mkfs).await?;
+        BarrierFs::make(&*volume, &mkfs).await?;
         run(&handle, volume.clone()).await?;
         Ok(volume.close().await?)
     })?
 }
 
 async fn run(handle: &Handle, volume: Rc<dyn Storage>) -> Result<(), FsError> {
-    let fs = Filesystem::mount(handle, volume, MountOptions::default()).await?;
+    let fs = BarrierFs::mount(handle, volume, MountOptions::default()).await?;
     let regular = NewNode::new(FileType::Regular, 0o644);
     let log = fs.create(ROOT_INODE, b"log", &regular).await?;
     let data = fs.create(ROOT_INODE, b"data", &regular).await?;

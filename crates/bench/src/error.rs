@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 use weir_block::{BlockError, Refused};
-use weir_fs::FsError;
 use weir_runtime::Stalled;
 use weir_storage::{FileDiskError, Rejected, StorageError, Violation};
+use weir_vfs::FsError;
 use weir_volume::VolumeError;
 
 /// Why a benchmark ended without a result. Its files are gone in any case.

@@ -1,10 +1,12 @@
 //! The ways of writing that a benchmark puts side by side.
 
+use weir_vfs::SyncCall;
+
 use crate::caller::WeirCalls;
 use crate::filesystem::{FsMode, FsWrite};
 use crate::host::HostCalls;
 use crate::mounts::MountCalls;
-use weir_fs::{Engine, Promise, SyncCall};
+use weir_fs::{Engine, Promise};
 
 /// One way of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,10 +9,11 @@ use serde::Serialize;
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions, Profile};
 use weir_format::FileType;
-use weir_fs::{Filesystem, InodeNumber, MountOptions, NewNode};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_stack::{Disk, Stack, VolumeSpec};
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, flush, read, write};
+use weir_vfs::{InodeNumber, NewNode};
 use weir_volume::{Format, VolumeOptions};
 
 use crate::chooser::Distribution;
@@ -201,7 +202,7 @@ async fn measure(
 /// What is written and read: a storage, or a file in a filesystem on it.
 struct Subject {
     stack: Stack,
-    file: Option<(Filesystem, InodeNumber)>,
+    file: Option<(BarrierFs, InodeNumber)>,
 }
 
 impl Subject {
@@ -222,7 +223,7 @@ impl Subject {
         let mut subject = Subject { stack, file: None };
         if ground.has_file() {
             let mkfs = Mkfs { zeroed: true, ..Mkfs::new(blocks, [7; 16], [8; 16], 0) };
-            Filesystem::make(&*subject.stack.storage(), &mkfs).await?;
+            BarrierFs::make(&*subject.stack.storage(), &mkfs).await?;
             let filesystem = subject.mount(handle).await?;
             let inode = filesystem.create(ROOT_INODE, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
             subject.file = Some((filesystem, inode));
@@ -230,8 +231,8 @@ impl Subject {
         Ok(subject)
     }
 
-    async fn mount(&self, handle: &Handle) -> Result<Filesystem, BenchError> {
-        Ok(Filesystem::mount(handle, self.stack.storage(), MountOptions::default()).await?)
+    async fn mount(&self, handle: &Handle) -> Result<BarrierFs, BenchError> {
+        Ok(BarrierFs::mount(handle, self.stack.storage(), MountOptions::default()).await?)
     }
 
     /// Makes everything durable, and leaves nothing of it in memory.

@@ -9,12 +9,12 @@ use weir_crash::{ParseError, PlayError, SetupError};
 use weir_figures::FigureError;
 use weir_flash::ProfileError;
 use weir_format::FormatError;
-use weir_fs::FsError;
 use weir_fuse::ServerError;
 use weir_image::ImageError;
 use weir_runtime::{RuntimeError, Stalled};
 use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
+use weir_vfs::FsError;
 use weir_volume::VolumeError;
 use weir_workload::TraceError;
 

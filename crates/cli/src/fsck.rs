@@ -10,9 +10,10 @@ use serde::Serialize;
 use weir_ext4::Feature;
 use weir_ext4::check::Report;
 use weir_format::{FormatError, ImageReader};
-use weir_fs::{Filesystem, FsError, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
+use weir_vfs::FsError;
 
 use crate::error::{CliError, FsckError};
 use crate::plain::counted;
@@ -99,7 +100,7 @@ pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
 /// Mounts and unmounts it: the journal is empty then, and so is the list of orphans.
 async fn unmounted(handle: &Handle, stack: &Stack, path: &Path) -> Result<(), CliError> {
     let failed = |source| CliError::Image { path: path.to_owned(), source };
-    match Filesystem::mount(handle, stack.storage(), MountOptions::default()).await {
+    match BarrierFs::mount(handle, stack.storage(), MountOptions::default()).await {
         Ok(mounted) => mounted.unmount().await.map_err(failed),
         // There is nothing to replay.
         Err(FsError::Format(FormatError::MissingFeature { name })) if name == Feature::HAS_JOURNAL.name() => {

@@ -1,8 +1,8 @@
-//! Filesystem images, used without a mount in the kernel.
+//! BarrierFs images, used without a mount in the kernel.
 
 use std::path::Path;
 
-use weir_fs::{Filesystem, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_image::ImageError;
 use weir_runtime::Handle;
 
@@ -15,7 +15,7 @@ use crate::stack::Stack;
 #[derive(Clone)]
 pub(crate) struct Image<'a> {
     path: &'a Path,
-    pub(crate) filesystem: Filesystem,
+    pub(crate) filesystem: BarrierFs,
 }
 
 /// What a command does with an image.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use clap::Args;
 use rustix::process::{getegid, geteuid};
 use weir_ext4::Mkfs;
-use weir_fs::Filesystem;
+use weir_fs::BarrierFs;
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, FileDisk, Lba, Part, Rejected, Storage, flush, write};
 use weir_volume::{Format, Volume, VolumeOptions};
@@ -121,7 +121,7 @@ async fn make_on(
 ) -> Result<Size, CliError> {
     let options = options(handle, arguments, storage.blocks(), zeroed);
     let failed = |source| CliError::Image { path: arguments.path.clone(), source };
-    Filesystem::make(storage, &options).await.map_err(failed)?;
+    BarrierFs::make(storage, &options).await.map_err(failed)?;
     Ok(Size::of_blocks(options.blocks))
 }
 

@@ -5,10 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use weir_fs::{AccessTimes, Discards, Filesystem, MountOptions, ReadOnlyReason};
+use weir_fs::{AccessTimes, BarrierFs, Discards, MountOptions};
 use weir_fuse::{Server, ServerOptions, SyncMode};
 use weir_runtime::Handle;
 use weir_stack::{Base, StackName};
+use weir_vfs::ReadOnlyReason;
 use weir_volume::VolumeOptions;
 
 use crate::error::CliError;
@@ -224,7 +225,8 @@ async fn serve(
         }
     };
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
-    let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
+    let server =
+        Server::mount(&handle, filesystem.clone().into(), mountpoint, &options, status, trim).await?;
     if arguments.sync == Sync::Order {
         messages::print_message(
             "--sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
@@ -246,7 +248,7 @@ async fn serve(
 }
 
 /// Says on standard error when the filesystem takes no changes any more, although no user asked for that.
-async fn tell_of_failure(handle: Handle, filesystem: Filesystem, source: PathBuf) {
+async fn tell_of_failure(handle: Handle, filesystem: BarrierFs, source: PathBuf) {
     loop {
         handle.sleep(LOOKED_AT).await;
         match filesystem.read_only() {

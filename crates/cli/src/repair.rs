@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
-use weir_fs::{Filesystem, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_image::Damaged;
 use weir_runtime::Handle;
 use weir_storage::{FileDisk, FileDiskOptions, Lba, Overlay};
@@ -129,11 +129,11 @@ pub(crate) async fn filesystem_in_memory(
     handle: &Handle,
     path: &Path,
     stack: &Stack,
-) -> Result<Filesystem, CliError> {
+) -> Result<BarrierFs, CliError> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     match stack.filesystem(handle, path, options).await {
         Err(CliError::NeedsRecovery { .. }) => {
-            let recovered = Filesystem::recover(handle, stack.storage()).await;
+            let recovered = BarrierFs::recover(handle, stack.storage()).await;
             recovered.map_err(|source| CliError::Image { path: path.to_owned(), source })?;
             stack.filesystem(handle, path, options).await
         }
@@ -142,7 +142,7 @@ pub(crate) async fn filesystem_in_memory(
 }
 
 /// Says which files of a filesystem cannot be read, out of `lost` blocks.
-async fn tell_damaged(filesystem: &Filesystem, lost: u64) -> Result<(), CliError> {
+async fn tell_damaged(filesystem: &BarrierFs, lost: u64) -> Result<(), CliError> {
     let (mut files, mut in_files, mut outcome) = (0, 0, Ok(()));
     weir_image::find_damaged(filesystem, &mut |damaged: Damaged| {
         files += 1;

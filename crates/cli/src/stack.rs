@@ -8,13 +8,14 @@ use futures_util::{FutureExt as _, select_biased};
 use serde::{Deserialize, Serialize};
 use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_format::FormatError;
-use weir_fs::{Filesystem, FsError, MountOptions, copy_superblock};
+use weir_fs::{BarrierFs, MountOptions, copy_superblock};
 use weir_runtime::Handle;
 use weir_stack::{Base, Disk, StackName, StackSpec};
 use weir_storage::{
     BLOCK_BYTES, DiskFacts, Extent, FileDisk, FileDiskOptions, Lba, Overlay, Readers, Rejected, Storage,
     StorageError, read,
 };
+use weir_vfs::FsError;
 use weir_volume::{LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
@@ -392,7 +393,7 @@ impl Stack {
     /// Makes an empty filesystem.
     pub(crate) async fn make_filesystem(&self, handle: &Handle, path: &Path) -> Result<(), CliError> {
         let storage = self.storage();
-        let made = Filesystem::make(&*storage, &plain(handle, storage.blocks())).await;
+        let made = BarrierFs::make(&*storage, &plain(handle, storage.blocks())).await;
         made.map_err(|source| CliError::Image { path: path.to_owned(), source })
     }
 
@@ -443,8 +444,8 @@ impl Stack {
         handle: &Handle,
         path: &Path,
         options: MountOptions,
-    ) -> Result<Filesystem, CliError> {
-        let mounted = match Filesystem::mount(handle, self.storage(), options).await {
+    ) -> Result<BarrierFs, CliError> {
+        let mounted = match BarrierFs::mount(handle, self.storage(), options).await {
             Err(FsError::NeedsRecovery) => {
                 mount_replayed(handle, self.storage_in_memory(handle), options).await
             }
@@ -505,11 +506,11 @@ async fn mount_replayed(
     handle: &Handle,
     storage: Rc<dyn Storage>,
     options: MountOptions,
-) -> Result<Filesystem, FsError> {
-    match Filesystem::recover(handle, Rc::clone(&storage)).await {
+) -> Result<BarrierFs, FsError> {
+    match BarrierFs::recover(handle, Rc::clone(&storage)).await {
         // More than an overlay takes.
         Err(FsError::Storage(StorageError::NoSpace)) => return Err(FsError::NeedsRecovery),
         recovered => recovered?,
     }
-    Filesystem::mount(handle, storage, options).await
+    BarrierFs::mount(handle, storage, options).await
 }

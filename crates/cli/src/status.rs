@@ -7,11 +7,12 @@ use clap::Args;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use weir_fs::{Answered, Engine, Filesystem, ReadOnlyReason};
+use weir_fs::{Answered, BarrierFs, Engine};
 use weir_fuse::control::STATUS_ATTRIBUTE;
 use weir_fuse::{FileCounts, Load, SyncMode};
 use weir_runtime::Handle;
 use weir_storage::StorageError;
+use weir_vfs::ReadOnlyReason;
 
 use crate::error::CliError;
 use crate::health::Health;
@@ -164,7 +165,7 @@ impl Status {
 }
 
 /// Flushes that a filesystem has asked the storage for.
-pub(crate) fn flushes(filesystem: &Filesystem) -> u64 {
+pub(crate) fn flushes(filesystem: &BarrierFs) -> u64 {
     let waits = filesystem.statistics().waits;
     waits.flushes + waits.durable_commits
 }
@@ -174,7 +175,7 @@ pub(crate) fn flushes(filesystem: &Filesystem) -> u64 {
 pub(crate) async fn of_filesystem(
     handle: &Handle,
     stack: &Stack,
-    filesystem: &Filesystem,
+    filesystem: &BarrierFs,
     (sync, writeback_cache): (SyncMode, bool),
     (load, files): (Load, FileCounts),
     by_mounting: u64,

@@ -17,9 +17,8 @@ mod probe;
 mod read;
 
 pub use entry::{NAME_MAX, empty_block, first_block};
-pub use read::{Cookie, DirectoryEntry};
 
-use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
+use weir_format::{BLOCK_BYTES, Cookie, FileType, FormatError, Place, Structure, Target};
 
 use crate::dirhash::{HashVersion, NameHasher};
 use crate::features::Feature;
@@ -93,15 +92,6 @@ impl DirectoryFormat {
     fn node(&self) -> Kind {
         Kind::DirectoryIndex { inode: self.inode, generation: self.generation }
     }
-}
-
-/// What a name stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The inode.
-    pub inode: u32,
-    /// Its type, if the filesystem keeps types in entries.
-    pub kind: Option<FileType>,
 }
 
 /// One directory, to be searched and changed. Its caller keeps others from changing it meanwhile.

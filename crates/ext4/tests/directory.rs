@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_format::{BLOCK_BYTES, FileType, FormatError};
+use weir_format::{BLOCK_BYTES, Cookie, DirectoryEntry, FileType, FormatError, Target};
 
 use crate::memory::{Memory, now};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use weir_ext4::directory::{Cookie, Directory, DirectoryEntry, DirectoryFile, DirectoryFormat, Target};
 use weir_ext4::{Blocks, HashVersion, Kind, NameHasher};
+use weir_ext4::{directory::Directory, directory::DirectoryFile, directory::DirectoryFormat};
 
 const INODE: u32 = 12;
 

@@ -1,6 +1,6 @@
 //! Directories and attributes on real images, with e2fsck, debugfs and the kernel as judges.
 
-use weir_format::{AttributeName, Attributes, FileType};
+use weir_format::{AttributeName, Attributes, Cookie, FileType};
 
 use crate::judge;
 use std::collections::BTreeSet;
@@ -9,7 +9,6 @@ use crate::image::filesystem::{Filesystem, OpenDirectory};
 use crate::image::{self, Image, now};
 use weir_ext4::ROOT_INODE;
 use weir_ext4::attribute::{read_attributes, store_attributes};
-use weir_ext4::directory::Cookie;
 
 /// Asserts that e2fsck finds nothing to fix.
 fn assert_clean(image: &Image) {
@@ -30,10 +29,8 @@ fn directories_of_a_hundred_thousand_names_are_clean() {
         let name = |number: u32| format!("name-{number}-{}", "x".repeat(number as usize % 60)).into_bytes();
         let open = OpenDirectory::new(&filesystem, directory);
         for number in 0..100_000 {
-            let target = weir_ext4::directory::Target {
-                inode: files[number as usize % 4],
-                kind: Some(FileType::Regular),
-            };
+            let target =
+                weir_format::Target { inode: files[number as usize % 4], kind: Some(FileType::Regular) };
             now(open.directory().insert(&name(number), target)).expect("room");
         }
         // Some go again, so that leaves have holes.

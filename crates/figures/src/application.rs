@@ -22,8 +22,8 @@ use serde::Deserialize;
 use weir_ext4::ROOT_INODE;
 use weir_flash::FlashOptions;
 use weir_format::FileType;
-use weir_fs::{AttributeChanges, FsError, InodeNumber, NewNode, RenameFlags};
 use weir_runtime::Random;
+use weir_vfs::{AttributeChanges, FsError, InodeNumber, NewNode, RenameFlags};
 
 use crate::behaviour::Behaviour;
 use crate::calls::On;

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use serde::Deserialize;
-use weir_fs::{Conflicts, Engine, SyncCall};
+use weir_fs::{Conflicts, Engine};
+use weir_vfs::SyncCall;
 
 /// Threads that each change a file of their own and synchronise it, in a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]

@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 use weir_format::FileType;
-use weir_fs::{FsError, InodeNumber, NewNode};
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{FsError, InodeNumber, NewNode};
 
 use crate::files::fill;
 use crate::stage::Stage;

@@ -3,9 +3,9 @@
 use thiserror::Error;
 use weir_block::BlockError;
 use weir_flash::ProfileError;
-use weir_fs::FsError;
 use weir_runtime::Stalled;
 use weir_storage::{Rejected, Violation};
+use weir_vfs::FsError;
 
 /// Why a figure gives no result.
 #[derive(Debug, Error)]

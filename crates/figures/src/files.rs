@@ -5,9 +5,10 @@ use std::rc::Rc;
 use weir_ext4::ROOT_INODE;
 use weir_flash::FlashOptions;
 use weir_format::FileType;
-use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber, NewNode};
+use weir_fs::BarrierFs;
 use weir_runtime::Random;
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{AttributeChanges, FsError, InodeNumber, NewNode};
 
 use crate::calls::{Call, Calls, Change, On};
 use crate::error::FigureError;
@@ -65,7 +66,7 @@ impl Experiment for Calls {
 
 /// The files of a thread.
 async fn files(
-    filesystem: &Filesystem,
+    filesystem: &BarrierFs,
     calls: Calls,
     span: u64,
     thread: u32,
@@ -84,7 +85,7 @@ async fn files(
 }
 
 /// Writes a file up to `end`.
-pub(crate) async fn fill(filesystem: &Filesystem, file: InodeNumber, end: u64) -> Result<(), FsError> {
+pub(crate) async fn fill(filesystem: &BarrierFs, file: InodeNumber, end: u64) -> Result<(), FsError> {
     let bytes = vec![1; BLOCKS_AT_ONCE * BLOCK_BYTES];
     let mut offset = 0;
     while offset < end {

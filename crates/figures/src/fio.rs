@@ -11,8 +11,8 @@ use serde::Deserialize;
 use weir_ext4::ROOT_INODE;
 use weir_flash::FlashOptions;
 use weir_format::FileType;
-use weir_fs::{Fallocate, FsError, InodeNumber, NewNode};
 use weir_runtime::Random;
+use weir_vfs::{Fallocate, FsError, InodeNumber, NewNode};
 
 use crate::calls::On;
 use crate::error::FigureError;

@@ -27,9 +27,9 @@ use serde::Deserialize;
 use weir_ext4::ROOT_INODE;
 use weir_flash::FlashOptions;
 use weir_format::FileType;
-use weir_fs::{FsError, InodeNumber, NewNode};
 use weir_runtime::{Event, Random, Semaphore};
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{FsError, InodeNumber, NewNode};
 
 use crate::calls::{Call, On};
 use crate::error::FigureError;

@@ -4,9 +4,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use weir_fs::{FsError, InodeNumber};
 use weir_runtime::Event;
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{FsError, InodeNumber};
 
 use crate::calls::Call;
 use crate::stage::Stage;

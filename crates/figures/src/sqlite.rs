@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use weir_ext4::ROOT_INODE;
 use weir_flash::{FlashDevice, FlashOptions};
-use weir_fs::{Filesystem, FsError};
+use weir_fs::BarrierFs;
 use weir_runtime::{Handle, Runtime, Simulation, Stalled};
 use weir_sqlite_vfs::rusqlite;
 use weir_sqlite_vfs::{Call, Connection, Fault, Vfs, What};
+use weir_vfs::FsError;
 
 use crate::calls::On;
 use crate::error::FigureError;
@@ -95,8 +96,8 @@ struct Program<'a> {
 
 impl Program<'_> {
     /// Inserts until the window has ended.
-    fn insert(&self, filesystem: &Filesystem, progress: &Progress) -> rusqlite::Result<()> {
-        let vfs = Vfs::new(Rc::clone(&self.runtime), filesystem.clone())?;
+    fn insert(&self, filesystem: &BarrierFs, progress: &Progress) -> rusqlite::Result<()> {
+        let vfs = Vfs::new(Rc::clone(&self.runtime), filesystem.clone().into())?;
         let connection = vfs.open(DATABASE, self.inserts.syncs.mode())?;
         self.set_up(&connection)?;
         self.pay(&vfs, filesystem);
@@ -120,7 +121,7 @@ impl Program<'_> {
     }
 
     /// Calls into the filesystem cost the host something from now on, and the directory of a new journal is synchronised.
-    fn pay(&self, vfs: &Vfs, filesystem: &Filesystem) {
+    fn pay(&self, vfs: &Vfs, filesystem: &BarrierFs) {
         let (runtime, handle, filesystem) =
             (Rc::clone(&self.runtime), self.handle.clone(), filesystem.clone());
         let prices = Prices::of(&self.run.host);

@@ -14,9 +14,10 @@ use std::rc::Rc;
 use weir_ext4::Mkfs;
 use weir_flash::{FlashDevice, FlashOptions, Stats};
 use weir_format::FileType;
-use weir_fs::{Discards, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
+use weir_fs::{BarrierFs, Discards, MountOptions};
 use weir_runtime::{Cores, Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder};
+use weir_vfs::{FsError, InodeNumber, NewNode};
 
 use crate::calls::Call;
 use crate::device_window::DEVICE;
@@ -42,7 +43,7 @@ pub(crate) type Thread = Pin<Box<dyn Future<Output = Result<(), FsError>>>>;
 pub(crate) struct Stage {
     pub(crate) handle: Handle,
     pub(crate) host: Host,
-    pub(crate) filesystem: Filesystem,
+    pub(crate) filesystem: BarrierFs,
     pub(crate) progress: Rc<Progress>,
 }
 
@@ -164,10 +165,10 @@ pub(crate) async fn mount(
     handle: &Handle,
     tap: &Rc<Tap>,
     recorder: Option<Rc<Recorder>>,
-) -> Result<Filesystem, FsError> {
+) -> Result<BarrierFs, FsError> {
     let journal_blocks = mounting.journal_mib.map(|mib| mib.saturating_mul(256));
     let options = Mkfs { journal_blocks, ..Mkfs::new(run.device.blocks, [1; 16], [2; 16], 1_500_000_000) };
-    Filesystem::make(&**tap, &options).await?;
+    BarrierFs::make(&**tap, &options).await?;
     let host = &run.host;
     let options = MountOptions {
         engine: Some(mounting.on.engine()),
@@ -181,7 +182,7 @@ pub(crate) async fn mount(
         ..MountOptions::default()
     };
     let device = Rc::<Tap>::clone(tap);
-    Filesystem::mount_recorded(handle, device, recorder, options).await
+    BarrierFs::mount_recorded(handle, device, recorder, options).await
 }
 
 /// What the calls showed in the window.
@@ -258,7 +259,7 @@ pub(crate) const CALL_METERS: &[Meter<Seen>] = &[
 /// How far all threads together are, and what is known so far.
 pub(crate) struct Progress {
     handle: Handle,
-    filesystem: Filesystem,
+    filesystem: BarrierFs,
     tap: Rc<Tap>,
     gauge: Rc<Gauge>,
     warm_up: u64,
@@ -285,7 +286,7 @@ impl Progress {
     pub(crate) fn new(
         run: &Run,
         handle: &Handle,
-        filesystem: Filesystem,
+        filesystem: BarrierFs,
         tap: &Rc<Tap>,
         gauge: &Rc<Gauge>,
     ) -> Progress {

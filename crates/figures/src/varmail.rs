@@ -12,8 +12,8 @@ use serde::Deserialize;
 use weir_ext4::ROOT_INODE;
 use weir_flash::FlashOptions;
 use weir_format::FileType;
-use weir_fs::{FsError, InodeNumber, NewNode};
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{FsError, InodeNumber, NewNode};
 use weir_workload::{MailStore, MailUser, Message, Messages};
 
 use crate::calls::{Call, On};

@@ -6,12 +6,14 @@
 
 pub mod acl;
 mod attribute;
+mod directory;
 mod error;
 mod file_time;
 mod file_type;
 mod image;
 
 pub use attribute::{AttributeName, Attributes};
+pub use directory::{Cookie, DirectoryEntry, Target};
 pub use error::{FormatError, Place, Structure};
 pub use file_time::{FileTime, Stamp};
 pub use file_type::FileType;

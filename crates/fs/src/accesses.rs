@@ -13,12 +13,11 @@ use std::time::Duration;
 use weir_ext4::Inode;
 use weir_format::{FileTime, Stamp};
 use weir_runtime::Handle as Clock;
+use weir_vfs::{FsError, InodeNumber, Timer};
 
 use crate::changes::Changes;
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node, Nodes};
 use crate::options::{AccessTimes, MountOptions};
-use crate::timer::Timer;
+use crate::{inodes::Node, inodes::Nodes};
 
 /// A time of access is renewed when it is so old, in seconds.
 const OLD: i64 = 24 * 3600;

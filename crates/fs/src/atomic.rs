@@ -25,17 +25,15 @@ use weir_format::{FileType, Stamp};
 use weir_journal::{Role, SyncedFile, TxHandle, Until};
 use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Rules};
+use weir_vfs::{Caller, Fallocate, FsError, Timer};
 
 use crate::cache::{BLOCK, index_of, split};
-use crate::caller::Caller;
 use crate::changes::Changes;
-use crate::error::FsError;
-use crate::files::{Fallocate, FileWrite, Files, Times};
 use crate::inodes::{ChangedBlocks, Node, ToCommit, Update, lock};
 use crate::mapping::{MAP_CREDITS, Mapping, Tree, Wanted, place};
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
-use crate::timer::Timer;
+use crate::{files::FileWrite, files::Files, files::Times};
 
 /// Journaled blocks that the commit of an update changes beside what the update counts, for each file: the inode, and
 /// of the tree and the bitmaps what a split takes.

@@ -5,73 +5,15 @@ mod xattrs;
 
 use std::rc::Rc;
 
-use weir_format::{FileTime, FileType, Stamp};
+use weir_format::{FileType, Stamp};
+use weir_vfs::{AttributeChanges, Attributes, Caller, Device, FsError, InodeNumber, Timer};
 
-use crate::caller::Caller;
 use crate::changes::Changes;
-use crate::device::{Device, device_of};
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Nodes};
-use crate::timer::Timer;
-pub use acls::AclKind;
-pub use xattrs::{Expect, is_own_attribute};
+use crate::device::device_of;
+use crate::inodes::Nodes;
 
 /// Blocks that a change of attributes changes: the inode's, where its access control list stays.
 const CREDITS: u32 = 1;
-
-/// What `stat` reports of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes {
-    /// Its number.
-    pub inode: InodeNumber,
-    /// Its generation: another one where the number was another file's before.
-    pub generation: u32,
-    /// Its type.
-    pub kind: FileType,
-    /// The twelve bits of its permissions.
-    pub permissions: u16,
-    /// Its names; 1 for a directory with more subdirectories than are counted.
-    pub links: u32,
-    /// It was made without a name, and may get its first.
-    pub takes_first_name: bool,
-    /// Its owner.
-    pub uid: u32,
-    /// Its group.
-    pub gid: u32,
-    /// Its size in bytes.
-    pub size: u64,
-    /// The space that it takes, in units of 512 bytes.
-    pub sectors: u64,
-    /// When it was last read, as far as that is kept.
-    pub accessed: FileTime,
-    /// When it last changed, its attributes included.
-    pub changed: FileTime,
-    /// When its content last changed.
-    pub modified: FileTime,
-    /// When it was made.
-    pub created: FileTime,
-    /// The numbers of a device.
-    pub device: Device,
-}
-
-/// Attributes to set; what is `None` stays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AttributeChanges {
-    /// The twelve bits of the permissions.
-    pub permissions: Option<u16>,
-    /// The owner.
-    pub uid: Option<u32>,
-    /// The group.
-    pub gid: Option<u32>,
-    /// The size in bytes, of a regular file.
-    pub size: Option<u64>,
-    /// When it was last read; from 1901 to 2446, as all times.
-    pub accessed: Option<FileTime>,
-    /// When its content last changed.
-    pub modified: Option<FileTime>,
-    /// When it last changed, its attributes included; now, if nothing is said.
-    pub changed: Option<FileTime>,
-}
 
 /// Reads and changes the attributes of inodes.
 pub(crate) struct AttributeStore {

@@ -9,9 +9,8 @@ use std::rc::Rc;
 
 use event_listener::Event;
 use weir_journal::{Journal, Sequence, TxHandle, Until};
+use weir_vfs::{Caller, FsError, ReadOnlyReason};
 
-use crate::caller::Caller;
-use crate::error::{FsError, ReadOnlyReason};
 use crate::space::Space;
 
 /// What every change needs: the journal, and space.

@@ -31,14 +31,13 @@ use tracing::warn;
 use weir_ext4::inode_flags;
 use weir_format::{FormatError, Place, Structure};
 use weir_runtime::Handle as Clock;
+use weir_vfs::{FsError, Hold, InodeNumber, LetGo, Timer};
 
 use crate::attributes::AttributeStore;
 use crate::changes::Changes;
-use crate::error::FsError;
 use crate::files::Files;
-use crate::inodes::{InodeNumber, Node, Nodes};
 use crate::orphans::Orphans;
-use crate::timer::Timer;
+use crate::{inodes::Node, inodes::Nodes};
 
 /// Blocks that the end of an inode changes at most: no more than a change of names.
 const CREDITS: u32 = 64;
@@ -72,38 +71,19 @@ pub(crate) struct Deletion {
     take_in: OnceCell<Box<TakeIn>>,
 }
 
-/// A hold of an inode, until dropped. [`keep`](Self::keep) leaves it to the caller that releases it by
-/// [`Filesystem::let_go`](crate::Filesystem::let_go).
-#[must_use = "the inode is let go at once otherwise"]
-pub struct Hold {
-    inode: InodeNumber,
-    deletion: Option<Rc<Deletion>>,
-}
-
-impl Hold {
-    /// The inode.
-    pub fn inode(&self) -> InodeNumber {
-        self.inode
-    }
-
-    /// The inode, which stays held.
-    pub fn keep(mut self) -> InodeNumber {
-        self.deletion = None;
-        self.inode
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Some(deletion) = self.deletion.take() {
-            deletion.let_go(self.inode, 1);
+impl LetGo for Deletion {
+    /// After the last hold, an inode without a name is deleted.
+    fn let_go(self: Rc<Self>, inode: InodeNumber, count: u64) {
+        let is_last = self.nodes.holds.remove(inode, count);
+        let node = if is_last { self.nodes.find_nameless(inode) } else { None };
+        if node.is_none_or(|node| self.nodes.is_in_use(&node)) {
+            return;
         }
-    }
-}
-
-impl std::fmt::Debug for Hold {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(to, "Hold({})", self.inode)
+        self.waiting.borrow_mut().push_back(inode);
+        self.begun.set(self.begun.get() + 1);
+        if !self.is_running.replace(true) {
+            self.start();
+        }
     }
 }
 
@@ -140,7 +120,7 @@ impl Deletion {
     /// Holds an inode that the caller knows to have a name, or to be in use.
     pub(crate) fn hold(self: &Rc<Deletion>, inode: InodeNumber) -> Hold {
         self.nodes.holds.add(inode);
-        Hold { inode, deletion: Some(Rc::clone(self)) }
+        Hold::new(inode, Rc::<Deletion>::clone(self))
     }
 
     /// Holds an inode.
@@ -153,20 +133,6 @@ impl Deletion {
             return Err(FsError::NotFound);
         }
         Ok(self.hold(inode))
-    }
-
-    /// Takes holds of an inode back. After the last, one without a name is deleted.
-    pub(crate) fn let_go(self: &Rc<Deletion>, inode: InodeNumber, count: u64) {
-        let is_last = self.nodes.holds.remove(inode, count);
-        let node = if is_last { self.nodes.find_nameless(inode) } else { None };
-        if node.is_none_or(|node| self.nodes.is_in_use(&node)) {
-            return;
-        }
-        self.waiting.borrow_mut().push_back(inode);
-        self.begun.set(self.begun.get() + 1);
-        if !self.is_running.replace(true) {
-            self.start();
-        }
     }
 
     /// Starts a task that deletes what waits.

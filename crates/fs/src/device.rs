@@ -2,16 +2,7 @@
 
 use weir_ext4::Inode;
 
-use crate::error::FsError;
-
-/// The numbers of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Device {
-    /// Which driver, up to 4,095.
-    pub major: u32,
-    /// Which of its devices, up to 1,048,575.
-    pub minor: u32,
-}
+use weir_vfs::{Device, FsError};
 
 /// Device numbers in a block area: in the first word if both fit in a byte, else in the second, spread.
 pub(crate) fn put_device(inode: &mut Inode, Device { major, minor }: Device) -> Result<(), FsError> {

@@ -11,17 +11,15 @@ use weir_format::FileType;
 use weir_journal::{Disk, Role};
 use weir_runtime::Buffer as Memory;
 use weir_storage::Rules;
+use weir_vfs::{FsError, InodeNumber, Timer};
 
 use crate::cache::{BLOCK, PageCache, index_of};
 use crate::changes::Changes;
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node, Nodes};
 use crate::mapping::{Mapping, Tree};
 use crate::mutants::FsMutant;
 use crate::options::{JournalMode, MountOptions};
 use crate::orphans::Orphans;
-use crate::timer::Timer;
-pub use fallocate::Fallocate;
+use crate::{inodes::Node, inodes::Nodes};
 pub(crate) use write::{FileWrite, Times};
 
 /// Reads and changes what files hold.

@@ -1,18 +1,19 @@
-//! A mounted filesystem, as callers have it: mounting, unmounting, statistics.
+//! BarrierFS: making, mounting, unmounting, statistics.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_ext4::Mkfs;
+use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::FileTime;
 use weir_journal::{CheckpointBy, Engine, HomeIntegrity, JournalStats, Waits};
 use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
+use weir_vfs::{
+    Caller, Filesystem, FilesystemCalls, FsError, HOLD_BYTES, InodeNumber, MountedCalls, ReadOnlyReason,
+    Statfs,
+};
 
-use crate::caller::Caller;
-use crate::error::{FsError, ReadOnlyReason};
-use crate::inodes::HOLD_BYTES;
 use crate::memory::MemoryBound;
 use crate::mounted::Mounted;
 use crate::options::{JournalMode, MountOptions};
@@ -21,13 +22,13 @@ use crate::sync::Answered;
 use crate::units::unit_bytes;
 use crate::{make, mount};
 
-/// A mounted filesystem; clones share it. [`Filesystem::unmount`] ends it for all of them.
+/// A mounted filesystem; clones share it. [`BarrierFs::unmount`] ends it for all of them.
 ///
 /// The future of a call that changes something is to be driven to its end. One that is dropped while it waits for
 /// its turn changes nothing; one that is dropped in the middle of a change makes the filesystem read-only
 /// ([`ReadOnlyReason::Abandoned`]), since half of a change must not be committed.
 #[derive(Clone)]
-pub struct Filesystem(pub(crate) Rc<Mounted>, pub(crate) Caller);
+pub struct BarrierFs(pub(crate) Rc<Mounted>, pub(crate) Caller);
 
 /// What was counted since the mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,27 +65,15 @@ pub struct Statistics {
     pub zeroed_blocks: u64,
 }
 
-/// Sizes of a filesystem, as `statfs` tells them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Statfs {
-    /// Bytes in a block.
-    pub block_bytes: u32,
-    /// Blocks for files, those that are taken by the format itself left out.
-    pub blocks: u64,
-    /// Free blocks, with those that can be used only after the next commit.
-    pub free_blocks: u64,
-    /// Free blocks that a plain user may have: without those that are reserved for the superuser, and those that are
-    /// kept for extent trees ([`MountOptions::tree_reserve_blocks`]), which no file's data takes.
-    pub available_blocks: u64,
-    /// Inodes.
-    pub inodes: u32,
-    /// Free inodes.
-    pub free_inodes: u32,
-    /// Bytes in a name at most.
-    pub name_bytes_max: u32,
-}
+impl BarrierFs {
+    /// Calls `observer` with a file and a range of its blocks whenever zeros are written there in place of dividing an
+    /// extent, before they are. What a program writes to such a block next is an overwrite, though no program has
+    /// written to it: a judge of what a power cut leaves has to know. `observer` must not call the filesystem. It
+    /// takes the place of the one before it.
+    pub fn observe_zeros(&self, observer: impl Fn(InodeNumber, Range<u32>) + 'static) {
+        self.0.mapping.zeroed.observe(observer);
+    }
 
-impl Filesystem {
     /// Makes a filesystem of `options.blocks` blocks on a storage, whatever is there. What was a superblock is
     /// cleared first, and the new one comes last, with a flush in between, so that a filesystem that was not
     /// finished is none.
@@ -95,7 +84,7 @@ impl Filesystem {
         Box::pin(async move { make::make(device, options).await })
     }
 
-    /// Mounts the filesystem on `device`: one made by [`Filesystem::make`], or by `mkfs.ext4` with features of the
+    /// Mounts the filesystem on `device`: one made by [`BarrierFs::make`], or by `mkfs.ext4` with features of the
     /// subset (docs/format/fs.md). What a crash has left in the journal is recovered first.
     ///
     /// # Errors
@@ -106,23 +95,23 @@ impl Filesystem {
         clock: &Clock,
         device: Rc<dyn Storage>,
         options: MountOptions,
-    ) -> LocalBoxFuture<'_, Result<Filesystem, FsError>> {
-        Box::pin(async move { Filesystem::mount_recorded(clock, device, None, options).await })
+    ) -> LocalBoxFuture<'_, Result<BarrierFs, FsError>> {
+        Box::pin(async move { BarrierFs::mount_recorded(clock, device, None, options).await })
     }
 
     /// The same, with a recorder that sees every request: simulations check the orders with it.
     ///
     /// # Errors
-    /// As [`Filesystem::mount`].
+    /// As [`BarrierFs::mount`].
     pub fn mount_recorded(
         clock: &Clock,
         device: Rc<dyn Storage>,
         recorder: Option<Rc<Recorder>>,
         options: MountOptions,
-    ) -> LocalBoxFuture<'_, Result<Filesystem, FsError>> {
+    ) -> LocalBoxFuture<'_, Result<BarrierFs, FsError>> {
         Box::pin(async move {
             let mounted = mount::mount(clock, device, recorder, options).await?;
-            Ok(Filesystem(mounted, Caller::SUPERUSER))
+            Ok(BarrierFs(mounted, Caller::SUPERUSER))
         })
     }
 
@@ -130,31 +119,9 @@ impl Filesystem {
     /// while they were open wait for the next mount.
     ///
     /// # Errors
-    /// As [`Filesystem::mount`].
+    /// As [`BarrierFs::mount`].
     pub fn recover(clock: &Clock, device: Rc<dyn Storage>) -> LocalBoxFuture<'_, Result<(), FsError>> {
         Box::pin(async move { mount::recover(clock, device).await })
-    }
-
-    /// Waits until no call changes anything, deletes files that are open or held without a name, writes everything back,
-    /// empties the journal, and marks the filesystem clean. All clones of it can only read from the beginning of
-    /// that on, even if it fails.
-    ///
-    /// # Errors
-    /// [`FsError::ReadOnly`] if the journal was aborted: then the next mount recovers; or if it is unmounted already.
-    pub fn unmount(self) -> LocalBoxFuture<'static, Result<(), FsError>> {
-        Box::pin(async move { mount::unmount(&self.0).await })
-    }
-
-    /// The same filesystem, for what `caller` does: its calls leave the superuser's reserve alone, unless the caller is
-    /// one of those who may have it. Without this, the caller is [`Caller::SUPERUSER`].
-    #[must_use]
-    pub fn for_caller(&self, caller: Caller) -> Filesystem {
-        Filesystem(self.0.clone(), caller)
-    }
-
-    /// The time with which a change is stamped now. It moves with the timer (J6).
-    pub fn now(&self) -> FileTime {
-        self.0.timer.now()
     }
 
     /// What was counted since the mount.
@@ -208,15 +175,30 @@ impl Filesystem {
             MemoryBound::from_options(&fs.options, fs.metadata.space.layout(), fs.cache.most(), journal);
         MemoryBound { caches: bound.caches + held, ..bound }
     }
+}
 
-    /// Why nothing can be changed, if that is so.
-    pub fn read_only(&self) -> Option<ReadOnlyReason> {
+impl MountedCalls for BarrierFs {
+    fn root(&self) -> InodeNumber {
+        ROOT_INODE
+    }
+
+    fn unmount(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { mount::unmount(&self.0).await })
+    }
+
+    fn for_caller(&self, caller: Caller) -> Filesystem {
+        BarrierFs(self.0.clone(), caller).into()
+    }
+
+    fn now(&self) -> FileTime {
+        self.0.timer.now()
+    }
+
+    fn read_only(&self) -> Option<ReadOnlyReason> {
         self.0.changes.read_only()
     }
 
-    /// How large the filesystem is, and how much of it is free. What was [let go](Self::let_go) by now is deleted first, if
-    /// that takes no longer than a second.
-    pub fn statfs(&self) -> LocalBoxFuture<'_, Statfs> {
+    fn statfs(&self) -> LocalBoxFuture<'_, Statfs> {
         Box::pin(async move {
             self.0.deletion.reclaim().await;
             let space = &self.0.metadata.space;
@@ -233,14 +215,21 @@ impl Filesystem {
         })
     }
 
-    /// Discards what is free between two places of the filesystem, in bytes, where at least `minimum` bytes are free in
-    /// a row: how many bytes that were. What was freed before the call is among them, and made durable first (J7).
-    /// Other calls continue meanwhile; the free blocks of one group at a time cannot be allocated.
-    ///
-    /// # Errors
-    /// [`FsError::ReadOnly`]; [`FsError::Unsupported`] if the storage cannot discard; [`FsError::Invalid`] for a range
-    /// of less than a block or beyond the end, and a minimum of more than a group has.
-    pub fn trim(&self, range: Range<u64>, minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
+    fn trim(&self, range: Range<u64>, minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
         Box::pin(async move { self.0.changes.trim(&self.0.disk, range, minimum).await })
+    }
+}
+
+impl Deref for BarrierFs {
+    type Target = dyn FilesystemCalls;
+
+    fn deref(&self) -> &Self::Target {
+        self
+    }
+}
+
+impl From<BarrierFs> for Filesystem {
+    fn from(mounted: BarrierFs) -> Filesystem {
+        Filesystem::new(Rc::new(mounted))
     }
 }

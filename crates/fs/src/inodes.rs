@@ -1,12 +1,10 @@
 //! Inodes: on the disk, in memory as *nodes*, and the cache of those.
 
-mod holds;
 mod metadata;
 mod node;
 mod nodes;
 mod update;
 
-pub(crate) use holds::HOLD_BYTES;
 pub(crate) use metadata::Metadata;
 pub(crate) use node::{LINKS_MAX, Node, lock};
 pub(crate) use nodes::Nodes;
@@ -14,6 +12,3 @@ pub(crate) use update::{ChangedBlocks, ToCommit, Update};
 
 /// Bits of a mode by which directories hand down their group.
 pub(crate) const SET_GROUP: u16 = 0o2000;
-
-/// The number of an inode, from 1; the root directory is [`weir_ext4::ROOT_INODE`].
-pub type InodeNumber = u32;

@@ -1,7 +1,7 @@
 //! BarrierFS: an ext4 filesystem in user space whose journal orders by barriers instead of waiting (FAST 2018
 //! paper, sections 2.3 and 4).
 //!
-//! On disk it is ext4 with a jbd2 journal, in the subset of docs/format/fs.md: made by [`Filesystem::make`] or by
+//! On disk it is ext4 with a jbd2 journal, in the subset of docs/format/fs.md: made by [`BarrierFs::make`] or by
 //! `mkfs.ext4`, checked by `e2fsck`, mounted by Linux. In memory it is ours. It runs on any
 //! [`Storage`](weir_storage::Storage), in virtual time or in real time, on one thread; where the storage keeps no
 //! order, the legacy engine waits and flushes instead. It speaks of inode numbers and names, and knows no errno: the
@@ -9,7 +9,7 @@
 //!
 //! # The parts
 //!
-//! [`Filesystem`] has all calls, by their subject in `calls`: each asks a part. `mounted` puts the parts together, `mount`
+//! [`BarrierFs`] has all calls, by their subject in `calls`: each asks a part. `mounted` puts the parts together, `mount`
 //! finds what they begin with on the disk. A part is given at the mount what it needs of those above it in this table;
 //! none knows those below.
 //!
@@ -112,7 +112,6 @@ mod calls;
 mod changes;
 mod deletion;
 mod device;
-mod error;
 mod files;
 mod filesystem;
 mod inodes;
@@ -129,26 +128,16 @@ mod recovery;
 mod space;
 mod superblock;
 mod sync;
-mod timer;
 mod units;
 
-pub use attributes::{AclKind, AttributeChanges, Attributes, Expect, is_own_attribute};
-pub use caller::Caller;
-pub use deletion::Hold;
-pub use device::Device;
-pub use error::{FsError, ReadOnlyReason};
-pub use files::Fallocate;
-pub use filesystem::{Filesystem, Statfs, Statistics};
-pub use inodes::InodeNumber;
+pub use filesystem::{BarrierFs, Statistics};
 pub use memory::MemoryBound;
 #[cfg(feature = "mutants")]
 pub use mutants::FsMutant;
-pub use names::{NewNode, Parent, RenameFlags};
 pub use options::{AccessTimes, Discards, JournalMode, MountOptions, UnknownJournalMode};
 pub use space::DiscardStats;
 pub use superblock::copy_superblock;
-pub use sync::{Answered, SyncCall, UnknownCall};
-pub use weir_ext4::directory::{Cookie, DirectoryEntry};
+pub use sync::Answered;
 pub use weir_journal::{
     CheckpointBy, CommitTimes, Conflicts, Engine, Facts, HomeIntegrity, JournalStats, Needs, OrderBy,
     Promise, UnknownEngine, Waits,

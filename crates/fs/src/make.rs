@@ -3,8 +3,8 @@
 use weir_ext4::Mkfs;
 use weir_format::{BLOCK_BYTES, FormatError};
 use weir_storage::{Command, Extent, Lba, Part, Storage, Write, flush, submit_when_free};
+use weir_vfs::FsError;
 
-use crate::error::FsError;
 use crate::options::Discards;
 
 /// Blocks that are gathered for one write, at most.
@@ -12,7 +12,7 @@ const BLOCKS_AT_ONCE: u32 = 256;
 /// Blocks that are discarded with one command, at most: 128 MiB.
 const DISCARDED_AT_ONCE: u32 = 1 << 15;
 
-/// Makes a filesystem; see [`Filesystem::make`](crate::Filesystem::make).
+/// Makes a filesystem; see [`BarrierFs::make`](crate::Filesystem::make).
 pub(crate) async fn make(device: &dyn Storage, options: &Mkfs) -> Result<(), FsError> {
     if options.blocks > device.blocks() {
         let what = "a size that fits on the storage";

@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 use weir_journal::{Disk, TxHandle};
 use weir_storage::Rules;
+use weir_vfs::FsError;
 
 use crate::changes::Changes;
-use crate::error::FsError;
 use crate::inodes::{Metadata, Node};
 use crate::mutants::FsMutant;
 use crate::options::{JournalMode, MountOptions};

@@ -2,8 +2,8 @@
 
 use weir_ext4::Layout;
 use weir_format::BLOCK_BYTES;
+use weir_vfs::NAMES_BYTES_MAX;
 
-use crate::names::NAMES_BYTES_MAX;
 use crate::options::MountOptions;
 
 /// A block in memory: its content, its places in trees and queues, and its reference counts.

@@ -17,9 +17,9 @@ use weir_journal::{
 };
 use weir_runtime::Handle as Clock;
 use weir_storage::{Capabilities, Ordering, Recorder, Storage};
+use weir_vfs::{FsError, ReadOnlyReason};
 
 use crate::cache::ReadFailures;
-use crate::error::{FsError, ReadOnlyReason};
 use crate::inodes::Metadata;
 use crate::mounted::Mounted;
 use crate::options::{JournalMode, MountOptions};

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use weir_block::Class;
 use weir_ext4::Superblock;
 use weir_journal::{Disk, Journal, SyncedFile};
+use weir_vfs::{FsError, InodeNumber, ReadOnlyReason, Timer};
 
 use crate::accesses::Accesses;
 use crate::atomic::AtomicFiles;
@@ -12,9 +13,7 @@ use crate::attributes::AttributeStore;
 use crate::cache::PageCache;
 use crate::changes::Changes;
 use crate::deletion::Deletion;
-use crate::error::{FsError, ReadOnlyReason};
 use crate::files::Files;
-use crate::inodes::{InodeNumber, Metadata, Node, Nodes};
 use crate::mapping::Mapping;
 use crate::mutants::FsMutant;
 use crate::names::{Directories, Namespace};
@@ -22,7 +21,7 @@ use crate::options::MountOptions;
 use crate::orphans::Orphans;
 use crate::superblock::MountedSuperblock;
 use crate::sync::Synchronisation;
-use crate::timer::Timer;
+use crate::{inodes::Metadata, inodes::Node, inodes::Nodes};
 
 /// The parts of a mounted filesystem. Each has what it needs of those above it in this list.
 pub(crate) struct Mounted {
@@ -57,7 +56,7 @@ impl Mounted {
         journal: Result<Rc<Journal>, ReadOnlyReason>,
     ) -> Rc<Mounted> {
         let (clock, metadata) = (disk.handle().clone(), Rc::new(metadata));
-        let timer = Timer::new(&clock, &options);
+        let timer = Timer::new(&clock, options.ticks_a_second());
         let cache = PageCache::new(disk.clone(), &options);
         let changes = Changes::new(journal, metadata.space.clone());
         let superblock = MountedSuperblock::new(metadata.clone(), superblock);

@@ -15,7 +15,6 @@
 //! an operation is never committed.
 
 mod blocks;
-mod cache;
 mod create;
 mod directories;
 mod link;
@@ -30,20 +29,15 @@ use weir_ext4::directory::NAME_MAX;
 use weir_format::{FormatError, Place, Structure};
 use weir_runtime::{Handle as Clock, Semaphore};
 use weir_storage::Rules;
+use weir_vfs::{FsError, Hold, InodeNumber, Timer};
 
 use crate::attributes::AttributeStore;
 use crate::changes::Changes;
-use crate::deletion::{Deletion, Hold};
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node, Nodes};
+use crate::deletion::Deletion;
 use crate::mutants::FsMutant;
 use crate::orphans::Orphans;
-use crate::timer::Timer;
-pub(crate) use cache::NAMES_BYTES_MAX;
-pub use create::NewNode;
+use crate::{inodes::Node, inodes::Nodes};
 pub(crate) use directories::Directories;
-pub use path::Parent;
-pub use rename::RenameFlags;
 
 /// Looks at a name that others give and take meanwhile; far more than any race takes.
 const LOOKS_MAX: u32 = 64;

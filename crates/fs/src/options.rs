@@ -129,7 +129,7 @@ pub struct MountOptions {
     /// Whether blocks are discarded when the transaction that freed them is durable (J7). Default: where that is
     /// cheap.
     pub discard: Discards,
-    /// Which times of access that [`Filesystem::accessed`](crate::Filesystem::accessed) notes are kept.
+    /// Which times of access that [`BarrierFs::accessed`](crate::Filesystem::accessed) notes are kept.
     pub access_times: AccessTimes,
     /// How long blocks wait for their discard after that, so that many go with one command, and none that are
     /// allocated again soon. Default: 100 ms.
@@ -169,6 +169,14 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
+    /// Ticks a second of the clock that stamps inodes (J6).
+    pub(crate) fn ticks_a_second(&self) -> u32 {
+        match self.rules.drops(FsMutant::StampsEveryWrite) {
+            true => 1_000_000_000,
+            false => self.timer_hz,
+        }
+    }
+
     /// The rules that the journal keeps.
     #[cfg(feature = "mutants")]
     pub(crate) fn journal_rules(&self) -> JournalRules {

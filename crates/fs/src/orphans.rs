@@ -13,10 +13,10 @@ use weir_ext4::{Feature, Inode, Kind, Superblock};
 use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use weir_journal::{BufferHead, TxHandle};
 use weir_runtime::Semaphore;
+use weir_vfs::FsError;
 
 use self::chain::Chain;
 use crate::changes::Changes;
-use crate::error::FsError;
 use crate::inodes::{Metadata, Node, Nodes};
 use crate::mapping::Tree;
 use crate::superblock::{MountedSuperblock, SUPERBLOCK_CREDITS};

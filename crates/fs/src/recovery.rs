@@ -7,7 +7,7 @@ use weir_ext4::{Blocks, Checksums, Descriptor, ExtentTree, Inode, Kind, Layout, 
 use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use weir_journal::{Disk, FoundJournal, JournalExtent};
 
-use crate::error::FsError;
+use weir_vfs::FsError;
 
 /// Metadata blocks as they are on disk, for what has to be read before the log is replayed.
 struct OnDisk<'a> {

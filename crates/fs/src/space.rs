@@ -27,9 +27,9 @@ use weir_ext4::{Descriptor, Kind, Layout, ROOT_INODE, Superblock};
 use weir_format::{FormatError, Place, Structure};
 use weir_journal::{BufferHead, Buffers, Disk, Reuse, TxHandle};
 use weir_storage::Extent;
+use weir_vfs::{Caller, FsError};
 
-use crate::caller::{Caller, ReserveOwners};
-use crate::error::FsError;
+use crate::caller::ReserveOwners;
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
 pub use discard::DiscardStats;

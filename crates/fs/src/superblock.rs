@@ -11,9 +11,9 @@ use weir_format::FormatError;
 use weir_journal::{BufferHead, Disk, TxHandle};
 use weir_runtime::{Buffer as Memory, Handle as Clock};
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, Storage, read, write};
+use weir_vfs::FsError;
 use zerocopy::IntoBytes;
 
-use crate::error::FsError;
 use crate::inodes::Metadata;
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;

@@ -30,7 +30,6 @@
 //! durable already does nothing: of several files that changed in one transaction the first pays. In writeback mode only the D
 //! of the calling file is written.
 
-mod call;
 mod last_changes;
 
 use std::cell::Cell;
@@ -38,11 +37,11 @@ use std::rc::Rc;
 
 use weir_journal::{Journal, JournalError, Promise, SyncRequest};
 use weir_storage::Rules;
+use weir_vfs::SyncCall;
 
 use crate::cache::CachedFile;
 use crate::mutants::FsMutant;
 use crate::options::{JournalMode, MountOptions};
-pub use call::{SyncCall, UnknownCall};
 pub(crate) use last_changes::LastChanges;
 
 /// Synchronisation calls on files that were answered without an error.

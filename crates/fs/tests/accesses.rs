@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
+use weir_vfs::{AttributeChanges, NewNode};
+
 use crate::support::{BLOCKS, disk, judge, mount, new_image, simulated, write_file};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{AccessTimes, AttributeChanges, Filesystem, MountOptions, NewNode};
+use weir_fs::{AccessTimes, BarrierFs, MountOptions};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-async fn accessed_at(fs: &Filesystem, inode: u32) -> (i64, u32) {
+async fn accessed_at(fs: &BarrierFs, inode: u32) -> (i64, u32) {
     let found = fs.attributes(inode).await.unwrap().accessed;
     (found.seconds, found.nanoseconds)
 }

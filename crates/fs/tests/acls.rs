@@ -2,10 +2,11 @@
 //! itself, and e2fsck judge what is stored.
 
 use weir_format::{FileType, acl::ACCESS, acl::Acl, acl::AclEntry, acl::AclSubject, acl::DEFAULT};
+use weir_vfs::{AclKind, AttributeChanges, Caller, Expect, FsError, InodeNumber, NewNode};
 
 use crate::support::{BLOCKS, debugfs, load, new_image, on_image, run, store};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{AclKind, AttributeChanges, Caller, Expect, Filesystem, FsError, InodeNumber, NewNode};
+use weir_fs::BarrierFs;
 
 fn acl(list: &[(AclSubject, u8)]) -> Acl {
     Acl::new(list.iter().map(|&(who, permissions)| AclEntry { who, permissions }).collect()).expect("a list")
@@ -29,19 +30,19 @@ fn large() -> Acl {
     acl(&[(AclSubject::Owner, 7)].into_iter().chain(users).chain(rest).collect::<Vec<_>>())
 }
 
-async fn make(fs: &Filesystem, name: &[u8], kind: FileType, permissions: u16) -> InodeNumber {
+async fn make(fs: &BarrierFs, name: &[u8], kind: FileType, permissions: u16) -> InodeNumber {
     fs.create(ROOT_INODE, name, &NewNode::new(kind, permissions)).await.expect("made")
 }
 
-async fn permissions(fs: &Filesystem, inode: InodeNumber) -> u16 {
+async fn permissions(fs: &BarrierFs, inode: InodeNumber) -> u16 {
     fs.attributes(inode).await.expect("there").permissions
 }
 
-async fn set(fs: &Filesystem, inode: InodeNumber, kind: AclKind, acl: &Acl) {
+async fn set(fs: &BarrierFs, inode: InodeNumber, kind: AclKind, acl: &Acl) {
     fs.set_acl(inode, kind, Some(acl), false).await.expect("set");
 }
 
-async fn chmod(fs: &Filesystem, inode: InodeNumber, permissions: u16) {
+async fn chmod(fs: &BarrierFs, inode: InodeNumber, permissions: u16) {
     let changes = AttributeChanges { permissions: Some(permissions), ..AttributeChanges::default() };
     fs.set_attributes(inode, &changes).await.expect("changed");
 }

@@ -4,13 +4,15 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use weir_vfs::FsError;
+
 use crate::support::{
     content, disk, image_of, journal_blocks, judge, mount, new_image, plan, read_file, simulated_with, store,
     superblock, verdict, write_file,
 };
 use weir_ext4::journal::JournalSuperblock;
 use weir_ext4::{Feature, Mkfs};
-use weir_fs::{Conflicts, Engine, FsError, FsMutant, JournalMutant, MountOptions, ReplayMutant};
+use weir_fs::{Conflicts, Engine, FsMutant, JournalMutant, MountOptions, ReplayMutant};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Image, Lba, Rules};
 

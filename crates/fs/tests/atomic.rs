@@ -5,14 +5,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_vfs::{Fallocate, FsError, InodeNumber};
+
 use crate::support::{
     self, BLOCKS, content, disk, disk_for, flash, image_of_flash, judge, mount, new_image, on_image,
     read_file, simulated, simulated_with, write_file,
 };
 use weir_ext4::ROOT_INODE;
-use weir_fs::{
-    Conflicts, Engine, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode, MountOptions,
-};
+use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{Image, Rules};
 
@@ -36,7 +36,7 @@ fn options(engine: Engine, mutant: Option<FsMutant>) -> MountOptions {
 fn crashes(
     seed: u64,
     options: MountOptions,
-    script: impl AsyncFnOnce(&Handle, &Filesystem, [InodeNumber; 2]),
+    script: impl AsyncFnOnce(&Handle, &BarrierFs, [InodeNumber; 2]),
 ) -> Vec<Image> {
     simulated_with(seed, async |clock| {
         let disk = disk_for(&clock, &new_image(BLOCKS), options.engine.unwrap_or(DUAL));
@@ -79,7 +79,7 @@ fn update_of(content: &[u8]) -> Result<u8, String> {
 }
 
 /// Writes update `n` in an order that no disk would choose, with time for others in between.
-async fn write_update(clock: &Handle, fs: &Filesystem, file: InodeNumber, n: u8) -> Result<(), FsError> {
+async fn write_update(clock: &Handle, fs: &BarrierFs, file: InodeNumber, n: u8) -> Result<(), FsError> {
     for block in (0..8 + u64::from(n)).rev() {
         fs.write(file, block * BLOCK as u64, &[n; BLOCK]).await?;
         if block % 3 == 0 {
@@ -90,7 +90,7 @@ async fn write_update(clock: &Handle, fs: &Filesystem, file: InodeNumber, n: u8)
 }
 
 /// Writes updates to both files, beside a file that is made durable all the time.
-async fn updates(clock: &Handle, fs: &Filesystem, files: [InodeNumber; 2]) {
+async fn updates(clock: &Handle, fs: &BarrierFs, files: [InodeNumber; 2]) {
     let other = write_file(fs, b"other", &[7; BLOCK]).await;
     for n in 2..6 {
         for file in files {
@@ -321,7 +321,7 @@ fn the_modes_of_the_journal_and_real_devices_make_no_difference() {
     for mode in [JournalMode::Writeback, JournalMode::Ordered, JournalMode::Data] {
         simulated(async |clock| {
             let device = flash(&clock, BLOCKS);
-            Filesystem::make(&*device, &support::plan(BLOCKS)).await.expect("made");
+            BarrierFs::make(&*device, &support::plan(BLOCKS)).await.expect("made");
             let mount_options = MountOptions { mode, ..MountOptions::default() };
             let fs = mount(&clock, &device, mount_options).await.expect("mounted");
             let file = write_file(&fs, b"a", &[1; 8 * BLOCK]).await;

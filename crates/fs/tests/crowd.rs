@@ -1,6 +1,7 @@
 //! Names under pressure: many tasks that change one small tree at once, and a disk that is full.
 
-use weir_format::FileType;
+use weir_format::{Cookie, FileType};
+use weir_vfs::{Expect, FsError, NewNode, RenameFlags};
 
 use crate::support::{
     BLOCKS, disk, image_of, judge, mount, new_image, plan, simulated, simulated_with, write_file,
@@ -8,10 +9,7 @@ use crate::support::{
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::{Mkfs, ROOT_INODE};
-use weir_fs::{
-    Conflicts, Cookie, Discards, Engine, Expect, Filesystem, FsError, JournalMode, MountOptions, NewNode,
-    RenameFlags,
-};
+use weir_fs::{BarrierFs, Conflicts, Discards, Engine, JournalMode, MountOptions};
 
 const TASKS: u64 = 8;
 const OPERATIONS: usize = 400;
@@ -23,7 +21,7 @@ fn is_expected<T>(done: &Result<T, FsError>) -> bool {
 }
 
 /// Changes the tree at random places, most of them found by path just before; how often it worked.
-async fn disturb(fs: Filesystem, mut random: Pcg64) -> usize {
+async fn disturb(fs: BarrierFs, mut random: Pcg64) -> usize {
     let mut worked = 0;
     let name = |random: &mut Pcg64| [b'a' + random.random_range(0..4_u8)];
     for _ in 0..OPERATIONS {

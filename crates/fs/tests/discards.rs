@@ -5,10 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_format::FileType;
+use weir_vfs::{FsError, NewNode};
 
 use crate::support::{self, content, plan, read_file, simulated, write_file};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{Discards, Filesystem, FsError, FsMutant, JournalMutant, MountOptions, NewNode};
+use weir_fs::{BarrierFs, Discards, FsMutant, JournalMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Rules};
 use weir_volume::{Format, Volume, VolumeOptions};
@@ -29,13 +30,13 @@ async fn volume(clock: &Handle) -> Rc<Volume> {
     Rc::new(volume.expect("opened"))
 }
 
-async fn new_filesystem(clock: &Handle, volume: &Rc<Volume>, options: MountOptions) -> Filesystem {
-    Filesystem::make(&**volume, &plan(BLOCKS)).await.expect("made");
+async fn new_filesystem(clock: &Handle, volume: &Rc<Volume>, options: MountOptions) -> BarrierFs {
+    BarrierFs::make(&**volume, &plan(BLOCKS)).await.expect("made");
     support::mount(clock, volume, options).await.expect("mounted")
 }
 
 /// Makes and deletes forty files of a block, in order, and nothing that is durable.
-async fn come_and_go(fs: &Filesystem) {
+async fn come_and_go(fs: &BarrierFs) {
     let names: Vec<Vec<u8>> = (0..40).map(|nth| format!("file {nth}").into_bytes()).collect();
     for name in &names {
         let new = NewNode::new(FileType::Regular, 0o644);

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_format::FileType;
+use weir_vfs::{Fallocate, FsError, InodeNumber, NewNode, ReadOnlyReason, RenameFlags};
 
 use crate::support::{
     BLOCKS, content, disk, disk_for, journal_blocks, mount, new_image, read_file, simulated, simulated_with,
@@ -15,10 +16,7 @@ use crate::support::{
 };
 use futures_util::future::{Either, select};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{
-    Conflicts, Engine, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode, JournalMutant,
-    MountOptions, NewNode, ReadOnlyReason, RenameFlags,
-};
+use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, JournalMode, JournalMutant, MountOptions};
 use weir_storage::{
     AdversaryDisk, Command, Image, Interposed, Rejected, Rules, Storage, StorageError, Ticket,
 };
@@ -286,7 +284,7 @@ enum Durable {
 
 /// A filesystem, and how often it promised something after its end.
 struct Watched {
-    fs: Filesystem,
+    fs: BarrierFs,
     lies: Cell<usize>,
 }
 
@@ -334,7 +332,7 @@ impl Watched {
 }
 
 /// Whether what a power cut has left has all that was acknowledged.
-async fn has(fs: &Filesystem, durable: Durable) -> bool {
+async fn has(fs: &BarrierFs, durable: Durable) -> bool {
     let a = read_file(fs, b"a").await;
     let last = a.as_deref() == Ok(&[7; 4096]);
     let first = |a: &[u8]| {

@@ -2,11 +2,12 @@
 //! and e2fsck agrees with what is left.
 
 use weir_format::FileType;
+use weir_vfs::{Fallocate, FsError, NewNode};
 
 use crate::support::{BLOCKS, disk, judge, mount, new_image, simulated, simulated_with};
 use rand::{Rng as _, RngExt as _};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{Conflicts, Engine, Fallocate, Filesystem, FsError, JournalMode, MountOptions, NewNode};
+use weir_fs::{BarrierFs, Conflicts, Engine, JournalMode, MountOptions};
 use weir_runtime::{Handle, Random};
 
 const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
@@ -24,13 +25,13 @@ fn options(engine: Engine, mode: JournalMode) -> MountOptions {
     }
 }
 
-async fn create(fs: &Filesystem, name: &[u8]) -> u32 {
+async fn create(fs: &BarrierFs, name: &[u8]) -> u32 {
     fs.create(ROOT_INODE, name, &NewNode::new(FileType::Regular, 0o644)).await.expect("created")
 }
 
 /// Files on a filesystem, and the same in memory.
 struct Model {
-    fs: Filesystem,
+    fs: BarrierFs,
     files: Vec<(u32, Vec<u8>)>,
 }
 
@@ -339,7 +340,7 @@ fn tasks_do_not_disturb_each_other() {
 }
 
 /// Writes, reads, frees and synchronises every eighth block of a file.
-async fn own_blocks(clock: Handle, fs: Filesystem, inode: u32, task: u8) {
+async fn own_blocks(clock: Handle, fs: BarrierFs, inode: u32, task: u8) {
     let mut random = clock.random("task");
     let mut blocks = [0_u8; 40];
     for round in 1..150_u8 {

@@ -4,9 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_vfs::Fallocate;
+
 use crate::support::{self, disk, disk_for, mount, new_image, read_file, simulated_with, write_file};
 use event_listener::Event;
-use weir_fs::{Conflicts, Engine, Fallocate, FsMutant, JournalMutant, MountOptions};
+use weir_fs::{Conflicts, Engine, FsMutant, JournalMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, BLOCK_BYTES, Command, Interposed, Rejected, Rules, Storage, Ticket};
 

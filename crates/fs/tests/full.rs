@@ -5,15 +5,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_format::FileType;
+use weir_vfs::{Caller, Expect, Fallocate, FilesystemCalls, FsError, InodeNumber, NewNode};
 
 use crate::support::{disk, image_of, judge, mount, plan, read_file, simulated, simulated_with, write_file};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::{Mkfs, ROOT_INODE};
-use weir_fs::{
-    Caller, Conflicts, Engine, Expect, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode,
-    MountOptions, NewNode,
-};
+use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{Image, Rules};
 
@@ -39,7 +37,7 @@ fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 }
 
 /// Writes until there is no space: how many blocks.
-async fn fill(fs: &Filesystem, inode: InodeNumber) -> u64 {
+async fn fill(fs: &dyn FilesystemCalls, inode: InodeNumber) -> u64 {
     let (mut size, chunk) = (0, vec![9; 1 << 20]);
     loop {
         match fs.write(inode, size, &chunk).await {
@@ -68,7 +66,7 @@ fn block_of(bytes: &[u8], block: u64) -> &[u8] {
 }
 
 /// Parts of a file that are written, and holes and unwritten parts between them.
-async fn parts(fs: &Filesystem, inode: InodeNumber) -> u64 {
+async fn parts(fs: &BarrierFs, inode: InodeNumber) -> u64 {
     let (mut at, mut parts) = (0, 0);
     while let Some(data) = fs.seek_data(inode, at).await.expect("readable") {
         parts += 1;
@@ -81,7 +79,7 @@ async fn parts(fs: &Filesystem, inode: InodeNumber) -> u64 {
 /// is in that file after a mount, and has the image judged.
 fn on_full(
     options: MountOptions,
-    script: impl AsyncFnOnce(&Filesystem, InodeNumber) -> Result<(), String>,
+    script: impl AsyncFnOnce(&BarrierFs, InodeNumber) -> Result<(), String>,
 ) -> Result<Vec<u8>, String> {
     let (bytes, image) = simulated(async |clock| {
         let disk = disk(&clock, &new_image(BLOCKS, 0), true);
@@ -323,7 +321,7 @@ fn a_user_writes_what_is_available(mutant: Option<FsMutant>) -> Result<(), Strin
         let file = users.create(ROOT_INODE, b"users", &NewNode::new(FileType::Regular, 0o644)).await;
         let told = fs.statfs().await;
         require(told.available_blocks < told.free_blocks, || "nothing is kept back".to_owned())?;
-        let written = fill(&users, file.expect("made")).await;
+        let written = fill(&*users, file.expect("made")).await;
         require(written == told.available_blocks, || {
             format!("{written} blocks were written, {} were said to be available", told.available_blocks)
         })?;

@@ -5,14 +5,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_format::FileType;
+use weir_format::{Cookie, FileType};
+use weir_vfs::{AttributeChanges, Device, Expect, FsError, InodeNumber, NewNode, RenameFlags};
 
 use crate::support::{BLOCKS, disk, judge, mount, new_image, on_image, simulated};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{
-    AttributeChanges, Cookie, Device, Expect, Filesystem, FsError, FsMutant, InodeNumber, MountOptions,
-    NewNode, RenameFlags,
-};
+use weir_fs::{BarrierFs, FsMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::Rules;
 
@@ -24,7 +22,7 @@ const fn node(kind: FileType, permissions: u16) -> NewNode {
 }
 
 /// Makes something of this name, and holds it.
-async fn make_held(fs: &Filesystem, name: &[u8], kind: FileType) -> InodeNumber {
+async fn make_held(fs: &BarrierFs, name: &[u8], kind: FileType) -> InodeNumber {
     let made = match kind {
         FileType::Symlink => fs.symlink_held(ROOT_INODE, name, &[b'x'; 100], (0, 0)).await,
         kind => fs.create_held(ROOT_INODE, name, &node(kind, 0o755)).await,
@@ -43,7 +41,7 @@ const KINDS: [FileType; 7] = [
 ];
 
 /// All that can be asked of an inode that is held and has no name.
-async fn use_nameless(fs: &Filesystem, inode: InodeNumber, kind: FileType) {
+async fn use_nameless(fs: &BarrierFs, inode: InodeNumber, kind: FileType) {
     let found = fs.attributes(inode).await.expect("held");
     assert_eq!((found.kind, found.links), (kind, 0));
     let changes = AttributeChanges { permissions: Some(0o700), uid: Some(7), ..AttributeChanges::default() };
@@ -200,15 +198,15 @@ fn space_that_was_let_go_is_there_for_the_next_call() {
     on_image(&new_image(BLOCKS), async |fs| {
         let client = Rc::new(Cell::new(None));
         let (shared, door) = (Rc::clone(&client), fs.clone());
-        fs.on_reclaim(move || {
+        fs.on_reclaim(Box::new(move || {
             if let Some(inode) = shared.take() {
                 door.let_go(inode, 1);
             }
             Box::pin(async {})
-        });
+        }));
         let available = fs.statfs().await.available_blocks;
         let large = make_held(fs, b"large", FileType::Regular).await;
-        fs.fallocate(large, weir_fs::Fallocate::Allocate { keep_size: false }, 0, (available - 500) * 4096)
+        fs.fallocate(large, weir_vfs::Fallocate::Allocate { keep_size: false }, 0, (available - 500) * 4096)
             .await
             .expect("room");
         for round in 0..3 {
@@ -217,7 +215,7 @@ fn space_that_was_let_go_is_there_for_the_next_call() {
             fs.unlink(ROOT_INODE, b"large").await.expect("removed");
             // Its client has forgotten it, and the door does not know yet.
             client.set(Some(old));
-            let all = weir_fs::Fallocate::Allocate { keep_size: false };
+            let all = weir_vfs::Fallocate::Allocate { keep_size: false };
             fs.fallocate(next, all, 0, (available - 500) * 4096).await.expect("room");
             assert_eq!(client.take(), None, "{round}");
             fs.rename((ROOT_INODE, b"next"), (ROOT_INODE, b"large"), REPLACE).await.expect("named");
@@ -239,11 +237,11 @@ fn a_call_that_looks_for_space_waits_for_no_lock_of_its_own() {
         let available = fs.statfs().await.available_blocks;
         let inode = make_held(fs, b"name", FileType::Regular).await;
         fs.unlink(ROOT_INODE, b"name").await.expect("removed");
-        let (door, all) = (fs.clone(), weir_fs::Fallocate::Allocate { keep_size: false });
-        fs.on_reclaim(move || {
+        let (door, all) = (fs.clone(), weir_vfs::Fallocate::Allocate { keep_size: false });
+        fs.on_reclaim(Box::new(move || {
             door.let_go(inode, 1);
             Box::pin(async {})
-        });
+        }));
         assert_eq!(fs.fallocate(inode, all, 0, 2 * available * 4096).await, Err(FsError::NoSpace));
         assert!(fs.statfs().await.available_blocks + 10 >= available);
         assert_eq!(fs.attributes(inode).await.map(drop), Err(FsError::NotFound));

@@ -12,8 +12,9 @@ use support::hostile::{Outcome, Part, Scratch, Seed, Seeds, checked, live, play_
 use support::{disk, mount, simulated};
 use weir_ext4::{INODE_BYTES, Inode, JOURNAL_INODE, Kind, ROOT_INODE, SUPERBLOCK_OFFSET};
 use weir_format::{BLOCK_BYTES, FormatError};
-use weir_fs::{Filesystem, FsError, MountOptions, RenameFlags};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_storage::{Image, Lba};
+use weir_vfs::{FsError, RenameFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What each pair of bytes is set to.
@@ -423,7 +424,7 @@ fn a_journal_with_a_block_in_two_places_is_damage() {
     }
 }
 
-fn with_filesystem(image: &Image, script: impl AsyncFnOnce(&Filesystem)) {
+fn with_filesystem(image: &Image, script: impl AsyncFnOnce(&BarrierFs)) {
     simulated(async |clock| {
         let disk = disk(&clock, image, true);
         let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");

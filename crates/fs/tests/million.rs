@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use weir_format::FileType;
+use weir_format::{Cookie, FileType};
+use weir_vfs::NewNode;
 
 use crate::support::{self, disk, judge, mount, plan, simulated};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::{Mkfs, ROOT_INODE};
-use weir_fs::{Cookie, MountOptions, NewNode};
+use weir_fs::MountOptions;
 use weir_runtime::Handle;
 
 const ENTRIES: u32 = 1_000_000;

@@ -3,13 +3,14 @@
 use std::rc::Rc;
 
 use weir_format::{FileType, FormatError};
+use weir_vfs::{FsError, NewNode, ReadOnlyReason};
 
 use crate::support::{
     self, BLOCKS, content, disk, disk_for, flash, image_by_mke2fs, image_of_flash, judge, mount, new_image,
     plan, prefix_disk, read_file, simulated, store, verdict, write_file,
 };
 use weir_ext4::{Descriptor, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
-use weir_fs::{Conflicts, Engine, Filesystem, FsError, JournalMode, MountOptions, NewNode, ReadOnlyReason};
+use weir_fs::{BarrierFs, Conflicts, Engine, JournalMode, MountOptions};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Lba, Storage};
 use zerocopy::IntoBytes;
 
@@ -41,7 +42,7 @@ fn change_superblock(image: &mut Image, change: impl FnOnce(&mut Superblock)) {
 }
 
 /// Makes directories with files in them, enough to allocate from several groups.
-async fn populate(fs: &Filesystem) {
+async fn populate(fs: &BarrierFs) {
     for directory in 0..20_u32 {
         let name = format!("directory {directory}");
         let new = NewNode::new(FileType::Directory, 0o755);
@@ -82,7 +83,7 @@ fn what_was_written_is_there_after_unmount() {
 fn an_emulated_flash_device_carries_it() {
     let left = simulated(async |clock| {
         let device = flash(&clock, BLOCKS);
-        Filesystem::make(&*device, &plan(BLOCKS)).await.expect("made");
+        BarrierFs::make(&*device, &plan(BLOCKS)).await.expect("made");
         let fs = mount(&clock, &device, MountOptions::default()).await.expect("mounted");
         assert_eq!(fs.statistics().engine, Some(ENGINES[0]), "barriers are used where they are");
         let inode = write_file(&fs, b"a", &content(1_000_000)).await;
@@ -271,7 +272,7 @@ fn a_filesystem_larger_than_its_storage_is_refused() {
         let disk = disk(&clock, &image, true);
         let error = mount(&clock, &disk, MountOptions::default()).await.err();
         assert!(matches!(error, Some(FsError::Format(FormatError::Corrupt { .. }))), "{error:?}");
-        let made = Filesystem::make(&*disk, &plan(BLOCKS)).await;
+        let made = BarrierFs::make(&*disk, &plan(BLOCKS)).await;
         assert!(matches!(made, Err(FsError::Format(FormatError::Invalid { .. }))), "{made:?}");
     });
 }
@@ -335,10 +336,10 @@ fn any_storage_can_be_made_a_filesystem() {
         image.write(Lba(0), &content(1 << 24));
         let disk = disk(&clock, &image, false);
         let noisy = Mkfs { zeroed: false, ..plan(BLOCKS) };
-        Filesystem::make(&*disk, &noisy).await.expect("made");
+        BarrierFs::make(&*disk, &noisy).await.expect("made");
         judge(&disk.image());
         let storage: Rc<dyn Storage> = Rc::clone(&disk) as Rc<dyn Storage>;
-        let fs = Filesystem::mount(&clock, storage, MountOptions::default()).await.expect("mounted");
+        let fs = BarrierFs::mount(&clock, storage, MountOptions::default()).await.expect("mounted");
         populate(&fs).await;
         fs.unmount().await.expect("unmounted");
         judge(&disk.image());

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use weir_format::{FileTime, FileType};
+use weir_format::{Cookie, FileTime, FileType};
+use weir_vfs::{AttributeChanges, Device, Expect, FsError, NewNode, ReadOnlyReason, RenameFlags};
 
 use crate::support::{BLOCKS, disk, judge, mount, new_image, on_image, simulated};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{
-    AttributeChanges, Cookie, Device, Expect, Filesystem, FsError, FsMutant, MountOptions, NewNode,
-    ReadOnlyReason, RenameFlags,
-};
+use weir_fs::{BarrierFs, FsMutant, MountOptions};
 use weir_storage::{Image, Lba, Rules};
 
 const FILE: NewNode = node(FileType::Regular, 0o644);
@@ -23,12 +21,12 @@ const fn node(kind: FileType, permissions: u16) -> NewNode {
 }
 
 /// Runs `script` on a new filesystem, and has e2fsck judge what it leaves.
-fn on_new(script: impl AsyncFnOnce(&Filesystem)) -> Image {
+fn on_new(script: impl AsyncFnOnce(&BarrierFs)) -> Image {
     on_image(&new_image(BLOCKS), script)
 }
 
 /// All names of a directory, "." and ".." left out.
-async fn names(fs: &Filesystem, directory: u32) -> Vec<Vec<u8>> {
+async fn names(fs: &BarrierFs, directory: u32) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let mut cookie = Cookie::DOT_DOT;
     loop {
@@ -173,7 +171,7 @@ fn a_rename_leaves_a_whiteout_where_that_is_wanted() {
         let moved = fs.mkdir(one, b"moved", &DIRECTORY).await.expect("made");
         let file = fs.create(one, b"file", &FILE).await.expect("made");
         fs.create(two, b"replaced", &FILE).await.expect("made");
-        let caller = weir_fs::Caller { uid: 5, gid: 6 };
+        let caller = weir_vfs::Caller { uid: 5, gid: 6 };
         fs.for_caller(caller).rename((one, b"moved"), (two, b"there"), whiteout).await.expect("moved");
         fs.rename((one, b"file"), (two, b"replaced"), whiteout).await.expect("moved");
         fs.rename((two, b"replaced"), (two, b"again"), whiteout).await.expect("moved");

@@ -5,8 +5,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_vfs::InodeNumber;
+
 use crate::support::{BLOCKS, capabilities, new_image, simulated, write_file};
-use weir_fs::{Conflicts, Engine, Filesystem, FsMutant, InodeNumber, MountOptions};
+use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Interposed, Order, Recorder,
@@ -54,7 +56,7 @@ async fn on_a_closed_disk(
     clock: &Handle,
     mutant: Option<FsMutant>,
     blocks: usize,
-) -> (Rc<Gate>, Filesystem, InodeNumber) {
+) -> (Rc<Gate>, BarrierFs, InodeNumber) {
     let capabilities = Capabilities { max_transfer_blocks: TRANSFER_BLOCKS, ..capabilities(true) };
     let options = AdversaryOptions { capabilities, latency_ns_max: 100_000, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::from_image(clock, options, &new_image(BLOCKS));
@@ -68,7 +70,7 @@ async fn on_a_closed_disk(
     // Where there is a recorder, commands tell which requests they carry.
     let recorder = Some(Recorder::new());
     let storage = Rc::clone(&gate) as Rc<dyn Storage>;
-    let fs = Filesystem::mount_recorded(clock, storage, recorder, options).await.expect("mounted");
+    let fs = BarrierFs::mount_recorded(clock, storage, recorder, options).await.expect("mounted");
     let file = write_file(&fs, b"a", &vec![1; blocks * BLOCK_BYTES]).await;
     fs.sync().await.expect("durable");
     gate.closed.set(true);
@@ -76,11 +78,11 @@ async fn on_a_closed_disk(
     (gate, fs, file)
 }
 
-async fn write_block(fs: &Filesystem, file: InodeNumber, block: u64, byte: u8) {
+async fn write_block(fs: &BarrierFs, file: InodeNumber, block: u64, byte: u8) {
     fs.write(file, block * BLOCK_BYTES as u64, &[byte; BLOCK_BYTES]).await.expect("written");
 }
 
-async fn written_back(clock: &Handle, fs: &Filesystem) {
+async fn written_back(clock: &Handle, fs: &BarrierFs) {
     while fs.statistics().pages_dirty > 0 {
         clock.yield_now().await;
     }

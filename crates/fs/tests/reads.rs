@@ -5,12 +5,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_vfs::{Fallocate, FsError, InodeNumber};
+
 use crate::slow::Slow;
 use crate::support::{BLOCKS, content, disk, judge, mount, new_image, simulated, simulated_with, write_file};
 use futures_util::future::join_all;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use weir_fs::{Fallocate, Filesystem, FsError, FsMutant, InodeNumber, MountOptions};
+use weir_fs::{BarrierFs, FsMutant, MountOptions};
 use weir_runtime::{Handle, Instant, Semaphore};
 use weir_storage::{BLOCK_BYTES, Rules, StorageError};
 
@@ -19,7 +21,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const SLOW: Duration = Duration::from_millis(100);
 
 /// A file of 512 blocks of which nothing is in memory but its node and its map, on a disk whose reads are slow now.
-async fn slow_file(clock: &Handle, options: MountOptions) -> (Rc<Slow>, Filesystem, InodeNumber) {
+async fn slow_file(clock: &Handle, options: MountOptions) -> (Rc<Slow>, BarrierFs, InodeNumber) {
     let slow = Slow::new(clock, disk(clock, &new_image(BLOCKS), true), Duration::ZERO);
     let fs = mount(clock, &slow, MountOptions::default()).await.expect("mounted");
     let inode = write_file(&fs, b"file", &content(512 * BLOCK_BYTES)).await;
@@ -31,7 +33,7 @@ async fn slow_file(clock: &Handle, options: MountOptions) -> (Rc<Slow>, Filesyst
     (slow, fs, inode)
 }
 
-async fn block_of(fs: &Filesystem, inode: InodeNumber, block: u64) -> Result<Vec<u8>, FsError> {
+async fn block_of(fs: &BarrierFs, inode: InodeNumber, block: u64) -> Result<Vec<u8>, FsError> {
     let mut bytes = vec![0; BLOCK_BYTES];
     let read = fs.read(inode, block * BLOCK, &mut bytes).await?;
     bytes.truncate(read);
@@ -150,7 +152,7 @@ fn a_read_that_fails_leaves_nothing_behind() {
 }
 
 /// A file that is read slowly, and another that pushes its pages out of a small cache.
-async fn pushed(clock: &Handle, mutant: Option<FsMutant>) -> (Filesystem, InodeNumber, InodeNumber) {
+async fn pushed(clock: &Handle, mutant: Option<FsMutant>) -> (BarrierFs, InodeNumber, InodeNumber) {
     let options =
         MountOptions { cache_bytes: 64 * BLOCK, rules: Rules::but(mutant), ..MountOptions::default() };
     let (slow, fs, inode) = slow_file(clock, options).await;
@@ -163,7 +165,7 @@ async fn pushed(clock: &Handle, mutant: Option<FsMutant>) -> (Filesystem, InodeN
 
 /// Gives a file another first block, brings it to the disk, and out of memory. A write to the same place would wait for
 /// those who read it (S6).
-async fn replace_and_push(fs: &Filesystem, inode: InodeNumber, other: InodeNumber) {
+async fn replace_and_push(fs: &BarrierFs, inode: InodeNumber, other: InodeNumber) {
     fs.fallocate(inode, Fallocate::PunchHole, 0, BLOCK).await.expect("punched");
     fs.write(inode, 0, &[1; BLOCK_BYTES]).await.expect("written");
     fs.fsync(inode).await.expect("durable");
@@ -292,7 +294,7 @@ fn stamped(stamp: u64, units: u64) -> Vec<u8> {
 /// What everybody plays with.
 struct Ground {
     clock: Handle,
-    fs: Filesystem,
+    fs: BarrierFs,
     file: InodeNumber,
     model: RefCell<Model>,
     turn: Semaphore,

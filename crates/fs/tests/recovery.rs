@@ -7,16 +7,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_format::FileType;
+use weir_vfs::{FsError, NewNode, Statfs};
 
 use crate::support::{
     self, BLOCKS, content, debugfs, disk, disk_for, image_by_mke2fs, journal_blocks, judge, load, mount,
     new_image, read_file, simulated_with, store, superblock, verdict, write_file,
 };
 use weir_ext4::{Feature, ROOT_INODE, SUPERBLOCK_OFFSET};
-use weir_fs::{
-    Conflicts, Engine, Filesystem, FsError, FsMutant, JournalMode, JournalMutant, MountOptions, NewNode,
-    Statfs,
-};
+use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, JournalMode, JournalMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Image, Lba, Rules, Storage};
 
@@ -33,7 +31,7 @@ fn options(engine: Engine) -> MountOptions {
 
 /// Files made, synced, removed and truncated, one of them open without a name at the end; which of them are
 /// durable.
-async fn work(fs: &Filesystem) -> BTreeMap<Vec<u8>, usize> {
+async fn work(fs: &BarrierFs) -> BTreeMap<Vec<u8>, usize> {
     let mut durable = BTreeMap::new();
     for nth in 0..8_usize {
         let name = format!("file {nth}").into_bytes();
@@ -57,7 +55,7 @@ async fn recover(
     disk: &Rc<AdversaryDisk>,
     engine: Engine,
     durable: &BTreeMap<Vec<u8>, usize>,
-) -> Result<Filesystem, String> {
+) -> Result<BarrierFs, String> {
     let fs = mount(clock, disk, options(engine)).await.map_err(|error| error.to_string())?;
     for (name, bytes) in durable {
         let found = read_file(&fs, name).await.map_err(|error| error.to_string())?;
@@ -305,7 +303,7 @@ fn a_replayed_log_leaves_no_block_that_counts_later() {
             clock.sleep(Duration::from_micros(random.below(1000))).await;
             let left = working.crash_states().sample(&mut random);
             let disk = disk(&clock, &left, true);
-            Filesystem::recover(&clock, Rc::clone(&disk) as Rc<dyn Storage>).await.expect("recovered");
+            BarrierFs::recover(&clock, Rc::clone(&disk) as Rc<dyn Storage>).await.expect("recovered");
             disk.image()
         });
         let word = |block: &[u8], at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| block[at + byte]));
@@ -365,7 +363,7 @@ fn a_long_truncation_is_done_to_its_end() {
         for image in images {
             simulated_with(seed, async |clock| {
                 let disk = disk(&clock, &image, true);
-                Filesystem::recover(&clock, Rc::clone(&disk) as Rc<dyn Storage>).await.expect("replayed");
+                BarrierFs::recover(&clock, Rc::clone(&disk) as Rc<dyn Storage>).await.expect("replayed");
                 halfway += usize::from(superblock(&disk.image()).last_orphan.get() != 0);
                 let fs = mount(&clock, &disk, options(ENGINES[0])).await.expect("recovered");
                 let other = fs.lookup(ROOT_INODE, b"other").await.expect("there");

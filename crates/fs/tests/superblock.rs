@@ -1,12 +1,13 @@
 //! Superblocks that are torn or damaged: a write changes one sector of 512 bytes, and a copy makes up for the rest.
 
 use weir_format::FormatError;
+use weir_vfs::FsError;
 
 use crate::support::{
     content, disk, image_by_mke2fs, judge, mount, new_image, read_file, simulated, superblock, write_file,
 };
 use weir_ext4::{ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock};
-use weir_fs::{Engine, FsError, FsMutant, MountOptions};
+use weir_fs::{Engine, FsMutant, MountOptions};
 use weir_storage::{BLOCK_BYTES, Image, Lba, Rules};
 
 /// Two groups: the second has a copy.

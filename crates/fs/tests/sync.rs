@@ -5,13 +5,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_vfs::{Fallocate, Filesystem, InodeNumber};
+
 use crate::support::{
     BLOCKS, content, disk, disk_for, mount, new_image, prefix_disk, read_file, simulated_with, write_file,
 };
 use weir_ext4::ROOT_INODE;
 use weir_fs::{
-    CommitTimes, Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, JournalMutant,
-    MountOptions, Waits,
+    BarrierFs, CommitTimes, Conflicts, Engine, FsMutant, JournalMode, JournalMutant, MountOptions, Waits,
 };
 use weir_runtime::{Cores, Handle, Runtime, Simulation};
 use weir_storage::{Image, Rules};
@@ -39,7 +40,7 @@ fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 fn crashes(
     seed: u64,
     options: MountOptions,
-    script: impl AsyncFnOnce(&Handle, &Filesystem, &dyn Fn()),
+    script: impl AsyncFnOnce(&Handle, &BarrierFs, &dyn Fn()),
 ) -> Vec<Image> {
     simulated_with(seed, async |clock| {
         let disk = disk_for(&clock, &new_image(BLOCKS), options.engine.unwrap_or(DUAL));
@@ -58,7 +59,7 @@ fn crashes(
 }
 
 /// Mounts what a power cut has left, and looks at it.
-fn after_crash<T>(image: &Image, look: impl AsyncFnOnce(Filesystem) -> T) -> T {
+fn after_crash<T>(image: &Image, look: impl AsyncFnOnce(BarrierFs) -> T) -> T {
     simulated_with(1, async |clock| {
         let disk = disk(&clock, image, true);
         look(mount(&clock, &disk, options(None)).await.expect("recovered")).await
@@ -66,14 +67,14 @@ fn after_crash<T>(image: &Image, look: impl AsyncFnOnce(Filesystem) -> T) -> T {
 }
 
 /// Fills blocks with `byte`, the last first, so that none continues another on disk.
-async fn write_backwards(fs: &Filesystem, inode: InodeNumber, blocks: u64, byte: u8) {
+async fn write_backwards(fs: &BarrierFs, inode: InodeNumber, blocks: u64, byte: u8) {
     for block in (0..blocks).rev() {
         fs.write(inode, block * BLOCK as u64, &[byte; BLOCK]).await.expect("written");
     }
 }
 
 /// What a call waited for, and how long it took.
-async fn measured(clock: &Handle, fs: &Filesystem, call: impl Future) -> (Waits, Duration) {
+async fn measured(clock: &Handle, fs: &BarrierFs, call: impl Future) -> (Waits, Duration) {
     let (before, began) = (fs.statistics().waits, clock.now());
     call.await;
     let after = fs.statistics().waits;
@@ -793,7 +794,8 @@ fn a_write_in_place_is_ordered_by_itself() {
         let ordered = async |offset: usize, bytes: &[u8]| {
             let before = fs.statistics().answered.ordered;
             let end = (offset + bytes.len()) as u64;
-            let done = fs.in_order(file, end, fs.write(file, offset as u64, bytes)).await;
+            let done =
+                Filesystem::from(fs.clone()).in_order(file, end, fs.write(file, offset as u64, bytes)).await;
             (done.expect("ordered").is_ok(), fs.statistics().answered.ordered - before)
         };
         assert_eq!(ordered(BLOCK, &content(BLOCK)).await, (true, 1));

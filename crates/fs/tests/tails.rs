@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use weir_vfs::{Fallocate, FsError, InodeNumber};
+
 use crate::support::{BLOCKS, disk, judge, mount, new_image, read_file, simulated, write_file};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{Fallocate, Filesystem, FsError, FsMutant, InodeNumber, MountOptions};
+use weir_fs::{BarrierFs, FsMutant, MountOptions};
 use weir_storage::{BLOCK_BYTES, Image, Lba, Rules};
 
 /// Where the file ends.
@@ -43,7 +45,7 @@ fn a_truncation_leaves_nothing_behind_the_end_on_the_disk() {
 /// read between its old end and what was written.
 fn grown(
     mutant: Option<FsMutant>,
-    grow: impl AsyncFnOnce(&Filesystem, InodeNumber) -> Result<(), FsError>,
+    grow: impl AsyncFnOnce(&BarrierFs, InodeNumber) -> Result<(), FsError>,
 ) -> Vec<u8> {
     let mut image = truncated(None);
     let (place, mut bytes) = last_block(&image);

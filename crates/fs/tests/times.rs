@@ -3,21 +3,22 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use weir_format::FileTime;
+use weir_vfs::AttributeChanges;
 
 use crate::support::{BLOCKS, disk, mount, new_image, simulated, write_file};
-use weir_fs::{AttributeChanges, Filesystem, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::{Handle, Runtime, Wall};
 
 const HOUR: i64 = 3600;
 /// How long the machine may take between two looks at its clock here, in seconds.
 const SLACK: i64 = 60;
 
-async fn mounted(clock: &Handle) -> Filesystem {
+async fn mounted(clock: &Handle) -> BarrierFs {
     mount(clock, &disk(clock, &new_image(BLOCKS), true), MountOptions::default()).await.unwrap()
 }
 
 /// When a file was modified and its inode changed, in seconds since 1970.
-async fn times(fs: &Filesystem, inode: u32) -> (i64, i64) {
+async fn times(fs: &BarrierFs, inode: u32) -> (i64, i64) {
     let found = fs.attributes(inode).await.unwrap();
     (found.modified.seconds, found.changed.seconds)
 }

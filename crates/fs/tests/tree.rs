@@ -3,16 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
-use weir_format::FileType;
+use weir_format::{Cookie, FileType};
+use weir_vfs::{AttributeChanges, Device, Expect, FsError, NewNode, RenameFlags};
 
 use crate::support::{BLOCKS, disk, judge, mount, new_image, simulated_with};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::ROOT_INODE;
-use weir_fs::{
-    AttributeChanges, Conflicts, Cookie, Device, Engine, Expect, Filesystem, FsError, JournalMode,
-    MountOptions, NewNode, RenameFlags,
-};
+use weir_fs::{BarrierFs, Conflicts, Engine, JournalMode, MountOptions};
 
 /// Operations in a run.
 const OPERATIONS: usize = 3000;
@@ -172,7 +170,7 @@ impl Model {
 }
 
 /// The filesystem agrees with the model about a whole tree.
-async fn compare(fs: &Filesystem, model: &Model) {
+async fn compare(fs: &BarrierFs, model: &Model) {
     let mut seen = BTreeMap::new();
     for (id, node) in model.0.iter().enumerate() {
         let Some(node) = node else { continue };
@@ -224,7 +222,7 @@ async fn compare(fs: &Filesystem, model: &Model) {
 
 /// One run: the model, the filesystem, and what decides.
 struct Run<'a> {
-    fs: &'a Filesystem,
+    fs: &'a BarrierFs,
     model: &'a mut Model,
     random: &'a mut Pcg64,
 }
@@ -436,7 +434,7 @@ fn run(seed: u64, options: MountOptions) {
 }
 
 /// Removes everything, so that what is not freed shows.
-async fn clear(fs: &Filesystem, model: &mut Model) {
+async fn clear(fs: &BarrierFs, model: &mut Model) {
     let mut pending = vec![ROOT];
     let mut emptied = Vec::new();
     while let Some(directory) = pending.pop() {

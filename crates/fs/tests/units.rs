@@ -4,12 +4,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use weir_vfs::{Fallocate, InodeNumber};
+
 use crate::support::{
     self, BLOCKS, capabilities, image_of, mount, plan, read_file, simulated, simulated_with, write_file,
 };
 use rand::RngExt as _;
 use weir_ext4::ROOT_INODE;
-use weir_fs::{Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, MountOptions};
+use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Ordering, Rules};
 
@@ -44,7 +46,7 @@ fn options(engine: Engine, mode: JournalMode, mutant: Option<FsMutant>) -> Mount
 }
 
 /// Writes units, and larger pieces, each full of one byte; reads in between, so that parts of units leave memory.
-async fn write_units(clock: &Handle, fs: &Filesystem, file: InodeNumber, seed: u64) {
+async fn write_units(clock: &Handle, fs: &BarrierFs, file: InodeNumber, seed: u64) {
     let mut random = clock.random(&format!("units {seed}"));
     for n in 2..120_u8 {
         let first = random.random_range(0..UNITS);
@@ -66,11 +68,7 @@ async fn write_units(clock: &Handle, fs: &Filesystem, file: InodeNumber, seed: u
 }
 
 /// What a power cut may leave at any event.
-fn crashes(
-    seed: u64,
-    options: MountOptions,
-    prepare: impl AsyncFn(&Filesystem) -> InodeNumber,
-) -> Vec<Image> {
+fn crashes(seed: u64, options: MountOptions, prepare: impl AsyncFn(&BarrierFs) -> InodeNumber) -> Vec<Image> {
     simulated_with(seed, async |clock| {
         let disk = disk(&clock, &image_of(&plan(BLOCKS)));
         let fs = mount(&clock, &disk, options).await.expect("mounted");
@@ -108,7 +106,7 @@ fn are_whole(images: &[Image]) -> Result<(), String> {
 }
 
 /// A file that has its blocks, not written.
-async fn preallocated(fs: &Filesystem) -> InodeNumber {
+async fn preallocated(fs: &BarrierFs) -> InodeNumber {
     let file = write_file(fs, b"a", b"").await;
     let whole = Fallocate::Allocate { keep_size: false };
     fs.fallocate(file, whole, 0, (UNITS * UNIT) as u64).await.expect("room");
@@ -116,7 +114,7 @@ async fn preallocated(fs: &Filesystem) -> InodeNumber {
 }
 
 /// A file of which every unit was written, between others that take the blocks behind it.
-async fn grown(fs: &Filesystem) -> InodeNumber {
+async fn grown(fs: &BarrierFs) -> InodeNumber {
     let files = [write_file(fs, b"a", b"").await, write_file(fs, b"b", b"").await];
     for unit in 0..UNITS {
         for file in files {

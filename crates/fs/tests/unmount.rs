@@ -9,16 +9,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use weir_format::FileType;
+use weir_vfs::{Expect, Fallocate, FsError, InodeNumber, NewNode, ReadOnlyReason, RenameFlags};
 
 use crate::support::{
     BLOCKS, content, disk, judge, mount, new_image, read_file, simulated, simulated_with, store, verdict,
     write_file,
 };
 use weir_ext4::ROOT_INODE;
-use weir_fs::{
-    Conflicts, Engine, Expect, Fallocate, Filesystem, FsError, InodeNumber, MountOptions, NewNode,
-    ReadOnlyReason, RenameFlags,
-};
+use weir_fs::{BarrierFs, Conflicts, Engine, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::AdversaryDisk;
 
@@ -42,7 +40,7 @@ fn directory() -> NewNode {
 }
 
 /// A directory with so many names that it has several blocks.
-async fn full_directory(fs: &Filesystem, name: &[u8]) -> InodeNumber {
+async fn full_directory(fs: &BarrierFs, name: &[u8]) -> InodeNumber {
     let inode = fs.mkdir(ROOT_INODE, name, &directory()).await.expect("made");
     for number in 0..300_u32 {
         let name = format!("a name of a file with the number {number:040}");
@@ -138,7 +136,7 @@ struct Inodes {
 const CALLS: u32 = 8;
 
 /// One of all kinds of calls that take several steps.
-async fn call(fs: Filesystem, kind: u32, Inodes { x, y, file }: Inodes) -> Result<(), FsError> {
+async fn call(fs: BarrierFs, kind: u32, Inodes { x, y, file }: Inodes) -> Result<(), FsError> {
     match kind {
         0 => fs.rename((x, b"sub"), (y, b"moved"), RenameFlags::default()).await,
         1 => fs.truncate(file, 100).await,

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
 use rustix::io::Errno;
-use weir_fs::Filesystem;
 use weir_runtime::Handle;
+use weir_vfs::Filesystem;
 
 use crate::calls::Calls;
 use crate::control::SyncMode;

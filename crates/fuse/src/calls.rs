@@ -6,10 +6,7 @@ use std::pin::Pin;
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use weir_format::{FileTime, FileType, acl::Acl};
-use weir_fs::{
-    AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode, Promise,
-    SyncCall, is_own_attribute,
-};
+use weir_vfs::{AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode, Promise, SyncCall, is_own_attribute};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::control::{
@@ -71,7 +68,7 @@ impl Calls {
     /// What the kernel gets to know of an inode.
     async fn entry(&self, inode: InodeNumber) -> Result<Entry, Errno> {
         let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
-        Ok((convert::attributes(&found), found.generation))
+        Ok((convert::attributes(&found, self.filesystem.root()), found.generation))
     }
 
     /// What the kernel gets to know of what a call has found or made. It stays held until the kernel has forgotten it.
@@ -112,7 +109,7 @@ impl Calls {
     ) -> Result<(NodeAttributes, Option<FileTime>), Errno> {
         let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
         let born = (found.created != FileTime::default()).then_some(found.created);
-        Ok((convert::attributes(&found), born))
+        Ok((convert::attributes(&found, self.filesystem.root()), born))
     }
 
     /// Changes attributes. Another owner, and another size set by a caller that may not keep privileges, remove these.
@@ -205,7 +202,7 @@ impl Calls {
         if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE | RenameFlags::WHITEOUT).contains(flags) {
             return Err(Errno::INVAL);
         }
-        let flags = weir_fs::RenameFlags {
+        let flags = weir_vfs::RenameFlags {
             no_replace: flags.contains(RenameFlags::NOREPLACE),
             exchange: flags.contains(RenameFlags::EXCHANGE),
             whiteout: flags.contains(RenameFlags::WHITEOUT),
@@ -469,7 +466,7 @@ impl Calls {
             }
             while let Some(placed) = entries.pop_front() {
                 let kind = placed.entry.target.kind.unwrap_or(FileType::Regular);
-                let node = convert::number(placed.entry.target.inode);
+                let node = convert::number(placed.entry.target.inode, self.filesystem.root());
                 if !names.add(node, placed.position, kind, &placed.entry.name) {
                     entries.push_front(placed);
                     directory.keep_left(last, entries);

@@ -1,28 +1,27 @@
 //! Between the kernel's words and the filesystem's.
 
-use weir_ext4::ROOT_INODE;
-use weir_fs::{Attributes, Device, InodeNumber};
+use weir_vfs::{Attributes, Device, InodeNumber};
 
 use crate::protocol::{NodeAttributes, ROOT, of_node_id};
 
-/// The inode of a node. The kernel calls the root 1, ext4 calls it 2. Nothing else has the number 1: it is ext4's for bad blocks.
-pub(crate) fn inode(node: u64) -> InodeNumber {
+/// The inode of a node, in a filesystem with this root, which the kernel calls 1. No file has the number 1 in either format.
+pub(crate) fn inode(node: u64, root: InodeNumber) -> InodeNumber {
     match of_node_id(node).0 {
-        ROOT => ROOT_INODE,
+        ROOT => root,
         // 0 is no inode: whatever looks for it finds nothing.
         number => InodeNumber::try_from(number).unwrap_or(0),
     }
 }
 
-/// The kernel's number of an inode.
-pub(crate) fn number(inode: InodeNumber) -> u64 {
-    if inode == ROOT_INODE { ROOT } else { inode.into() }
+/// The kernel's number of an inode, in a filesystem with this root.
+pub(crate) fn number(inode: InodeNumber, root: InodeNumber) -> u64 {
+    if inode == root { ROOT } else { inode.into() }
 }
 
 /// The kernel counts nanoseconds forwards also before 1970, as ext4 does.
-pub(crate) fn attributes(found: &Attributes) -> NodeAttributes {
+pub(crate) fn attributes(found: &Attributes, root: InodeNumber) -> NodeAttributes {
     NodeAttributes {
-        node: number(found.inode),
+        node: number(found.inode, root),
         size: found.size,
         sectors: found.sectors,
         accessed: found.accessed.seconds,

@@ -1,8 +1,8 @@
 //! Errors as the kernel's numbers.
 
 use rustix::io::Errno;
-use weir_fs::{FsError, ReadOnlyReason};
 use weir_storage::{Rejected, StorageError};
+use weir_vfs::{FsError, ReadOnlyReason};
 
 /// The number of an error.
 pub(crate) fn errno(error: &FsError) -> Errno {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use weir_fs::InodeNumber;
+use weir_vfs::InodeNumber;
 
 use crate::control::SyncMode;
 use crate::positions::{PlacedEntry, Positions};

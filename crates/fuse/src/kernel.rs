@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
 use rustix::io::Errno;
-use weir_fs::{Filesystem, InodeNumber};
 use weir_runtime::{Handle, Semaphore};
+use weir_vfs::{Filesystem, InodeNumber};
 
 use crate::convert;
 use crate::protocol::node_id;
@@ -87,7 +87,7 @@ impl KernelCache {
     /// EAGAIN if too many wait for that.
     pub(crate) async fn take_pages(&self, inode: InodeNumber) -> Result<(), Errno> {
         let Ok(found) = self.filesystem.attributes(inode).await else { return Ok(()) };
-        self.forget(node_id(convert::number(inode), found.generation), 0, 0).await
+        self.forget(node_id(convert::number(inode, self.filesystem.root()), found.generation), 0, 0).await
     }
 
     /// Has the kernel forget the pages of a file that a direct write has made old, before that is answered. The kernel does so
@@ -101,7 +101,9 @@ impl KernelCache {
             return;
         }
         self.direct_bytes.set(waiting);
-        let _ = self.forget(node_id(convert::number(inode), found.generation), from, length).await;
+        let _ = self
+            .forget(node_id(convert::number(inode, self.filesystem.root()), found.generation), from, length)
+            .await;
         self.direct_bytes.set(self.direct_bytes.get() - bytes);
     }
 
@@ -117,7 +119,7 @@ impl KernelCache {
         if self.asked.waiting() >= WAITING_MAX {
             return;
         }
-        let node = node_id(convert::number(inode), found.generation);
+        let node = node_id(convert::number(inode, self.filesystem.root()), found.generation);
         let zeros = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
         let kernel = self.clone();
         let storing = self.handle.spawn(async move {
@@ -140,7 +142,7 @@ impl KernelCache {
         let Ok(found) = self.filesystem.attributes(inode).await else { return };
         if let Some(notifier) = self.notifier.get() {
             // It fails for what is not cached.
-            let node = node_id(convert::number(inode), found.generation);
+            let node = node_id(convert::number(inode, self.filesystem.root()), found.generation);
             let _ = notifier.inval_inode(INodeNo(node), ATTRIBUTES, 0);
         }
     }
@@ -149,7 +151,8 @@ impl KernelCache {
     /// waited for, as the kernel may wait for the answer to the write that was lost.
     pub(crate) fn have_it_ask(&self, inode: InodeNumber, generation: u32) {
         if self.is_writeback {
-            let (kernel, node) = (self.clone(), node_id(convert::number(inode), generation));
+            let (kernel, node) =
+                (self.clone(), node_id(convert::number(inode, self.filesystem.root()), generation));
             drop(self.handle.spawn(async move {
                 // If too many wait, the next lost write says it.
                 let _ = kernel.forget(node, ATTRIBUTES, 0).await;

@@ -1,6 +1,6 @@
 //! BarrierFS as a mount: requests of the kernel's FUSE, answered by the filesystem.
 //!
-//! [`Server::mount`] mounts a [`Filesystem`](weir_fs::Filesystem) on a directory. The filesystem's own thread reads
+//! [`Server::mount`] mounts a [`Filesystem`](weir_vfs::Filesystem) on a directory. The filesystem's own thread reads
 //! the kernel's requests and begins to answer each at once. Most are done then; what has to wait becomes a task, and
 //! its answer goes back to the kernel when the task is done. So requests wait for the disk side by side, and the queue
 //! that programs keep reaches it. No other thread is on the way: to wake one costs more than most requests.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rustix::io::Errno;
-use weir_fs::{Filesystem, FsError, InodeNumber};
+use weir_vfs::{Filesystem, FsError, InodeNumber};
 
 /// Files that are remembered one by one; of more it is only known that there are some.
 const FILES_MAX: usize = 1 << 16;

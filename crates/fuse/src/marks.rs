@@ -13,9 +13,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use weir_ext4::ROOT_INODE;
-use weir_fs::{Expect, Filesystem, FsError, InodeNumber};
 use weir_runtime::Handle;
+use weir_vfs::{Expect, Filesystem, FsError, InodeNumber};
 
 use crate::control::{SYNC_ATTRIBUTE, SyncMode};
 use crate::privileges::Caller;
@@ -48,7 +47,7 @@ impl Marks {
     pub(crate) async fn of(handle: &Handle, filesystem: &Filesystem) -> Marks {
         // Where the root cannot be read that is not known, and the task finds out.
         let none = matches!(
-            filesystem.extended_attribute(ROOT_INODE, MARKED).await,
+            filesystem.extended_attribute(filesystem.root(), MARKED).await,
             Err(FsError::NoAttribute | FsError::Unsupported(_))
         );
         let marks = Marks(Rc::new(MarksState {
@@ -87,7 +86,7 @@ impl Marks {
         state.complete.set(true);
         if state.order.borrow().is_empty() && !state.touched.get() && state.filesystem.read_only().is_none() {
             state.any.set(false);
-            let _ = state.filesystem.remove_extended_attribute(ROOT_INODE, MARKED).await;
+            let _ = state.filesystem.remove_extended_attribute(state.filesystem.root(), MARKED).await;
             // Who has set one meanwhile has found that the root says so, before it did not any more.
             if state.touched.get() {
                 let _ = self.announce(&state.filesystem).await;
@@ -97,7 +96,7 @@ impl Marks {
 
     /// Says in the root that there may be marks.
     async fn announce(&self, filesystem: &Filesystem) -> Result<(), FsError> {
-        filesystem.set_extended_attribute(ROOT_INODE, MARKED, b"1", Expect::Anything).await?;
+        filesystem.set_extended_attribute(filesystem.root(), MARKED, b"1", Expect::Anything).await?;
         self.0.any.set(true);
         Ok(())
     }

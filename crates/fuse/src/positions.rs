@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use weir_fs::{Cookie, DirectoryEntry};
+use weir_format::{Cookie, DirectoryEntry};
 
 /// The greatest short position.
 const SHORT_MAX: u64 = (1 << 31) - 1;
@@ -110,9 +110,8 @@ fn position_of(group: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use weir_ext4::directory::Target;
     use weir_ext4::{HashVersion, NameHasher};
-    use weir_format::FileType;
+    use weir_format::{FileType, Target};
 
     use super::*;
 

@@ -5,7 +5,7 @@
 
 use rustix::io::Errno;
 use weir_format::FileType;
-use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber};
+use weir_vfs::{AttributeChanges, Filesystem, FsError, InodeNumber};
 
 use crate::errno::errno;
 use crate::protocol::Header;
@@ -43,7 +43,7 @@ pub(crate) enum Removal {
 impl Caller {
     /// The filesystem, for operations of this caller.
     pub(crate) fn view_of(self, filesystem: &Filesystem) -> Filesystem {
-        filesystem.for_caller(weir_fs::Caller { uid: self.uid, gid: self.gid })
+        filesystem.for_caller(weir_vfs::Caller { uid: self.uid, gid: self.gid })
     }
 
     pub(crate) fn from_header(header: &Header) -> Caller {

@@ -2,10 +2,10 @@
 
 use rustix::io::Errno;
 use weir_format::FileType;
-use weir_fs::{AttributeChanges, NewNode, Promise, SyncCall};
+use weir_vfs::{AttributeChanges, InodeNumber, NewNode, Promise, SyncCall};
 
 use crate::calls::{Calls, Entry, Opened};
-use crate::convert::{device, inode};
+use crate::convert::{self, device};
 use crate::errno::errno;
 use crate::privileges::Caller;
 use crate::protocol::{
@@ -51,10 +51,15 @@ impl Calls {
         Answer::created(attributes, generation, opened.handle, flags)
     }
 
+    /// The inode of a node.
+    fn inode(&self, node: u64) -> InodeNumber {
+        convert::inode(node, self.filesystem.root())
+    }
+
     /// Refuses to take another file for a node that is gone and had the same number.
     async fn require_same(&self, node: u64) -> Result<(), Errno> {
         let (number, generation) = of_node_id(node);
-        match self.filesystem.attributes(inode(node)).await {
+        match self.filesystem.attributes(self.inode(node)).await {
             Ok(found) if number != ROOT && found.generation != generation => Err(Errno::STALE),
             // A caller that uses it gets the error.
             _ => Ok(()),
@@ -95,7 +100,7 @@ impl Calls {
 
 impl Service for Calls {
     async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
-        let node = inode(header.node);
+        let node = self.inode(header.node);
         let caller = Caller::from_header(header);
         if !operation.is_of_open_file() {
             self.require_same(header.node).await?;
@@ -139,11 +144,11 @@ impl Service for Calls {
             }
             Operation::Rename { name, new_parent, new_name, flags } => {
                 self.require_same(new_parent).await?;
-                self.rename((node, name), (inode(new_parent), new_name), flags, caller).await.map(done)
+                self.rename((node, name), (self.inode(new_parent), new_name), flags, caller).await.map(done)
             }
             Operation::Link { node: linked, name } => {
                 self.require_same(linked).await?;
-                self.link(inode(linked), node, name, caller).await.map(entry)
+                self.link(self.inode(linked), node, name, caller).await.map(entry)
             }
             Operation::Open { flags } | Operation::OpenDirectory { flags } => {
                 self.open(node, flags).await.map(|opened| self.answer_opened(opened))
@@ -204,7 +209,7 @@ impl Service for Calls {
     }
 
     fn forget(&self, node: u64, count: u64) {
-        self.forget_inode(inode(node), count);
+        self.forget_inode(self.inode(node), count);
     }
 
     async fn collect_all_pages(&self) {

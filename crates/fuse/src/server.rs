@@ -13,9 +13,9 @@ use futures_util::future::LocalBoxFuture;
 use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
 use tracing::info;
-use weir_fs::{Filesystem, FsError};
 use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
+use weir_vfs::{Filesystem, FsError};
 
 use crate::busy_cpu::BusyCpuGuard;
 use crate::calls::{Calls, FileCounts, Status, Trim};
@@ -117,10 +117,10 @@ impl Server {
             });
             let (notifier, intake) = (Rc::default(), Rc::<Intake>::default());
             let forgotten = Rc::clone(&intake);
-            filesystem.on_reclaim(move || {
+            filesystem.on_reclaim(Box::new(move || {
                 let forgotten = Rc::clone(&forgotten);
                 Box::pin(async move { forgotten.taken_in().await })
-            });
+            }));
             let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
             let calls = Calls {
                 marks: Marks::of(handle, &filesystem).await,

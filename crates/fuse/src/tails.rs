@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use weir_fs::InodeNumber;
+use weir_vfs::InodeNumber;
 
 use crate::calls::Calls;
 use crate::protocol::WriteRequest;

@@ -4,7 +4,7 @@
 //! kernel is asked for what is dirty before, and forgets its pages after.
 
 use rustix::io::Errno;
-use weir_fs::{Expect, InodeNumber};
+use weir_vfs::{Expect, InodeNumber};
 use zerocopy::FromBytes as _;
 
 use crate::calls::Calls;
@@ -96,7 +96,8 @@ impl Calls {
         let others = group.inodes.get(..count).ok_or(Errno::INVAL)?;
         let mut inodes = vec![inode];
         for other in others {
-            let other = u32::try_from(*other).map_or(0, |number| convert::inode(number.into()));
+            let other = u32::try_from(*other)
+                .map_or(0, |number| convert::inode(number.into(), self.filesystem.root()));
             if !self.filesystem.is_file_number(other) {
                 return Err(Errno::NOENT);
             }

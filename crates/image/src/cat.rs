@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use futures_util::future::LocalBoxFuture;
-use weir_fs::Filesystem;
+use weir_vfs::FilesystemCalls;
 
 use crate::error::{ImageError, in_image};
 use crate::holes::chunk_of;
@@ -13,7 +13,7 @@ use crate::holes::chunk_of;
 /// # Errors
 /// [`ImageError::InImage`] for what cannot be read or is no file, [`ImageError::Output`] from `output`.
 pub fn cat<'a>(
-    filesystem: &'a Filesystem,
+    filesystem: &'a dyn FilesystemCalls,
     inside: &'a [u8],
     output: &'a mut dyn Write,
 ) -> LocalBoxFuture<'a, Result<(), ImageError>> {

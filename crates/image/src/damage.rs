@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::LocalBoxFuture;
-use weir_ext4::ROOT_INODE;
 use weir_format::{BLOCK_BYTES, FileType};
-use weir_fs::{Filesystem, FsError, InodeNumber};
+use weir_vfs::{FilesystemCalls, FsError, InodeNumber};
 
 use crate::error::shown;
 use crate::holes::CHUNK_BYTES;
@@ -25,12 +24,12 @@ pub struct Damaged {
 /// Reads everything below the root, and `told` what cannot be read. A directory is entered once; of a file with several
 /// names the first one met is told.
 pub fn find_damaged<'a>(
-    filesystem: &'a Filesystem,
+    filesystem: &'a dyn FilesystemCalls,
     told: &'a mut dyn FnMut(Damaged),
 ) -> LocalBoxFuture<'a, ()> {
     Box::pin(async move {
-        let mut pending = vec![(b"/".to_vec(), ROOT_INODE)];
-        let mut seen = BTreeSet::from([ROOT_INODE]);
+        let mut pending = vec![(b"/".to_vec(), filesystem.root())];
+        let mut seen = BTreeSet::from([filesystem.root()]);
         while let Some((path, directory)) = pending.pop() {
             let found = match names(filesystem, &path, directory).await {
                 Ok(found) => found,
@@ -62,7 +61,7 @@ pub fn find_damaged<'a>(
 
 /// The first byte of a file that cannot be read, how many blocks cannot, and why.
 async fn damaged_content(
-    filesystem: &Filesystem,
+    filesystem: &dyn FilesystemCalls,
     inode: InodeNumber,
 ) -> Option<(Option<(u64, u64)>, FsError)> {
     let mut found: Option<((u64, u64), FsError)> = None;

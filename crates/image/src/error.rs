@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use weir_format::FormatError;
-use weir_fs::FsError;
+use weir_vfs::FsError;
 
 /// Why a call failed.
 #[derive(Debug, Error)]

@@ -12,9 +12,9 @@ use rustix::fs::{
     makedev, mknodat, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
-use weir_format::{BLOCK_BYTES, FileTime, FileType};
-use weir_fs::{Attributes, Cookie, Filesystem, FsError, InodeNumber, is_own_attribute};
+use weir_format::{BLOCK_BYTES, Cookie, FileTime, FileType};
 use weir_storage::Rules;
+use weir_vfs::{Attributes, FilesystemCalls, FsError, InodeNumber, is_own_attribute};
 
 use crate::error::{ImageError, damaged, in_image, on_host, shown};
 use crate::holes::{chunk_of, runs};
@@ -60,7 +60,7 @@ pub struct Copied {
 /// as they were made. [`ImageError::Directory`] for a directory without `recursive`. [`ImageError::InImage`] if
 /// `inside` itself cannot be read, and [`ImageError::Overfull`] for an image that gives more than it can hold (I3).
 pub fn get<'a>(
-    filesystem: &'a Filesystem,
+    filesystem: &'a dyn FilesystemCalls,
     inside: &'a [u8],
     local: &'a Path,
     options: &'a GetOptions,
@@ -130,7 +130,7 @@ struct First {
 }
 
 struct Get<'a> {
-    filesystem: &'a Filesystem,
+    filesystem: &'a dyn FilesystemCalls,
     options: GetOptions,
     told: &'a mut dyn FnMut(&ImageError),
     /// The path in the image of the top of the tree.

@@ -1,8 +1,8 @@
 //! What is in a directory.
 
 use futures_util::future::LocalBoxFuture;
-use weir_format::{FileTime, FileType};
-use weir_fs::{Attributes, Cookie, Filesystem};
+use weir_format::{Cookie, FileTime, FileType};
+use weir_vfs::{Attributes, FilesystemCalls};
 
 use crate::error::{ImageError, in_image};
 
@@ -15,7 +15,7 @@ const SECONDS_A_DAY: i64 = 86_400;
 /// # Errors
 /// [`ImageError::InImage`] for what cannot be read.
 pub fn list<'a>(
-    filesystem: &'a Filesystem,
+    filesystem: &'a dyn FilesystemCalls,
     inside: &'a [u8],
     long: bool,
 ) -> LocalBoxFuture<'a, Result<Vec<Vec<u8>>, ImageError>> {
@@ -41,7 +41,7 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// The names of a directory and their inodes, sorted, without "." and "..".
 pub(crate) async fn names(
-    filesystem: &Filesystem,
+    filesystem: &dyn FilesystemCalls,
     inside: &[u8],
     directory: u32,
 ) -> Result<Vec<(Vec<u8>, u32)>, ImageError> {
@@ -58,7 +58,7 @@ pub(crate) async fn names(
 }
 
 async fn line(
-    filesystem: &Filesystem,
+    filesystem: &dyn FilesystemCalls,
     inside: &[u8],
     name: Vec<u8>,
     inode: u32,

@@ -16,11 +16,11 @@ use futures_util::future::LocalBoxFuture;
 use rustix::fs::{CWD, Dir, Mode, OFlags, SeekFrom, Stat, fstat, major, minor, openat, readlinkat, seek};
 use rustix::io::Errno;
 use weir_format::{BLOCK_BYTES, FileTime, FileType};
-use weir_fs::{
-    AclKind, AttributeChanges, Device, Expect, Filesystem, FsError, InodeNumber, NewNode, RenameFlags,
+use weir_storage::Rules;
+use weir_vfs::{
+    AclKind, AttributeChanges, Device, Expect, FilesystemCalls, FsError, InodeNumber, NewNode, RenameFlags,
     is_own_attribute,
 };
-use weir_storage::Rules;
 
 use crate::error::{ImageError, in_image, on_host};
 use crate::holes::{CHUNK_BYTES, runs};
@@ -40,7 +40,7 @@ const UNFINISHED: &str = ".weir-put-";
 /// [`ImageError::Host`] for what cannot be read, [`ImageError::InImage`] for what cannot be written,
 /// [`ImageError::Directory`] for a directory without `recursive`. What was copied until then is there.
 pub fn put<'a>(
-    filesystem: &'a Filesystem,
+    filesystem: &'a dyn FilesystemCalls,
     local: &'a Path,
     inside: &'a [u8],
     recursive: bool,
@@ -74,7 +74,7 @@ pub fn put<'a>(
 }
 
 struct Put<'a> {
-    filesystem: &'a Filesystem,
+    filesystem: &'a dyn FilesystemCalls,
     tree: HostTree,
     /// What inode a file with several names has become.
     linked: BTreeMap<(u64, u64), InodeNumber>,
@@ -402,7 +402,7 @@ impl Put<'_> {
 }
 
 async fn write_all(
-    filesystem: &Filesystem,
+    filesystem: &dyn FilesystemCalls,
     inode: InodeNumber,
     mut offset: u64,
     mut bytes: &[u8],

@@ -7,10 +7,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 use weir_format::FileType;
+use weir_vfs::NewNode;
 
 use crate::hostile::{self, CopyOutcome, Part, Scratch, Seed, checked, made};
 use weir_ext4::{Kind, ROOT_INODE};
-use weir_fs::{FsMutant, MountOptions, NewNode};
+use weir_fs::{FsMutant, MountOptions};
 use weir_image::{GetOptions, ImageError, ImageMutant};
 use weir_storage::{Image, Lba, Rules};
 

@@ -10,11 +10,12 @@ use std::pin::pin;
 use std::process::Command;
 
 use weir_format::FileType;
+use weir_vfs::{FsError, NewNode};
 
 use crate::hostile::made;
 use futures_util::FutureExt as _;
 use weir_ext4::ROOT_INODE;
-use weir_fs::{Filesystem, FsError, NewNode};
+use weir_fs::BarrierFs;
 
 /// Bytes that this thread has asked the kernel to read so far, holes among them.
 fn bytes_read() -> u64 {
@@ -172,7 +173,7 @@ fn a_file_that_does_not_fit_leaves_nothing() {
 }
 
 /// The names in the root directory but "lost+found", and the content of each file.
-async fn files(fs: &Filesystem) -> Result<Vec<(String, Vec<u8>)>, FsError> {
+async fn files(fs: &BarrierFs) -> Result<Vec<(String, Vec<u8>)>, FsError> {
     let mut files = Vec::new();
     for line in weir_image::list(fs, b"/", false).await.unwrap() {
         let name = String::from_utf8(line).unwrap();

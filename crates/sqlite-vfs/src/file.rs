@@ -11,10 +11,10 @@ use rusqlite::ffi::{
     SQLITE_IOERR_LOCK, SQLITE_IOERR_READ, SQLITE_IOERR_SHMLOCK, SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHORT_READ,
     SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE, SQLITE_LOCK_SHARED,
 };
-use weir_fs::{InodeNumber, Promise, SyncCall};
 use weir_sqlite_syncs::{
     Batch, Finish, Mode, Pending, Sync, WAL_HEADER_BYTES, What, at_commit, at_sync, leaves_directory,
 };
+use weir_vfs::{InodeNumber, Promise, SyncCall};
 
 use crate::fault::{Call, Fault};
 use crate::home::{Home, of_write};

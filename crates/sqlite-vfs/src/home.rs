@@ -7,10 +7,9 @@ use std::rc::{Rc, Weak};
 
 use rand::Rng as _;
 use rusqlite::ffi::{SQLITE_FULL, SQLITE_IOERR_WRITE};
-use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
-use weir_fs::{Filesystem, FsError, InodeNumber, NewNode};
 use weir_runtime::{Handle, Random, Runtime};
+use weir_vfs::{Filesystem, FsError, InodeNumber, NewNode};
 
 use crate::fault::{Call, Fault};
 use crate::locks::{ConnectionId, Shared};
@@ -144,7 +143,7 @@ impl Home {
     pub(crate) async fn open_nameless(&self) -> Result<(InodeNumber, InodeNumber), FsError> {
         let name = format!("sqlite-{:016x}", self.handle.entropy());
         let opened = self.open(name.as_bytes(), true, true).await?;
-        self.filesystem.unlink(ROOT_INODE, name.as_bytes()).await?;
+        self.filesystem.unlink(self.filesystem.root(), name.as_bytes()).await?;
         Ok(opened)
     }
 

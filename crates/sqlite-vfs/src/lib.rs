@@ -1,4 +1,4 @@
-//! SQLite in process: a VFS whose files are those of a [`Filesystem`](weir_fs::Filesystem) of Weir. No mount and no
+//! SQLite in process: a VFS whose files are those of a [`Filesystem`](weir_vfs::Filesystem) of Weir. No mount and no
 //! kernel are between SQLite and BarrierFS, and the same code runs in virtual time, on emulated devices.
 //!
 //! [`Vfs::new`] registers it with the SQLite that is linked in, and [`Vfs::open`] opens databases in it. Their syncs

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rusqlite::OpenFlags;
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_vfs};
-use weir_fs::Filesystem;
 use weir_runtime::Runtime;
 use weir_sqlite_syncs::Mode;
+use weir_vfs::Filesystem;
 
 use crate::connection::Connection;
 use crate::fault::{Call, Fault};

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weir_ext4::Mkfs;
-use weir_fs::{Filesystem, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::{Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Ordering, Storage};
@@ -20,7 +20,7 @@ const JOURNAL_BLOCKS: u32 = 1024;
 
 struct World {
     runtime: Rc<Runtime>,
-    filesystem: Filesystem,
+    filesystem: BarrierFs,
     vfs: Vfs,
     /// Batches begun, and those completed; times that a journal was ordered for the want of a sync.
     seen: Rc<[Cell<u64>; 3]>,
@@ -37,11 +37,11 @@ fn world() -> World {
             journal_blocks: Some(JOURNAL_BLOCKS),
             ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000)
         };
-        Filesystem::make(&*disk, &mkfs).await.unwrap();
-        Filesystem::mount(&handle, disk, MountOptions::default()).await.unwrap()
+        BarrierFs::make(&*disk, &mkfs).await.unwrap();
+        BarrierFs::mount(&handle, disk, MountOptions::default()).await.unwrap()
     };
     let filesystem = runtime.block_on(mount).unwrap();
-    let vfs = Vfs::new(Rc::clone(&runtime), filesystem.clone()).unwrap();
+    let vfs = Vfs::new(Rc::clone(&runtime), filesystem.clone().into()).unwrap();
     let world = World { runtime, filesystem, vfs, seen: Rc::default() };
     world.fails(|_| None);
     world

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use weir_ext4::Mkfs;
-use weir_fs::{Conflicts, Engine, Filesystem, MountOptions};
+use weir_fs::{BarrierFs, Conflicts, Engine, MountOptions};
 use weir_runtime::{Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs, rusqlite};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Ordering, Storage};
@@ -15,7 +15,7 @@ const JOURNALS: [&str; 6] = ["DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF", "
 
 struct World {
     runtime: Rc<Runtime>,
-    filesystem: Filesystem,
+    filesystem: BarrierFs,
     vfs: Vfs,
 }
 
@@ -30,11 +30,11 @@ fn world_with(seed: u64, ordering: Ordering, engine: Option<Engine>) -> World {
     let options = AdversaryOptions { blocks: 4096, capabilities, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::new(&handle, options) as Rc<dyn Storage>;
     let mount = async {
-        Filesystem::make(&*disk, &Mkfs::new(4096, [1; 16], [2; 16], 1_700_000_000)).await.unwrap();
-        Filesystem::mount(&handle, disk, MountOptions { engine, ..MountOptions::default() }).await.unwrap()
+        BarrierFs::make(&*disk, &Mkfs::new(4096, [1; 16], [2; 16], 1_700_000_000)).await.unwrap();
+        BarrierFs::mount(&handle, disk, MountOptions { engine, ..MountOptions::default() }).await.unwrap()
     };
     let filesystem = runtime.block_on(mount).unwrap();
-    let vfs = Vfs::new(Rc::clone(&runtime), filesystem.clone()).unwrap();
+    let vfs = Vfs::new(Rc::clone(&runtime), filesystem.clone().into()).unwrap();
     World { runtime, filesystem, vfs }
 }
 

@@ -2,8 +2,8 @@
 
 use weir_ext4::check::check;
 use weir_format::ImageReader;
-use weir_fs::FsError;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage, read};
+use weir_vfs::FsError;
 
 use crate::error::BenchError;
 

@@ -1,6 +1,7 @@
 //! What a mode of BarrierFS does.
 
-use weir_fs::{Engine, SyncCall};
+use weir_fs::Engine;
+use weir_vfs::SyncCall;
 
 /// What is written, and which call follows each write of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

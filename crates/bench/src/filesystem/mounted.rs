@@ -2,10 +2,11 @@
 
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::FileType;
-use weir_fs::{Filesystem, InodeNumber, MountOptions, NewNode, Promise};
+use weir_fs::{BarrierFs, MountOptions, Promise};
 use weir_runtime::{Handle, Random};
 use weir_stack::{Disk, Stack};
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{InodeNumber, NewNode};
 use weir_volume::Stats;
 
 use crate::content::Pages;
@@ -29,7 +30,7 @@ const WRITES_PER_TURN: u64 = 256;
 pub(crate) struct MountedFile {
     handle: Handle,
     stack: Stack,
-    filesystem: Filesystem,
+    filesystem: BarrierFs,
     inode: InodeNumber,
 }
 
@@ -44,7 +45,7 @@ impl MountedFile {
         let stack = make(handle, disk, plan).await?;
         let (engine, coalition) = (Some(mode.engine), mode.coalition);
         let options = MountOptions { engine, coalition, ..MountOptions::default() };
-        let filesystem = Filesystem::mount(handle, stack.storage(), options).await?;
+        let filesystem = BarrierFs::mount(handle, stack.storage(), options).await?;
         let inode = filesystem.create(ROOT_INODE, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
         filesystem.sync().await?;
         Ok(MountedFile { handle: handle.clone(), stack, filesystem, inode })
@@ -115,7 +116,7 @@ pub(crate) async fn make(handle: &Handle, disk: Disk, plan: &FsPlan) -> Result<S
     let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
     // A new volume reads as zeros.
     let mkfs = Mkfs { zeroed: true, ..Mkfs::new(volume.format.logical_blocks, [7; 16], [8; 16], created) };
-    Filesystem::make(&*stack.storage(), &mkfs).await?;
+    BarrierFs::make(&*stack.storage(), &mkfs).await?;
     Ok(stack)
 }
 
@@ -132,7 +133,7 @@ pub(crate) async fn verify(
     let stack = Stack::open(handle, disk, plan.volume_options()).await?;
     require_clean(&*stack.storage()).await?;
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let filesystem = Filesystem::mount(handle, stack.storage(), options).await?;
+    let filesystem = BarrierFs::mount(handle, stack.storage(), options).await?;
     let inode = filesystem.lookup(ROOT_INODE, NAME).await?;
     let blocks = (filesystem.attributes(inode).await?.size / BLOCK).min(ledger.blocks());
     let mut page = vec![0; BLOCK_BYTES];
@@ -155,9 +156,10 @@ pub(crate) async fn verify(
 
 #[cfg(test)]
 mod tests {
-    use weir_fs::{Engine, SyncCall};
+    use weir_fs::Engine;
     use weir_runtime::{Runtime, Simulation};
     use weir_storage::{AdversaryDisk, AdversaryOptions, Lba, Part, Storage, write};
+    use weir_vfs::SyncCall;
 
     use super::*;
     use crate::chooser::Distribution;

@@ -1,7 +1,8 @@
 //! What the benchmark of filesystems found.
 
 use std::collections::BTreeMap;
-use weir_fs::{Engine, Promise, SyncCall};
+use weir_fs::{Engine, Promise};
+use weir_vfs::SyncCall;
 
 use serde::{Serialize, Serializer};
 

@@ -7,9 +7,10 @@ use weir_ext4::journal::{BlockType, JournalSuperblock};
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Probe, Profile, Subject};
 use weir_format::FileType;
-use weir_fs::{Filesystem, MountOptions, NewNode};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Command, Interposed, Rejected, Storage, Ticket, Write};
+use weir_vfs::NewNode;
 
 use crate::error::BenchError;
 
@@ -140,9 +141,9 @@ pub fn trace_files(
 
 async fn appended(handle: &Handle, tap: &Rc<Tap>, call: FileCall, writes: u64) -> Result<(), BenchError> {
     let blocks = BLOCKS_MIN.max(2 * writes).min(tap.blocks());
-    Filesystem::make(&**tap, &Mkfs::new(blocks, [1; 16], [2; 16], 0)).await?;
+    BarrierFs::make(&**tap, &Mkfs::new(blocks, [1; 16], [2; 16], 0)).await?;
     let device = Rc::clone(tap) as Rc<dyn Storage>;
-    let fs = Filesystem::mount(handle, device, MountOptions::default()).await?;
+    let fs = BarrierFs::mount(handle, device, MountOptions::default()).await?;
     let file = fs.create(ROOT_INODE, b"file", &NewNode::new(FileType::Regular, 0o644)).await?;
     fs.sync().await?;
     tap.open.set(true);

@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use weir_fs::{Engine, SyncCall};
+use weir_fs::Engine;
 use weir_runtime::Handle;
 use weir_stack::Disk;
 use weir_storage::{FileDisk, FileDiskOptions};
+use weir_vfs::SyncCall;
 
 use crate::chooser::Distribution;
 use crate::error::BenchError;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_fs::{Filesystem, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::{Handle, Runtime};
 use weir_sqlite_vfs::{Mode, Vfs};
 use weir_stack::Stack;
@@ -175,18 +175,18 @@ impl BenchState {
         Ok(SqliteTurn { way, inserts, elapsed, loss_window: (way.mode == Mode::Order).then_some(seen) })
     }
 
-    fn start(&self) -> Result<(Stack, Vfs, Filesystem), BenchError> {
+    fn start(&self) -> Result<(Stack, Vfs, BarrierFs), BenchError> {
         let mounted = self.runtime.block_on(async {
             let stack = Stack::open(&self.clock, self.volume.disk(), self.plan.volume_options()).await?;
-            let filesystem = Filesystem::mount(&self.clock, stack.storage(), MountOptions::default()).await?;
+            let filesystem = BarrierFs::mount(&self.clock, stack.storage(), MountOptions::default()).await?;
             Ok::<_, BenchError>((stack, filesystem))
         });
         let (stack, filesystem) = mounted??;
-        let vfs = Vfs::new(Rc::clone(&self.runtime), filesystem.clone())?;
+        let vfs = Vfs::new(Rc::clone(&self.runtime), filesystem.clone().into())?;
         Ok((stack, vfs, filesystem))
     }
 
-    fn end(&self, stack: &Stack, filesystem: Filesystem) -> Result<(), BenchError> {
+    fn end(&self, stack: &Stack, filesystem: BarrierFs) -> Result<(), BenchError> {
         self.runtime.block_on(async {
             filesystem.unmount().await?;
             Ok(stack.close().await?)

@@ -8,11 +8,9 @@ use std::rc::Rc;
 
 use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
-use weir_fs::{
-    AttributeChanges, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, Promise, RenameFlags,
-    SyncCall,
-};
+use weir_fs::{BarrierFs, Promise};
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{AttributeChanges, Expect, Fallocate, FsError, InodeNumber, NewNode, RenameFlags, SyncCall};
 
 use super::history::{Before, History, Reach};
 use super::tree::{FileId, Thing, Tree, pages_of};
@@ -45,7 +43,7 @@ pub(super) fn outcome(what: &str, result: Result<(), FsError>) -> Result<Outcome
 
 /// See the head of this file.
 pub(super) struct Calls {
-    pub(super) fs: Filesystem,
+    pub(super) fs: BarrierFs,
     pub(super) history: Rc<RefCell<History>>,
     /// The number of the task, and of the part of the tree that it changes.
     pub(super) part: usize,
@@ -64,7 +62,7 @@ impl Calls {
     /// The calls of the task `part`, on a filesystem that holds what `history` begins with. What it writes begins with
     /// the number `written`.
     pub(super) fn new(
-        fs: Filesystem,
+        fs: BarrierFs,
         history: Rc<RefCell<History>>,
         part: usize,
         inodes: Rc<RefCell<Inodes>>,
@@ -101,7 +99,7 @@ impl Calls {
         what: &str,
         files: &[FileId],
         change: impl FnOnce(&mut Tree),
-        work: impl AsyncFnOnce(&Filesystem) -> Result<(), FsError>,
+        work: impl AsyncFnOnce(&BarrierFs) -> Result<(), FsError>,
     ) -> Result<Outcome, String> {
         self.record(format!("{what} {files:?}"));
         let (tree, before) = {
@@ -134,7 +132,7 @@ impl Calls {
         let at = self.inode(directory)?;
         let mut made = 0;
         let change = |tree: &mut Tree| tree.enter(directory, name, id, thing);
-        let work = async |fs: &Filesystem| {
+        let work = async |fs: &BarrierFs| {
             made = match named_later {
                 true => create_named_later(fs, at, name, new).await?,
                 false => fs.create(at, name, new).await?,
@@ -159,7 +157,7 @@ impl Calls {
         let thing = Thing::symlink(&target);
         let at = self.inode(directory)?;
         let mut made = 0;
-        let work = async |fs: &Filesystem| {
+        let work = async |fs: &BarrierFs| {
             made = fs.symlink(at, name, &target, (0, 0)).await?;
             Ok(())
         };
@@ -193,7 +191,7 @@ impl Calls {
         let at = self.inode(directory)?;
         let is_directory = self.history.borrow().tree(self.part).names(id).is_some();
         let change = |tree: &mut Tree| tree.remove(directory, name);
-        let work = async |fs: &Filesystem| match is_directory {
+        let work = async |fs: &BarrierFs| match is_directory {
             true => fs.rmdir(at, name).await,
             false => fs.unlink(at, name).await,
         };
@@ -215,7 +213,7 @@ impl Calls {
         };
         let change = |tree: &mut Tree| tree.rename((from, old), (to, new));
         let work =
-            async |fs: &Filesystem| fs.rename((source, old), (target, new), RenameFlags::default()).await;
+            async |fs: &BarrierFs| fs.rename((source, old), (target, new), RenameFlags::default()).await;
         let files: Vec<FileId> = moved.into_iter().chain([from, to]).chain(replaced).collect();
         self.change("rename", &files, change, work).await
     }
@@ -244,7 +242,7 @@ impl Calls {
         let change = |tree: &mut Tree| {
             tree.things.entry(file).and_modify(|thing| thing.attribute.clone_from(&value));
         };
-        let work = async |fs: &Filesystem| match &value {
+        let work = async |fs: &BarrierFs| match &value {
             Some(value) => fs.set_extended_attribute(inode, ATTRIBUTE, value, Expect::Anything).await,
             None => fs.remove_extended_attribute(inode, ATTRIBUTE).await,
         };
@@ -420,7 +418,7 @@ impl Calls {
 
 /// Makes a file without a name, and gives it its first: a power cut between the two leaves nothing of it.
 async fn create_named_later(
-    fs: &Filesystem,
+    fs: &BarrierFs,
     directory: InodeNumber,
     name: &[u8],
     new: &NewNode,

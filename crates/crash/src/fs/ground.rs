@@ -7,7 +7,7 @@ use weir_ext4::Mkfs;
 use weir_ext4::{check, check::Report};
 use weir_flash::{Allocation, FlashOptions, Layout, Mechanism, OrderedService, Profile};
 use weir_format::{FormatError, ImageReader};
-use weir_fs::{Conflicts, Engine, Filesystem};
+use weir_fs::{BarrierFs, Conflicts, Engine};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_stack::{Disk, DiskSpec, Stack, StackError, StackSpec, VolumeSpec};
 pub(crate) use weir_stack::{Left, MayLeave};
@@ -500,7 +500,7 @@ pub(crate) fn new_image(checksums: bool) -> Result<Blocks, String> {
         let disk = AdversaryDisk::new(&handle, options);
         let plain = Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000);
         let mkfs = Mkfs { reserved_percent: 0, checksums, ..plain };
-        Filesystem::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
+        BarrierFs::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
         bytes_of(&*disk).await.map_err(|error| error.to_string())
     });
     let bytes = made.map_err(|error| error.to_string())??;
@@ -513,8 +513,9 @@ pub(crate) fn new_image(checksums: bool) -> Result<Blocks, String> {
 mod tests {
     use weir_ext4::ROOT_INODE;
     use weir_format::FileType;
-    use weir_fs::{FsMutant, JournalMutant, MountOptions, NewNode};
+    use weir_fs::{FsMutant, JournalMutant, MountOptions};
     use weir_storage::Rules;
+    use weir_vfs::NewNode;
 
     use super::*;
 
@@ -543,9 +544,9 @@ mod tests {
             let kind = FsGround::Adversary { barriers: true };
             let ground = Ground::new(kind, &handle, &mut random, &[], None, DiskTraits::PLAIN).await?;
             let mkfs = Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000);
-            Filesystem::make(&*ground.storage(), &mkfs).await?;
+            BarrierFs::make(&*ground.storage(), &mkfs).await?;
             let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
-            let fs = Filesystem::mount(&handle, ground.storage(), options).await?;
+            let fs = BarrierFs::mount(&handle, ground.storage(), options).await?;
             let (seen, counted, from) =
                 (Rc::clone(&promised), Rc::clone(&lost), RefCell::new(handle.random("cut")));
             ground.observe(move |draw| {
@@ -569,7 +570,7 @@ mod tests {
         let handle = runtime.handle();
         let work = async {
             let ground = Ground::from_left(left, &handle, None).await.expect("a disk needs no recovery");
-            let mounted = Filesystem::mount(&handle, ground.storage(), MountOptions::default()).await;
+            let mounted = BarrierFs::mount(&handle, ground.storage(), MountOptions::default()).await;
             mounted.expect("what is left mounts").lookup(ROOT_INODE, b"a").await.is_ok()
         };
         runtime.block_on(work).expect("somebody runs")

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use weir_ext4::check;
-use weir_fs::{Filesystem, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Image, Lba};
 
@@ -128,7 +128,7 @@ impl Judges {
 fn by_model(image: &[u8], is_allowed: &dyn Fn(&Found) -> bool) -> Condition {
     let found = in_new_runtime(0, async |handle| {
         let disk = disk_of(handle, image);
-        let fs = Filesystem::mount(handle, disk, MountOptions::default()).await;
+        let fs = BarrierFs::mount(handle, disk, MountOptions::default()).await;
         let fs = fs.map_err(|error| error.to_string())?;
         let visible = Visible::read(&fs).await.map_err(|error| error.to_string())?;
         Ok::<_, String>(Found(Rc::new(visible)))

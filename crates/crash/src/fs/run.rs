@@ -7,9 +7,10 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::{FileType, FormatError, Structure};
-use weir_fs::{CheckpointBy, Discards, Engine, Filesystem, FsError, MountOptions, Needs, NewNode, OrderBy};
+use weir_fs::{BarrierFs, CheckpointBy, Discards, Engine, MountOptions, Needs, OrderBy};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};
+use weir_vfs::{FsError, NewNode};
 
 use super::calls::Inodes;
 use super::ground::{BLOCKS, DiskTraits, Fails, Ground, Left, bytes_of};
@@ -151,7 +152,7 @@ impl FsRun {
         let ground = Ground::new(ground, &self.handle, &mut random, image, recorder.as_ref(), traits).await;
         let ground = ground.map_err(|error| error.to_string())?;
         let fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
-        let play_round = async |(ground, fs): &(Ground, Filesystem), round| {
+        let play_round = async |(ground, fs): &(Ground, BarrierFs), round| {
             let fails = if round == 0 { self.fails } else { Fails::Nothing };
             self.story.replace(Rc::default());
             self.play_round(ground, fs, fails).await?;
@@ -169,7 +170,7 @@ impl FsRun {
     }
 
     /// Plays, and perhaps unmounts.
-    async fn play_round(&self, ground: &Ground, fs: &Filesystem, fails: Fails) -> Result<(), String> {
+    async fn play_round(&self, ground: &Ground, fs: &BarrierFs, fails: Fails) -> Result<(), String> {
         let faulty = fails != Fails::Nothing;
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
         let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
@@ -292,7 +293,7 @@ impl FsRun {
 
     /// Powers up what is left, with the power cut again at every event while the filesystem recovers: it finds
     /// the same every time. (What the device or volume below does for itself is their campaigns' business.)
-    async fn recover(&self, left: &Left) -> Result<(Ground, Filesystem), String> {
+    async fn recover(&self, left: &Left) -> Result<(Ground, BarrierFs), String> {
         let expected = Rc::new(find(left, self.options, mix(left.hash(), 1))?);
         let ground = Ground::from_left(left, &self.handle, None).await.map_err(|error| error.to_string())?;
         let (found, options, same) = (Rc::clone(&self.found), self.options, Rc::clone(&expected));
@@ -333,7 +334,7 @@ impl WarmUp {
     }
 
     /// Whether cuts may begin after so many operations.
-    fn is_over(&self, begun: u64, fs: &Filesystem) -> bool {
+    fn is_over(&self, begun: u64, fs: &BarrierFs) -> bool {
         let is_crowded = || fs.statistics().journal.log_blocks_used >= self.log_blocks;
         self.operations
             .is_none_or(|least| begun >= least + OPERATIONS_WARM || (begun >= least && is_crowded()))
@@ -351,7 +352,7 @@ fn tear_bytes(campaign: &FsCampaign, ground: &Ground) -> usize {
 }
 
 /// Tells the history of zeros that the filesystem writes by itself.
-pub(super) fn observe_zeros(fs: &Filesystem, history: &Rc<RefCell<History>>, inodes: &Rc<RefCell<Inodes>>) {
+pub(super) fn observe_zeros(fs: &BarrierFs, history: &Rc<RefCell<History>>, inodes: &Rc<RefCell<Inodes>>) {
     let (history, inodes) = (Rc::clone(history), Rc::clone(inodes));
     fs.observe_zeros(move |inode, pages| {
         // A number of an inode is given again: the newest file has it.
@@ -367,8 +368,8 @@ pub(super) async fn mount(
     ground: &Ground,
     options: MountOptions,
     recorder: Option<Rc<Recorder>>,
-) -> Result<Filesystem, Unfit> {
-    let mounted = Filesystem::mount_recorded(handle, ground.storage(), recorder, options).await;
+) -> Result<BarrierFs, Unfit> {
+    let mounted = BarrierFs::mount_recorded(handle, ground.storage(), recorder, options).await;
     mounted.map_err(|error| match error {
         FsError::Format(FormatError::Checksum { structure: Structure::JournalBlock, .. }) => {
             Unfit::Log(format!("mounting: {error}"))
@@ -470,7 +471,7 @@ pub(super) fn images_of(left: &Left, options: MountOptions, seed: u64) -> Result
         let ground = Ground::from_left(left, handle, None).await.map_err(|error| error.to_string())?;
         let bytes = async || bytes_of(&*ground.storage()).await.map_err(|error| error.to_string());
         let crashed = bytes().await?;
-        let replay = Filesystem::recover(handle, ground.storage()).await;
+        let replay = BarrierFs::recover(handle, ground.storage()).await;
         replay.map_err(|error| format!("replaying: {error}"))?;
         let replayed = bytes().await?;
         let fs = mount(handle, &ground, options, None).await?;
@@ -497,10 +498,10 @@ fn nearly_full(directories: &[&[u8]]) -> Result<Image, String> {
         let disk =
             AdversaryDisk::new(handle, AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() });
         let mkfs = Mkfs { reserved_percent: 0, ..Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000) };
-        Filesystem::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
+        BarrierFs::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
         // Where a run keeps something for trees, there is as much less room.
         let options = MountOptions { tree_reserve_blocks: 0, ..MountOptions::default() };
-        let mounted = Filesystem::mount(handle, Rc::clone(&disk) as Rc<dyn Storage>, options);
+        let mounted = BarrierFs::mount(handle, Rc::clone(&disk) as Rc<dyn Storage>, options);
         let fs = mounted.await.map_err(|error| format!("mounting: {error}"))?;
         for name in directories {
             let made = fs.create(ROOT_INODE, name, &NewNode::new(FileType::Directory, 0o755)).await;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
-use weir_fs::{AttributeChanges, Fallocate, Filesystem, FsError, InodeNumber, NewNode};
+use weir_fs::BarrierFs;
 use weir_runtime::{Handle, Random};
+use weir_vfs::{AttributeChanges, Fallocate, FsError, InodeNumber, NewNode};
 
 use super::calls::{Calls, Inodes, Outcome, PAGE, outcome};
 use super::history::{History, Reach};
@@ -76,7 +77,7 @@ impl Script {
     /// The script of the task `part`, on a filesystem that holds what `history` begins with.
     pub(super) fn new(
         handle: &Handle,
-        fs: Filesystem,
+        fs: BarrierFs,
         history: Rc<RefCell<History>>,
         part: usize,
         plan: Plan,
@@ -522,7 +523,7 @@ impl Script {
 const ROOM_BLOCKS: u64 = 72;
 
 /// Takes most of a new filesystem's room away.
-pub(super) async fn fill_up(fs: &Filesystem) -> Result<(), FsError> {
+pub(super) async fn fill_up(fs: &BarrierFs) -> Result<(), FsError> {
     let ballast = fs.create(ROOT_INODE, BALLAST, &NewNode::new(FileType::Regular, 0o400)).await?;
     let room = fs.statfs().await.available_blocks.saturating_sub(ROOM_BLOCKS);
     fs.fallocate(ballast, Fallocate::Allocate { keep_size: false }, 0, room * PAGE).await

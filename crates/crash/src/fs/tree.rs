@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_format::FileType;
-use weir_fs::NewNode;
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::NewNode;
 
 /// Stands for a file, a directory or a link: a number that the model gave, or the number of an inode.
 pub(super) type FileId = u32;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use weir_ext4::{ROOT_INODE, directory::Cookie};
-use weir_format::FileType;
-use weir_fs::{Filesystem, FsError};
+use weir_ext4::ROOT_INODE;
+use weir_format::{Cookie, FileType};
+use weir_fs::BarrierFs;
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::FsError;
 
 use super::tree::{FileId, Kind, Thing, Tree};
 
@@ -42,7 +43,7 @@ impl Visible {
     }
 
     /// Reads everything.
-    pub(super) async fn read(fs: &Filesystem) -> Result<Visible, FsError> {
+    pub(super) async fn read(fs: &BarrierFs) -> Result<Visible, FsError> {
         let root = fs.attributes(ROOT_INODE).await?;
         let mut visible = Visible { tree: Tree::new(ROOT_INODE, root.permissions), bytes: BTreeMap::new() };
         let mut directories = vec![ROOT_INODE];
@@ -70,7 +71,7 @@ impl Visible {
         Ok(visible)
     }
 
-    async fn meet(&mut self, fs: &Filesystem, inode: FileId) -> Result<FileType, FsError> {
+    async fn meet(&mut self, fs: &BarrierFs, inode: FileId) -> Result<FileType, FsError> {
         let attributes = fs.attributes(inode).await?;
         if self.tree.things.contains_key(&inode) {
             return Ok(attributes.kind);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use weir_fs::{Filesystem, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs};
 use weir_stack::FalseOrder;
@@ -181,7 +181,7 @@ impl SqliteRun {
 
     /// Lets some transactions without a journal fail, so that SQLite repeats them with one. While such transactions are
     /// written, time passes and the filesystem is synchronised. As a negative control, drops one sync of each transaction.
-    fn inject_faults(&self, filesystem: &Filesystem, vfs: &Vfs, watch: &Rc<Watch>) {
+    fn inject_faults(&self, filesystem: &BarrierFs, vfs: &Vfs, watch: &Rc<Watch>) {
         let (dropped, watch) = (self.campaign.dropped, Rc::clone(watch));
         let random = RefCell::new(self.handle.random("batch"));
         let (runtime, handle, filesystem) =
@@ -245,16 +245,16 @@ pub(super) fn start(
     ground: &Ground,
     campaign: &SqliteCampaign,
     options: MountOptions,
-) -> Result<(Filesystem, Vfs), String> {
+) -> Result<(BarrierFs, Vfs), String> {
     let storage = match campaign.ignores_barriers {
         true => FalseOrder::new(ground.storage(), Ordering::Barrier) as Rc<dyn Storage>,
         false => ground.storage(),
     };
     let handle = runtime.handle();
-    let mounted = runtime.block_on(Filesystem::mount(&handle, storage, options));
+    let mounted = runtime.block_on(BarrierFs::mount(&handle, storage, options));
     let mounted = mounted.map_err(|error| error.to_string())?;
     let filesystem = mounted.map_err(|error| format!("mounting: {error}"))?;
-    let vfs = Vfs::new(Rc::clone(runtime), filesystem.clone()).map_err(|error| error.to_string())?;
+    let vfs = Vfs::new(Rc::clone(runtime), filesystem.clone().into()).map_err(|error| error.to_string())?;
     Ok((filesystem, vfs))
 }
 

@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
-use weir_fs::{CheckpointBy, Fallocate, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
+use weir_fs::{BarrierFs, CheckpointBy, MountOptions};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{Fallocate, FsError, InodeNumber, NewNode};
 
 use super::history::{FILES, Files, Found, History, UNIT_BLOCKS, UNIT_FILE, UNITS, block_of, name_of};
 use super::{UpdateCampaign, UpdateTotals};
@@ -168,7 +169,7 @@ struct Step {
 
 /// The random operations of a round.
 struct Script {
-    fs: Filesystem,
+    fs: BarrierFs,
     random: Random,
     /// The atomic files as programs see them.
     pending: Files,
@@ -349,11 +350,11 @@ impl Script {
     }
 }
 
-async fn create(fs: &Filesystem, name: &[u8]) -> Result<InodeNumber, FsError> {
+async fn create(fs: &BarrierFs, name: &[u8]) -> Result<InodeNumber, FsError> {
     fs.create(ROOT_INODE, name, &NewNode::new(FileType::Regular, 0o644)).await
 }
 
-async fn write_all(fs: &Filesystem, inode: InodeNumber, at: u64, bytes: &[u8]) -> Result<(), FsError> {
+async fn write_all(fs: &BarrierFs, inode: InodeNumber, at: u64, bytes: &[u8]) -> Result<(), FsError> {
     let mut written = 0;
     while written < bytes.len() {
         written += fs.write(inode, at + written as u64, &bytes[written..]).await?;
@@ -361,8 +362,8 @@ async fn write_all(fs: &Filesystem, inode: InodeNumber, at: u64, bytes: &[u8]) -
     Ok(())
 }
 
-async fn mount(handle: &Handle, ground: &Ground, options: MountOptions) -> Result<Filesystem, String> {
-    let mounted = Filesystem::mount(handle, ground.storage(), options).await;
+async fn mount(handle: &Handle, ground: &Ground, options: MountOptions) -> Result<BarrierFs, String> {
+    let mounted = BarrierFs::mount(handle, ground.storage(), options).await;
     mounted.map_err(|error| format!("mounting: {error}"))
 }
 

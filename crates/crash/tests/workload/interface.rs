@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_crash::{FoundKind, JudgedBy, PlayError, Setup, SetupError, Workload};
 use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
-use weir_fs::NewNode;
+use weir_vfs::NewNode;
 
 use super::bench;
 

@@ -1,61 +1,23 @@
 //! Reading all names of a directory, in an order that insertions and splits do not disturb: by hash.
 
-use weir_format::FileType;
+use weir_format::{Cookie, DirectoryEntry, FileType, Target};
 
 use super::entry::Record;
-use super::{Directory, DirectoryFile, Target, corrupt_index};
+use super::{Directory, DirectoryFile, corrupt_index};
 use crate::blocks::Blocks;
 use crate::dirhash::{NameHash, NameHasher};
 
 /// More leaves than this with one hash are damage, or an attack on readers of the directory.
 const LEAVES_OF_ONE_HASH_MAX: usize = 1024;
 
-/// A place in the order in which a directory is read: behind the name that has this cookie. It stays valid
-/// while names come and go, and across remounts. Cookies are less than 2^63. The upper 31 bits are the *group*: 0 for "."
-/// and "..", and one for each major hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cookie(pub u64);
-
-impl Cookie {
-    /// Before the first name.
-    pub const START: Self = Self(0);
-    /// Behind ".".
-    pub const DOT: Self = Self(1);
-    /// Behind "..".
-    pub const DOT_DOT: Self = Self(2);
-
-    fn of(hash: NameHash) -> Self {
-        // The lowest bit of a major hash is always clear, and the highest value is never used.
-        Self(u64::from((hash.major >> 1) + 1) << 32 | u64::from(hash.minor))
-    }
-
-    /// The group: 0 for "." and "..", and less than 2^31 for names, in the order of the cookies.
-    #[must_use]
-    pub fn group(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    /// Behind the last name that a group can have.
-    #[must_use]
-    pub fn end_of_group(group: u32) -> Self {
-        Self(u64::from(group) << 32 | u64::from(u32::MAX))
-    }
-
-    /// The lowest major hash that names behind this cookie may have.
-    fn major(self) -> u32 {
-        self.group().saturating_sub(1) << 1
-    }
+/// The cookie of a name: the lowest bit of a major hash is always clear, and the highest value is never used.
+fn cookie_of(hash: NameHash) -> Cookie {
+    Cookie(u64::from((hash.major >> 1) + 1) << 32 | u64::from(hash.minor))
 }
 
-/// A name and what it stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryEntry {
-    /// The name's place in the order.
-    pub cookie: Cookie,
-    /// The name.
-    pub name: Vec<u8>,
-    /// What it stands for.
-    pub target: Target,
+/// The lowest major hash that names behind this cookie may have.
+fn major_of(cookie: Cookie) -> u32 {
+    cookie.group().saturating_sub(1) << 1
 }
 
 impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
@@ -95,7 +57,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
     /// Reads leaves until there are enough names, and until the hash of the last ones does not go on.
     async fn read_indexed(&self, batch: &mut Batch) -> Result<(), B::Error> {
         let hasher = self.hasher().await?;
-        let mut path = self.probe(batch.after.major()).await?;
+        let mut path = self.probe(major_of(batch.after)).await?;
         let mut leaves = 0;
         loop {
             self.read_block(path.leaf, false, hasher, batch).await?;
@@ -124,7 +86,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
             let dots = if is_first { 2 } else { 0 };
             for record in records.iter().skip(dots).filter(|record| record.is_live()) {
                 let target = Target { inode: record.inode, kind: record.kind };
-                batch.push(Cookie::of(hasher.hash(record.name)), record.name, target);
+                batch.push(cookie_of(hasher.hash(record.name)), record.name, target);
             }
             Ok(())
         };

@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use weir_ext4::directory::{Directory, DirectoryFile, DirectoryFormat, Target};
 use weir_ext4::{
     Blocks, Checksums, Descriptor, Extent, ExtentTree, Inode, Kind, Layout, bitmap, group_flags, inode_flags,
 };
-use weir_format::{BLOCK_BYTES, FileType, FormatError};
+use weir_ext4::{directory::Directory, directory::DirectoryFile, directory::DirectoryFormat};
+use weir_format::{BLOCK_BYTES, FileType, FormatError, Target};
 use zerocopy::IntoBytes;
 
 use super::{Image, now};

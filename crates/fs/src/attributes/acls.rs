@@ -10,46 +10,19 @@ use std::rc::Rc;
 use weir_ext4::Inode;
 use weir_format::{AttributeName, Attributes, FileType, FormatError, acl::ACCESS, acl::Acl, acl::DEFAULT};
 use weir_journal::TxHandle;
+use weir_vfs::{AclKind, Caller, Expect, FsError, InodeNumber};
 
 use super::AttributeStore;
-use super::xattrs::{Expect, Stored, parse};
-use crate::caller::Caller;
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node, SET_GROUP};
+use super::{xattrs::Stored, xattrs::parse};
+use crate::{inodes::Node, inodes::SET_GROUP};
 
 /// The bits of a mode that a list says, too.
 const MODE_BITS: u16 = 0o777;
 
-/// Which of its two lists an inode is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AclKind {
-    /// Who may do what with it.
-    Access,
-    /// Of a directory: what is made in it begins with.
-    Default,
-}
-
-impl AclKind {
-    /// The list that is the extended attribute of this name, if it is one.
-    #[must_use]
-    pub fn of_attribute(name: &[u8]) -> Option<AclKind> {
-        [AclKind::Access, AclKind::Default].into_iter().find(|kind| kind.attribute() == name)
-    }
-
-    /// The name of the extended attribute.
-    #[must_use]
-    pub fn attribute(self) -> &'static [u8] {
-        match self {
-            AclKind::Access => ACCESS,
-            AclKind::Default => DEFAULT,
-        }
-    }
-
-    /// The list among the attributes of an inode.
-    fn find(self, inode: InodeNumber, attributes: &Attributes) -> Result<Option<Acl>, FsError> {
-        let stored = attributes.get(&parse(self.attribute())?);
-        Ok(stored.map(|stored| Acl::read(inode, stored)).transpose()?)
-    }
+/// The list of this kind among the attributes of an inode.
+fn find_list(kind: AclKind, inode: InodeNumber, attributes: &Attributes) -> Result<Option<Acl>, FsError> {
+    let stored = attributes.get(&parse(kind.attribute())?);
+    Ok(stored.map(|stored| Acl::read(inode, stored)).transpose()?)
 }
 
 /// A list from the form of the kernel's interface.
@@ -89,7 +62,7 @@ impl AttributeStore {
     pub(crate) async fn acl(&self, inode: InodeNumber, kind: AclKind) -> Result<Option<Acl>, FsError> {
         let node = self.nodes.get(inode).await?;
         let _locked = node.lock_exclusive().await;
-        kind.find(inode, &self.read(&node).await?)
+        find_list(kind, inode, &self.read(&node).await?)
     }
 
     /// Sets a list of an inode, or removes it.
@@ -186,7 +159,7 @@ impl AttributeStore {
     ) -> Result<Inherited, FsError> {
         let default = match kind {
             FileType::Symlink => None,
-            _ => AclKind::Default.find(directory.number, &self.read(directory).await?)?,
+            _ => find_list(AclKind::Default, directory.number, &self.read(directory).await?)?,
         };
         let Some(default) = default else {
             let kept = if kind == FileType::Symlink { MODE_BITS } else { !umask };
@@ -204,7 +177,7 @@ impl AttributeStore {
     /// The attributes of a node whose mode becomes this one; none if they stay. The caller holds the node's lock.
     pub(super) async fn for_mode(&self, node: &Node, mode: u16) -> Result<Option<Stored>, FsError> {
         let mut attributes = self.read(node).await?;
-        let Some(mut acl) = AclKind::Access.find(node.number, &attributes)? else { return Ok(None) };
+        let Some(mut acl) = find_list(AclKind::Access, node.number, &attributes)? else { return Ok(None) };
         if acl.mode_bits() == mode & MODE_BITS {
             return Ok(None);
         }

@@ -6,48 +6,15 @@ use weir_ext4::attribute;
 use weir_ext4::{Blocks, Kind};
 use weir_format::{AttributeName, Attributes, BLOCK_BYTES, FileType, FormatError, Stamp};
 use weir_journal::TxHandle;
+use weir_vfs::{AclKind, Caller, Expect, FsError, InodeNumber};
 
 use super::AttributeStore;
-use super::acls::AclKind;
-use crate::caller::Caller;
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node};
+use crate::inodes::Node;
 use crate::mapping::Tree;
 
 /// Blocks that a change of extended attributes changes: the inode's, the old and the new attribute block, and
 /// bitmap and descriptor of each.
 pub(super) const CREDITS: u32 = 8;
-
-/// Whether an extended attribute that is set was there before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Expect {
-    /// It does not matter.
-    #[default]
-    Anything,
-    /// It was not: [`FsError::Exists`] otherwise.
-    Absent,
-    /// It was: [`FsError::NoAttribute`] otherwise.
-    Present,
-    /// It was not, and it was: always an error, that of [`Present`](Self::Present) where it is not there.
-    AbsentAndPresent,
-}
-
-impl Expect {
-    /// Whether what is there is what was expected.
-    pub(super) fn check(self, is_there: bool) -> Result<(), FsError> {
-        match (self, is_there) {
-            (Expect::Absent | Expect::AbsentAndPresent, true) => Err(FsError::Exists),
-            (Expect::Present | Expect::AbsentAndPresent, false) => Err(FsError::NoAttribute),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Whether an extended attribute is one of Weir's own, of a file or of a mount. A copy of the file has none of them.
-#[must_use]
-pub fn is_own_attribute(name: &[u8]) -> bool {
-    name.starts_with(b"user.weir.") || name.starts_with(b"trusted.weir.")
-}
 
 impl AttributeStore {
     /// The value of an extended attribute.

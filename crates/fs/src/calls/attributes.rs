@@ -3,18 +3,15 @@
 use futures_util::future::LocalBoxFuture;
 use weir_format::acl::Acl;
 
-use crate::attributes::{AclKind, AttributeChanges, Attributes, Expect};
-use crate::error::{FsError, ReadOnlyReason};
-use crate::filesystem::Filesystem;
-use crate::inodes::InodeNumber;
+use weir_vfs::{
+    AclKind, AttributeCalls, AttributeChanges, Attributes, Expect, FsError, InodeNumber, MountedCalls as _,
+    ReadOnlyReason,
+};
 
-impl Filesystem {
-    /// The next inode in use behind `last`, by number; of 0, the root. Those of the format itself are left out. It may
-    /// be deleted by the time that it is looked at.
-    ///
-    /// # Errors
-    /// [`FsError::ReadOnly`] once the filesystem is unmounted, and what reading may fail by.
-    pub fn next_inode(&self, last: InodeNumber) -> LocalBoxFuture<'_, Result<Option<InodeNumber>, FsError>> {
+use crate::filesystem::BarrierFs;
+
+impl AttributeCalls for BarrierFs {
+    fn next_inode(&self, last: InodeNumber) -> LocalBoxFuture<'_, Result<Option<InodeNumber>, FsError>> {
         Box::pin(async move {
             if let Some(reason @ ReadOnlyReason::Unmounted) = self.read_only() {
                 return Err(FsError::ReadOnly(reason));
@@ -25,27 +22,15 @@ impl Filesystem {
         })
     }
 
-    /// Whether a file can have this number: neither is it one of the format itself, nor behind the last.
-    pub fn is_file_number(&self, inode: InodeNumber) -> bool {
+    fn is_file_number(&self, inode: InodeNumber) -> bool {
         self.0.metadata.space.is_file_number(inode)
     }
 
-    /// The attributes of an inode.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], and what reading may fail by.
-    pub fn attributes(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Attributes, FsError>> {
+    fn attributes(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Attributes, FsError>> {
         Box::pin(async move { self.0.attributes.attributes(inode).await })
     }
 
-    /// Sets attributes of an inode, and its time of change. A size that grows leaves a hole, one that shrinks
-    /// frees what is behind it. An access control list goes along with the permissions.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::ReadOnly`], [`FsError::NoSpace`] when the block that its list lies in has to be
-    /// split off from other files, those of [`truncate`](Self::truncate) for a size, and what
-    /// reading may fail by.
-    pub fn set_attributes<'a>(
+    fn set_attributes<'a>(
         &'a self,
         inode: InodeNumber,
         changes: &'a AttributeChanges,
@@ -58,13 +43,7 @@ impl Filesystem {
         })
     }
 
-    /// The value of an extended attribute, such as `user.comment`. Access control lists are in the form of the kernel's
-    /// interface ([`Acl::to_interface`](weir_format::acl::Acl::to_interface)).
-    ///
-    /// # Errors
-    /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`] for a prefix that is not kept,
-    /// and what reading may fail by.
-    pub fn extended_attribute<'a>(
+    fn extended_attribute<'a>(
         &'a self,
         inode: InodeNumber,
         name: &'a [u8],
@@ -72,26 +51,11 @@ impl Filesystem {
         Box::pin(async move { self.0.attributes.extended(inode, name).await })
     }
 
-    /// The names of all extended attributes.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], and what reading may fail by.
-    pub fn extended_attributes(
-        &self,
-        inode: InodeNumber,
-    ) -> LocalBoxFuture<'_, Result<Vec<Vec<u8>>, FsError>> {
+    fn extended_attributes(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<Vec<u8>>, FsError>> {
         Box::pin(async move { self.0.attributes.extended_names(inode).await })
     }
 
-    /// Sets an extended attribute: `user.` of files and directories, `trusted.` and `security.` of anything, and access
-    /// control lists as [`set_acl`](Self::set_acl) does.
-    ///
-    /// # Errors
-    /// [`FsError::NoSpace`] when an inode's attributes need more than a block and the room in the inode,
-    /// [`FsError::Exists`] and [`FsError::NoAttribute`] as expected, [`FsError::NotPermitted`],
-    /// [`FsError::Invalid`] for a malformed access control list,
-    /// [`FsError::Unsupported`], [`FsError::NotFound`], [`FsError::ReadOnly`], and what reading may fail by.
-    pub fn set_extended_attribute<'a>(
+    fn set_extended_attribute<'a>(
         &'a self,
         inode: InodeNumber,
         name: &'a [u8],
@@ -101,12 +65,7 @@ impl Filesystem {
         Box::pin(async move { self.0.attributes.set_extended(self.1, inode, name, value, expect).await })
     }
 
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`], [`FsError::ReadOnly`],
-    /// [`FsError::NoSpace`] when a block has to be split off from other files, and what reading may fail by.
-    pub fn remove_extended_attribute<'a>(
+    fn remove_extended_attribute<'a>(
         &'a self,
         inode: InodeNumber,
         name: &'a [u8],
@@ -114,23 +73,11 @@ impl Filesystem {
         Box::pin(async move { self.0.attributes.remove_extended(self.1, inode, name).await })
     }
 
-    /// A list of an inode, if it has it.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], and what reading may fail by.
-    pub fn acl(&self, inode: InodeNumber, kind: AclKind) -> LocalBoxFuture<'_, Result<Option<Acl>, FsError>> {
+    fn acl(&self, inode: InodeNumber, kind: AclKind) -> LocalBoxFuture<'_, Result<Option<Acl>, FsError>> {
         Box::pin(async move { self.0.attributes.acl(inode, kind).await })
     }
 
-    /// Sets a list of an inode, or removes it. Setting that for access sets the mode, too; a list that says no more than
-    /// a mode is not kept. `takes_set_group` says that the caller has no right to the set-group-ID bit, which is
-    /// removed.
-    ///
-    /// # Errors
-    /// [`FsError::NoAttribute`] where there is none to be removed, [`FsError::Invalid`] for a default list of what is no
-    /// directory, [`FsError::Unsupported`] for a symbolic link, [`FsError::NoSpace`], [`FsError::NotFound`],
-    /// [`FsError::ReadOnly`], and what reading may fail by.
-    pub fn set_acl<'a>(
+    fn set_acl<'a>(
         &'a self,
         inode: InodeNumber,
         kind: AclKind,

@@ -9,23 +9,16 @@
 //! and looked at.
 
 use std::pin::Pin;
+use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_ext4::directory::{Cookie, DirectoryEntry};
-use weir_format::FileType;
+use weir_format::{Cookie, DirectoryEntry, FileType};
+use weir_vfs::{FsError, Hold, InodeNumber, LetGo as _, NameCalls, NewNode, Parent, RenameFlags};
 
-use crate::deletion::Hold;
-use crate::error::FsError;
-use crate::filesystem::Filesystem;
-use crate::inodes::InodeNumber;
-use crate::names::{NewNode, Parent, RenameFlags};
+use crate::filesystem::BarrierFs;
 
-impl Filesystem {
-    /// What a name in a directory stands for; "." and ".." too.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], and what reading may fail by.
-    pub fn lookup<'a>(
+impl NameCalls for BarrierFs {
+    fn lookup<'a>(
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
@@ -33,12 +26,7 @@ impl Filesystem {
         Box::pin(async move { self.0.directories.lookup(directory, name).await })
     }
 
-    /// Names of a directory behind `after`, in the order of their cookies, "." and ".." first; none at the end.
-    /// A cookie stays valid while names come and go: a name that is there all the time is read exactly once.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NotDirectory`], and what reading may fail by.
-    pub fn read_directory(
+    fn read_directory(
         &self,
         directory: InodeNumber,
         after: Cookie,
@@ -46,33 +34,15 @@ impl Filesystem {
         Box::pin(async move { self.0.directories.read(directory, after).await })
     }
 
-    /// What a path stands for, from the root. Symbolic links on the way are followed; one at the end is the
-    /// answer itself, unless a slash follows.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], [`FsError::LinkLoop`] after
-    /// 40 symbolic links, [`FsError::Invalid`] for a path of more than 4,096 bytes, and what reading may fail
-    /// by.
-    pub fn resolve<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+    fn resolve<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
         Box::pin(async move { self.0.directories.resolve(path).await })
     }
 
-    /// The directory of a path's last name, which need not be there, and that name.
-    ///
-    /// # Errors
-    /// As [`resolve`](Self::resolve) for what is before the last name; [`FsError::Exists`] for a path without
-    /// names, which is the root.
-    pub fn resolve_parent<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<Parent<'a>, FsError>> {
+    fn resolve_parent<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<Parent<'a>, FsError>> {
         Box::pin(async move { self.0.directories.resolve_parent(path).await })
     }
 
-    /// Makes a file, directory, device, pipe or socket.
-    ///
-    /// # Errors
-    /// [`FsError::Exists`], [`FsError::NotFound`] for a directory that was removed, [`FsError::NotDirectory`],
-    /// [`FsError::NameLength`], [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::ReadOnly`],
-    /// [`FsError::Invalid`] for names and numbers that cannot be, and what reading may fail by.
-    pub fn create<'a>(
+    fn create<'a>(
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
@@ -81,11 +51,7 @@ impl Filesystem {
         Box::pin(async move { Ok(self.create_held(directory, name, new).await?.inode()) })
     }
 
-    /// Makes a directory, whatever `kind` says.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
-    pub fn mkdir<'a>(
+    fn mkdir<'a>(
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
@@ -96,13 +62,7 @@ impl Filesystem {
         )
     }
 
-    /// Makes a file without a name, and [opens](Self::open) it. It is deleted when it is released, and by the next mount
-    /// after a crash, unless [`link`](Self::link) has given it a name by then. The directory says where on the disk it
-    /// goes, and hands down its group.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create), but for those of names; [`FsError::Invalid`] for anything but a regular file.
-    pub fn create_unnamed<'a>(
+    fn create_unnamed<'a>(
         &'a self,
         directory: InodeNumber,
         new: &'a NewNode,
@@ -110,11 +70,7 @@ impl Filesystem {
         Box::pin(async move { Ok(self.create_unnamed_held(directory, new).await?.inode()) })
     }
 
-    /// Makes a symbolic link to `target`, 1 to 4,095 bytes.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create); [`FsError::Invalid`] for a target that cannot be.
-    pub fn symlink<'a>(
+    fn symlink<'a>(
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
@@ -124,21 +80,11 @@ impl Filesystem {
         Box::pin(async move { Ok(self.symlink_held(directory, name, target, (uid, gid)).await?.inode()) })
     }
 
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] for anything else, [`FsError::NotFound`], and what reading may fail by.
-    pub fn read_link(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<u8>, FsError>> {
+    fn read_link(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<u8>, FsError>> {
         Box::pin(async move { self.0.directories.read_link(inode).await })
     }
 
-    /// Gives an inode another name, or one that was [made without](Self::create_unnamed) its first. Directories have
-    /// only one.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::NotFound`] for an
-    /// inode that has lost its names, [`FsError::TooManyLinks`] beyond 65,000.
-    pub fn link<'a>(
+    fn link<'a>(
         &'a self,
         inode: InodeNumber,
         directory: InodeNumber,
@@ -147,13 +93,7 @@ impl Filesystem {
         Box::pin(async move { self.link_held(inode, directory, name).await.map(drop) })
     }
 
-    /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open
-    /// or holds it.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::NotDirectory`], [`FsError::NameLength`],
-    /// [`FsError::Invalid`], [`FsError::ReadOnly`], and what reading may fail by.
-    pub fn unlink<'a>(
+    fn unlink<'a>(
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
@@ -161,12 +101,7 @@ impl Filesystem {
         Box::pin(async move { self.0.namespace.unlink(directory, name).await })
     }
 
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// As [`unlink`](Self::unlink); [`FsError::NotEmpty`], and [`FsError::NotDirectory`] also for a file of
-    /// that name.
-    pub fn rmdir<'a>(
+    fn rmdir<'a>(
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
@@ -174,17 +109,7 @@ impl Filesystem {
         Box::pin(async move { self.0.namespace.rmdir(directory, name).await })
     }
 
-    /// Gives what one name stands for another name instead, in one atomic group. What the new name stood for
-    /// loses it: a file gives way to files, an empty directory to directories. Nothing happens if both names
-    /// stand for one inode already.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::Exists`] with `no_replace`, [`FsError::NotEmpty`],
-    /// [`FsError::IsDirectory`] for a file over a directory, [`FsError::NotDirectory`] for the reverse,
-    /// [`FsError::Invalid`] for a directory into itself or below, for "." and "..", and for an exchange with another
-    /// flag, [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::NameLength`], [`FsError::ReadOnly`], and
-    /// what reading may fail by.
-    pub fn rename<'a>(
+    fn rename<'a>(
         &'a self,
         (from, old): (InodeNumber, &'a [u8]),
         (to, new): (InodeNumber, &'a [u8]),
@@ -193,22 +118,11 @@ impl Filesystem {
         Box::pin(async move { self.0.namespace.rename(self.1, (from, old), (to, new), flags).await })
     }
 
-    /// Keeps an inode from being deleted until it is [released](Self::release), once for each call, also when
-    /// its last name goes. An inode that is [held](Self::hold) can be opened without a name.
-    /// What is left of it after a crash is deleted at the next mount.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], and what reading may fail by.
-    pub fn open(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+    fn open(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
         Box::pin(async move { self.0.namespace.open(inode).await })
     }
 
-    /// Undoes one [`open`](Self::open); the last one deletes an inode that has no name any more and is not held. It also puts the update of
-    /// an atomic file into the journal, as no caller can synchronise it any more; one that was begun is taken back.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] for an inode that is not open, and what changes may fail by.
-    pub fn release(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+    fn release(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
         Box::pin(async move {
             let last = self.0.nodes.find(inode).filter(|node| node.opens.get() == 1);
             let settled = match last {
@@ -220,37 +134,23 @@ impl Filesystem {
         })
     }
 
-    /// Holds an inode.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`] for one that is deleted, or that nothing keeps from it; and what reading may fail by.
-    pub fn hold(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Hold, FsError>> {
+    fn hold(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Hold, FsError>> {
         Box::pin(async move { self.0.deletion.hold_existing(inode).await })
     }
 
-    /// Takes so many [kept](Hold::keep) holds of an inode back; what is more than it has does nothing. After the last, an
-    /// inode without names that no caller has open is deleted soon: [`statfs`](Self::statfs) and the search for space wait for
-    /// that. What is left of it after a crash is deleted at the next mount.
-    pub fn let_go(&self, inode: InodeNumber, count: u64) {
-        self.0.deletion.let_go(inode, count);
+    fn let_go(&self, inode: InodeNumber, count: u64) {
+        Rc::clone(&self.0.deletion).let_go(inode, count);
     }
 
-    /// Has `take_in` called and awaited before free space is reported or an allocation fails: it releases what the client has forgotten by
-    /// then. It is given up after a second. Of several, the first stays.
-    pub fn on_reclaim(&self, take_in: impl Fn() -> Pin<Box<dyn Future<Output = ()>>> + 'static) {
-        self.0.deletion.on_reclaim(Box::new(take_in));
+    fn on_reclaim(&self, take_in: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>) {
+        self.0.deletion.on_reclaim(take_in);
     }
 
-    /// Inodes that are held now.
-    pub fn held_inodes(&self) -> u64 {
+    fn held_inodes(&self) -> u64 {
         self.0.nodes.holds.inodes() as u64
     }
 
-    /// As [`lookup`](Self::lookup), and holds the inode.
-    ///
-    /// # Errors
-    /// Those of `lookup`.
-    pub fn lookup_held<'a>(
+    fn lookup_held<'a>(
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
@@ -258,11 +158,7 @@ impl Filesystem {
         Box::pin(async move { self.0.namespace.lookup(directory, name).await })
     }
 
-    /// As [`create`](Self::create), and holds the inode.
-    ///
-    /// # Errors
-    /// Those of `create`.
-    pub fn create_held<'a>(
+    fn create_held<'a>(
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
@@ -271,11 +167,7 @@ impl Filesystem {
         Box::pin(async move { self.0.namespace.create(self.1, directory, name, new).await })
     }
 
-    /// As [`create_unnamed`](Self::create_unnamed), and holds the inode.
-    ///
-    /// # Errors
-    /// Those of `create_unnamed`.
-    pub fn create_unnamed_held<'a>(
+    fn create_unnamed_held<'a>(
         &'a self,
         directory: InodeNumber,
         new: &'a NewNode,
@@ -283,11 +175,7 @@ impl Filesystem {
         Box::pin(async move { self.0.namespace.create_unnamed(self.1, directory, new).await })
     }
 
-    /// As [`symlink`](Self::symlink), and holds the inode.
-    ///
-    /// # Errors
-    /// Those of `symlink`.
-    pub fn symlink_held<'a>(
+    fn symlink_held<'a>(
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
@@ -297,11 +185,7 @@ impl Filesystem {
         Box::pin(async move { self.0.namespace.symlink(self.1, directory, name, target, (uid, gid)).await })
     }
 
-    /// As [`link`](Self::link), and holds the inode.
-    ///
-    /// # Errors
-    /// Those of `link`.
-    pub fn link_held<'a>(
+    fn link_held<'a>(
         &'a self,
         inode: InodeNumber,
         directory: InodeNumber,

@@ -5,9 +5,9 @@ use std::ops::Range;
 use weir_format::BLOCK_BYTES;
 use weir_journal::Disk;
 use weir_storage::Discard;
+use weir_vfs::FsError;
 
 use super::Changes;
-use crate::error::FsError;
 
 impl Changes {
     /// Discards what is free between two bytes, where at least `minimum` bytes are free in a row: how many bytes.

@@ -4,32 +4,15 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_vfs::{Caller, Fallocate, FsError};
+
 use super::truncate::{TRUNCATE_CREDITS, ZEROS};
 use super::write::{CHUNK_BLOCKS, CHUNK_JOURNALED, Edges};
 use super::{Files, require_regular};
 use crate::cache::{BLOCK, index_of};
-use crate::caller::Caller;
-use crate::error::FsError;
 use crate::inodes::Node;
 use crate::mapping::{Tree, Wanted, covers};
 use crate::mutants::FsMutant;
-
-/// What [`Filesystem::fallocate`](crate::Filesystem::fallocate) does to a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallocate {
-    /// Holes get blocks that read as zeros; what is written stays.
-    Allocate {
-        /// The file does not grow, even if the range ends behind it.
-        keep_size: bool,
-    },
-    /// All of it reads as zeros; whole blocks are freed, and the file keeps its size.
-    PunchHole,
-    /// All of it reads as zeros, and has blocks.
-    ZeroRange {
-        /// The file does not grow, even if the range ends behind it.
-        keep_size: bool,
-    },
-}
 
 impl Files {
     /// Allocates, zeroes or frees the blocks of `length` bytes from `offset` on.

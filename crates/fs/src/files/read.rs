@@ -10,10 +10,10 @@ use std::rc::Rc;
 
 use weir_ext4::Extent;
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::FsError;
 
 use super::{Files, require_regular};
 use crate::cache::{BLOCK, split};
-use crate::error::FsError;
 use crate::inodes::Node;
 use crate::mapping::{Tree, covers, place};
 use crate::mutants::FsMutant;

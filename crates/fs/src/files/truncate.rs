@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use weir_journal::TxHandle;
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::FsError;
 
 use super::write::Edges;
 use super::{Files, require_regular};
 use crate::cache::{BLOCK, index_of};
-use crate::error::FsError;
 use crate::inodes::Node;
 use crate::mapping::MAP_CREDITS;
 use crate::mutants::FsMutant;

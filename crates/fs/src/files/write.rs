@@ -13,11 +13,10 @@ use weir_format::Stamp;
 use weir_journal::{Role, TxHandle};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{Caller, FsError};
 
 use super::{Files, require_regular};
 use crate::cache::{BLOCK, index_of, split};
-use crate::caller::Caller;
-use crate::error::FsError;
 use crate::inodes::Node;
 use crate::mapping::{MAP_CREDITS, Tree, Wanted, place};
 use crate::mutants::FsMutant;

@@ -7,12 +7,12 @@ use weir_ext4::{Extent, INODE_BYTES, Inode, inode_flags};
 use weir_format::{FileTime, FileType, Stamp};
 use weir_journal::{BufferHead, Sequence, TxHandle};
 use weir_runtime::{Acquire, Permit, Semaphore};
+use weir_vfs::FsError;
 use zerocopy::IntoBytes;
 
 use super::metadata::Metadata;
 use super::update::Update;
 use crate::cache::{CachedFile, PageCache};
-use crate::error::FsError;
 use crate::options::JournalMode;
 use crate::sync::LastChanges;
 

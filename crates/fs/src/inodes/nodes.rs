@@ -11,13 +11,12 @@ use std::rc::Rc;
 use weir_ext4::Inode;
 use weir_journal::Sequence;
 use weir_storage::Rules;
+use weir_vfs::{FsError, Holds};
 
-use super::holds::Holds;
 use super::metadata::Metadata;
 use super::node::Node;
 use crate::cache::PageCache;
 use crate::changes::Changes;
-use crate::error::FsError;
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
 

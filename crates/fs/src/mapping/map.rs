@@ -7,10 +7,10 @@ use weir_ext4::Extent;
 use weir_format::FileType;
 use weir_journal::TxHandle;
 use weir_storage::Lba;
+use weir_vfs::FsError;
 
 use super::Mapping;
 use super::tree::{Tree, covers, place};
-use crate::error::FsError;
 use crate::inodes::Node;
 use crate::mutants::FsMutant;
 use crate::space::GROUP_CREDITS;

@@ -8,8 +8,8 @@ use weir_ext4::{Blocks, Extent, ExtentTree, Kind, check_extents};
 use weir_format::{BLOCK_BYTES, FormatError};
 use weir_journal::{BufferHead, Role, TxHandle};
 use weir_storage::Lba;
+use weir_vfs::{FsError, ReadOnlyReason};
 
-use crate::error::{FsError, ReadOnlyReason};
 use crate::inodes::{Metadata, Node};
 use crate::space::Use;
 

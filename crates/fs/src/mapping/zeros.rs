@@ -16,12 +16,11 @@ use std::rc::Rc;
 
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::{FsError, InodeNumber};
 
 use super::Mapping;
 use super::tree::{Tree, place};
 use crate::cache::{BLOCK, index_of};
-use crate::error::FsError;
-use crate::inodes::InodeNumber;
 use crate::mutants::FsMutant;
 
 /// Blocks of zeros that are submitted before the next are: 4 MiB.

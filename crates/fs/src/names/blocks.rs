@@ -3,8 +3,8 @@
 use weir_ext4::directory::{Directory, DirectoryFile};
 use weir_ext4::{Blocks, Extent, Kind, inode_flags};
 use weir_format::BLOCK_BYTES;
+use weir_vfs::FsError;
 
-use crate::error::FsError;
 use crate::inodes::Node;
 use crate::mapping::Tree;
 

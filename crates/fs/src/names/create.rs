@@ -5,40 +5,13 @@ use std::rc::Rc;
 use weir_ext4::{Blocks, ExtentTree, Inode, Kind, inode_flags, symlink};
 use weir_format::{FileType, Stamp};
 use weir_journal::TxHandle;
+use weir_vfs::{Caller, FsError, Hold, InodeNumber, NewNode};
 
 use super::{Namespace, check_ordinary};
-use crate::caller::Caller;
-use crate::deletion::Hold;
-use crate::device::{Device, put_device};
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node, SET_GROUP};
+use crate::device::put_device;
 use crate::mapping::Tree;
 use crate::mutants::FsMutant;
-
-/// What a new inode is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewNode {
-    /// Its type.
-    pub kind: FileType,
-    /// The twelve bits of its permissions.
-    pub permissions: u16,
-    /// Bits that are taken from the permissions, unless the directory has a default access control list, which is given
-    /// to what is made in it.
-    pub umask: u16,
-    /// Its owner.
-    pub uid: u32,
-    /// Its group; a directory whose set-group-ID bit is set gives its own to what is made in it.
-    pub gid: u32,
-    /// For devices.
-    pub device: Device,
-}
-
-impl NewNode {
-    /// A file, directory, pipe or socket of user and group 0.
-    pub fn new(kind: FileType, permissions: u16) -> NewNode {
-        NewNode { kind, permissions, umask: 0, uid: 0, gid: 0, device: Device::default() }
-    }
-}
+use crate::{inodes::Node, inodes::SET_GROUP};
 
 /// A new inode, and its target if that needs a block.
 struct Content<'a> {

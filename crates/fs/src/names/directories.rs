@@ -4,20 +4,19 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_ext4::Feature;
-use weir_ext4::directory::{Cookie, Directory, DirectoryEntry, DirectoryFormat, Target};
+use weir_ext4::{directory::Directory, directory::DirectoryFormat};
+use weir_format::{Cookie, DirectoryEntry, Target};
 use weir_journal::TxHandle;
 use weir_runtime::Permit;
 use weir_storage::Rules;
+use weir_vfs::{FsError, InodeNumber, NameCache, Timer};
 
 use super::blocks::{DirectoryBlocks, Entries};
-use super::cache::NameCache;
 use super::{LOOKS_MAX, check_length, dangling, is_dots};
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node, Nodes, lock};
 use crate::mapping::Tree;
 use crate::mutants::FsMutant;
 use crate::superblock::MountedSuperblock;
-use crate::timer::Timer;
+use crate::{inodes::Node, inodes::Nodes, inodes::lock};
 
 /// Names that one call returns, unless more of them share a hash.
 const ENTRIES_A_CALL: usize = 1024;

@@ -5,15 +5,12 @@ use std::rc::Rc;
 use weir_ext4::{Blocks, Kind, symlink};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::TxHandle;
+use weir_vfs::{Caller, FsError, Hold, InodeNumber, NewNode};
 
 use super::blocks::add_block;
-use super::create::NewNode;
 use super::{Namespace, check_ordinary};
-use crate::caller::Caller;
-use crate::deletion::Hold;
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, LINKS_MAX, Node, lock};
 use crate::mapping::Tree;
+use crate::{inodes::LINKS_MAX, inodes::Node, inodes::lock};
 
 impl Namespace {
     /// Makes a symbolic link to `target`.

@@ -4,26 +4,16 @@ use std::collections::VecDeque;
 
 use weir_ext4::{Blocks, Kind, ROOT_INODE, symlink};
 use weir_format::FileType;
+use weir_vfs::{FsError, InodeNumber, Parent};
 
 use super::check_length;
 use super::directories::Directories;
-use crate::error::FsError;
-use crate::inodes::InodeNumber;
 use crate::mapping::Tree;
 
 /// Symbolic links followed on the way at most, as Linux has it.
 const LINKS_FOLLOWED_MAX: u32 = 40;
 /// Bytes in a path at most, as Linux has it.
 const PATH_MAX: usize = 4096;
-
-/// Where a path's last name is, or would be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parent<'a> {
-    /// The directory.
-    pub directory: InodeNumber,
-    /// The last name.
-    pub name: &'a [u8],
-}
 
 impl Directories {
     /// What a path stands for, from the root. Symbolic links on the way are followed.

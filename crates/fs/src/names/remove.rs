@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use weir_ext4::directory::Cookie;
+use weir_format::Cookie;
 use weir_journal::TxHandle;
+use weir_vfs::{FsError, InodeNumber};
 
 use super::{Namespace, check_ordinary};
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node};
+use crate::inodes::Node;
 use crate::mutants::FsMutant;
 
 impl Namespace {

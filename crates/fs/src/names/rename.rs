@@ -6,29 +6,15 @@ use weir_ext4::ROOT_INODE;
 use weir_format::{FileType, FormatError, Place, Stamp, Structure};
 use weir_journal::TxHandle;
 use weir_runtime::Permit;
+use weir_vfs::{Caller, FsError, InodeNumber, NewNode, RenameFlags};
 
-use super::create::NewNode;
 use super::{LOOKS_MAX, Namespace, check_ordinary, dangling};
-use crate::caller::Caller;
-use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node, lock};
 use crate::space::GROUP_CREDITS;
+use crate::{inodes::Node, inodes::lock};
 
 /// Blocks that a whiteout changes beside those of the rename: a bitmap, a descriptor, and two of an inode table, one of
 /// which was never used.
 const WHITEOUT_CREDITS: u32 = GROUP_CREDITS + 2;
-
-/// What a rename does with names that are taken, and with the old one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RenameFlags {
-    /// It fails.
-    pub no_replace: bool,
-    /// What the two names stand for changes places.
-    pub exchange: bool,
-    /// The old name stays, and stands for a new *whiteout* from then on: a character device with the numbers 0 and 0,
-    /// the caller's, that no user may open. An overlay takes it for a name that was deleted.
-    pub whiteout: bool,
-}
 
 /// One end of a rename.
 #[derive(Clone, Copy)]

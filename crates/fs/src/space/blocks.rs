@@ -7,8 +7,8 @@ use weir_ext4::{Kind, bitmap, group_flags};
 use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use weir_journal::{BufferHead, Role, TxHandle};
 use weir_storage::{Extent, Lba};
+use weir_vfs::FsError;
 
-use crate::error::FsError;
 use crate::mutants::FsMutant;
 use crate::space::group::Wanted;
 use crate::space::{Space, Use};

@@ -1,5 +1,5 @@
 //! Discarding free blocks: what was freed, in the background, and all that is free, when a caller asks
-//! (`Filesystem::trim`). Not before the transaction that freed them is durable (J7). While a discard is on its way its
+//! (`BarrierFs::trim`). Not before the transaction that freed them is durable (J7). While a discard is on its way its
 //! blocks count as taken, so that no call allocates them meanwhile; and no two discards are on their way at one time.
 
 use std::cell::{Cell, RefCell};
@@ -12,8 +12,8 @@ use weir_format::BLOCK_BYTES;
 use weir_journal::Disk;
 use weir_runtime::Semaphore;
 use weir_storage::{Capabilities, Discard, Extent, Lba, Ordering};
+use weir_vfs::FsError;
 
-use crate::error::FsError;
 use crate::mutants::FsMutant;
 use crate::options::Discards;
 use crate::space::Space;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use weir_ext4::{INODE_BYTES, Kind, ROOT_INODE, bitmap, group_flags};
 use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
 use weir_journal::{BufferHead, Role, TxHandle};
+use weir_vfs::FsError;
 
-use crate::error::FsError;
 use crate::space::Space;
 
 /// Inodes in a block of an inode table.

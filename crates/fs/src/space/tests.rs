@@ -13,10 +13,9 @@ use weir_runtime::{Buffer as Memory, Handle as Clock, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, Capabilities, Discard, Extent, Lba, Ordering, Rules, Storage,
 };
+use weir_vfs::{Caller, FsError};
 
-use crate::caller::Caller;
-use crate::error::FsError;
-use crate::filesystem::Filesystem;
+use crate::filesystem::BarrierFs;
 use crate::mounted::Mounted;
 use crate::mutants::FsMutant;
 use crate::options::{Discards, MountOptions};
@@ -47,11 +46,11 @@ fn play_on_disk<T>(
     let disk = AdversaryDisk::new(&clock, options);
     let played = async {
         let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
-        Filesystem::make(&*disk, &plan).await.expect("made");
+        BarrierFs::make(&*disk, &plan).await.expect("made");
         let options =
             MountOptions { rules: Rules::but(mutant), discard: Discards::On, ..MountOptions::default() };
         let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-        let fs = Filesystem::mount(&clock, storage, options).await.expect("mounted");
+        let fs = BarrierFs::mount(&clock, storage, options).await.expect("mounted");
         script(Rc::clone(&fs.0), clock.clone(), Rc::clone(&disk)).await
     };
     runtime.block_on(played).expect("no stall")
@@ -211,7 +210,7 @@ fn j7_what_is_allocated_during_a_trim_is_not_discarded() {
             for extent in mine.iter().step_by(2) {
                 free(&fs, *extent).await.expect("freed");
             }
-            let trimmer = Filesystem(Rc::clone(&fs), Caller::SUPERUSER);
+            let trimmer = BarrierFs(Rc::clone(&fs), Caller::SUPERUSER);
             let trim = clock.spawn(async move { trimmer.trim(0..u64::MAX, 0).await });
             let mut held = Vec::new();
             for _ in 0..900 {
@@ -243,7 +242,7 @@ fn j7_a_trim_leaves_what_is_not_durably_free() {
             let trimmed = fs.metadata.space.trim_group(&fs.disk, group, all, 1).await.expect("trimmed");
             assert!(trimmed > u64::from(bit), "{trimmed}");
             let kept = disk.image().read(mine.start) == [7; BLOCK_BYTES];
-            Filesystem(Rc::clone(&fs), Caller::SUPERUSER).trim(0..u64::MAX, 0).await.expect("trimmed");
+            BarrierFs(Rc::clone(&fs), Caller::SUPERUSER).trim(0..u64::MAX, 0).await.expect("trimmed");
             assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "the next takes it");
             kept
         })
@@ -273,7 +272,7 @@ fn what_is_discarded_is_not_written_home() {
         journal.commit(sequence, Until::Durable).await.expect("durable");
         clock.sleep(Duration::from_millis(500)).await;
         assert!(fs.metadata.space.discard_stats().blocks > 0);
-        Filesystem(Rc::clone(&fs), Caller::SUPERUSER).unmount().await.expect("unmounted");
+        BarrierFs(Rc::clone(&fs), Caller::SUPERUSER).unmount().await.expect("unmounted");
         assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "home was written");
     });
 }

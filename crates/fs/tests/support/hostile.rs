@@ -27,13 +27,11 @@ use weir_ext4::{
     Blocks, Descriptor, ExtentTree, INODE_BYTES, Inode, JOURNAL_INODE, Kind, Layout, Mkfs, ROOT_INODE,
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, inode_flags,
 };
-use weir_format::{BLOCK_BYTES, FileType, FormatError, acl::ACCESS, acl::DEFAULT};
-use weir_fs::{
-    AttributeChanges, Cookie, Device, Expect, Fallocate, Filesystem, FsError, MountOptions, NewNode,
-    RenameFlags,
-};
+use weir_format::{BLOCK_BYTES, Cookie, FileType, FormatError, acl::ACCESS, acl::DEFAULT};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_image::GetOptions;
 use weir_storage::{Image, Lba};
+use weir_vfs::{AttributeChanges, Device, Expect, Fallocate, FsError, NewNode, RenameFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use in_memory::{InMemory, LIST, mount};
@@ -555,7 +553,7 @@ pub fn live_a_little(image: &Image) -> (Outcome, Option<Image>) {
 
 fn live_with(
     image: &Image,
-    change: impl AsyncFnOnce(&Filesystem, &[(u32, FileType)]),
+    change: impl AsyncFnOnce(&BarrierFs, &[(u32, FileType)]),
 ) -> (Outcome, Option<Image>) {
     run(async |clock| {
         let (fs, disk) = match mount(&clock, image).await {
@@ -577,7 +575,7 @@ pub fn checked(image: &Image) -> Result<Report, FormatError> {
     run(async |_| check(&InMemory(image)).await)
 }
 
-async fn walk(fs: &Filesystem) -> Vec<(u32, FileType)> {
+async fn walk(fs: &BarrierFs) -> Vec<(u32, FileType)> {
     let mut found = Vec::new();
     let (mut seen, mut directories) = (BTreeSet::from([ROOT_INODE]), vec![ROOT_INODE]);
     let mut bytes = vec![0; 20_000];
@@ -618,7 +616,7 @@ async fn walk(fs: &Filesystem) -> Vec<(u32, FileType)> {
     found
 }
 
-async fn change(fs: &Filesystem, found: &[(u32, FileType)]) {
+async fn change(fs: &BarrierFs, found: &[(u32, FileType)]) {
     let new = NewNode::new(FileType::Regular, 0o644);
     let step = found.len().div_ceil(INODES_CHANGED).max(1);
     let directories = found.iter().filter(|(_, kind)| *kind == FileType::Directory);
@@ -663,7 +661,7 @@ async fn change(fs: &Filesystem, found: &[(u32, FileType)]) {
 }
 
 /// Fills a new filesystem with something of everything.
-async fn fill(fs: &Filesystem) -> Result<(), FsError> {
+async fn fill(fs: &BarrierFs) -> Result<(), FsError> {
     let (file, directory) =
         (NewNode::new(FileType::Regular, 0o644), NewNode::new(FileType::Directory, 0o755));
     let names = fs.mkdir(ROOT_INODE, b"names", &directory).await?;
@@ -697,7 +695,7 @@ async fn fill(fs: &Filesystem) -> Result<(), FsError> {
 }
 
 /// Fills a new filesystem with a little of everything.
-async fn fill_a_little(fs: &Filesystem) -> Result<(), FsError> {
+async fn fill_a_little(fs: &BarrierFs) -> Result<(), FsError> {
     let (file, directory) =
         (NewNode::new(FileType::Regular, 0o644), NewNode::new(FileType::Directory, 0o755));
     let names = fs.mkdir(ROOT_INODE, b"names", &directory).await?;
@@ -735,7 +733,7 @@ async fn fill_a_little(fs: &Filesystem) -> Result<(), FsError> {
 }
 
 /// Makes a file with an extent tree of two levels.
-async fn scatter(fs: &Filesystem) -> Result<(), FsError> {
+async fn scatter(fs: &BarrierFs) -> Result<(), FsError> {
     let sparse = fs.create(ROOT_INODE, b"sparse", &NewNode::new(FileType::Regular, 0o644)).await?;
     for block in 0..1500 {
         fs.write(sparse, block * 2 * BLOCK_BYTES as u64, &[3; 10]).await?;
@@ -752,7 +750,7 @@ fn name_of_bytes(number: u32, bytes: usize) -> Vec<u8> {
 }
 
 /// A new filesystem that `script` has changed, unmounted.
-pub fn made(blocks: u64, script: impl AsyncFnOnce(&Filesystem) -> Result<(), FsError>) -> Image {
+pub fn made(blocks: u64, script: impl AsyncFnOnce(&BarrierFs) -> Result<(), FsError>) -> Image {
     let plan = Mkfs { zeroed: true, ..Mkfs::new(blocks, [7; 16], [8; 16], 1_700_000_000) };
     let mut image = Image::zeroed(blocks, BLOCK_BYTES as u32);
     for (block, bytes) in plan.plan().expect("options in range").writes() {
@@ -765,7 +763,7 @@ pub fn made(blocks: u64, script: impl AsyncFnOnce(&Filesystem) -> Result<(), FsE
 fn changed(
     image: &Image,
     unmount: bool,
-    script: impl AsyncFnOnce(&Filesystem) -> Result<(), FsError>,
+    script: impl AsyncFnOnce(&BarrierFs) -> Result<(), FsError>,
 ) -> Image {
     run(async |clock| {
         let (fs, disk) = mount(&clock, image).await.expect("mounted");

@@ -5,9 +5,10 @@
 use std::rc::Rc;
 
 use weir_format::{BLOCK_BYTES, FormatError, ImageReader};
-use weir_fs::{Filesystem, FsError, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Image, Lba, Ordering, Storage};
+use weir_vfs::FsError;
 
 /// An access control list in the form of the kernel's interface: owner, user 1000, group, mask and others.
 pub const LIST: [u8; 44] = [
@@ -15,7 +16,7 @@ pub const LIST: [u8; 44] = [
     0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
 ];
 
-pub async fn mount(clock: &Handle, image: &Image) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError> {
+pub async fn mount(clock: &Handle, image: &Image) -> Result<(BarrierFs, Rc<AdversaryDisk>), FsError> {
     mount_with(clock, image, MountOptions::default()).await
 }
 
@@ -23,7 +24,7 @@ pub async fn mount_with(
     clock: &Handle,
     image: &Image,
     mounted: MountOptions,
-) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError> {
+) -> Result<(BarrierFs, Rc<AdversaryDisk>), FsError> {
     let capabilities = Capabilities {
         ordering: Ordering::Barrier,
         ordered_service: true,
@@ -35,7 +36,7 @@ pub async fn mount_with(
     let options = AdversaryOptions { capabilities, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::from_image(clock, options, image);
     let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-    let fs = Filesystem::mount(clock, storage, mounted).await?;
+    let fs = BarrierFs::mount(clock, storage, mounted).await?;
     Ok((fs, disk))
 }
 

@@ -16,11 +16,12 @@ use tempfile::NamedTempFile;
 use weir_ext4::{Mkfs, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
 use weir_format::FileType;
-use weir_fs::{Engine, Filesystem, FsError, InodeNumber, MountOptions, Needs, NewNode};
+use weir_fs::{BarrierFs, Engine, MountOptions, Needs};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Image, Lba, Ordering, Storage,
 };
+use weir_vfs::{FsError, InodeNumber, NewNode};
 
 /// 64 MiB: an image that has room for a journal and for files.
 pub const BLOCKS: u64 = 16_384;
@@ -141,12 +142,12 @@ pub async fn mount(
     clock: &Handle,
     storage: &Rc<impl Storage + 'static>,
     options: MountOptions,
-) -> Result<Filesystem, FsError> {
-    Filesystem::mount(clock, Rc::clone(storage) as Rc<dyn Storage>, options).await
+) -> Result<BarrierFs, FsError> {
+    BarrierFs::mount(clock, Rc::clone(storage) as Rc<dyn Storage>, options).await
 }
 
 /// Makes a file in the root directory, with this content.
-pub async fn write_file(fs: &Filesystem, name: &[u8], content: &[u8]) -> InodeNumber {
+pub async fn write_file(fs: &BarrierFs, name: &[u8], content: &[u8]) -> InodeNumber {
     let inode = fs.create(ROOT_INODE, name, &NewNode::new(FileType::Regular, 0o644)).await.expect("created");
     let mut written = 0;
     while written < content.len() {
@@ -156,7 +157,7 @@ pub async fn write_file(fs: &Filesystem, name: &[u8], content: &[u8]) -> InodeNu
 }
 
 /// Reads a file of the root directory.
-pub async fn read_file(fs: &Filesystem, name: &[u8]) -> Result<Vec<u8>, FsError> {
+pub async fn read_file(fs: &BarrierFs, name: &[u8]) -> Result<Vec<u8>, FsError> {
     let inode = fs.lookup(ROOT_INODE, name).await?;
     let mut content = vec![0; fs.attributes(inode).await?.size as usize];
     let mut read = 0;
@@ -199,7 +200,7 @@ pub fn journal_blocks(image: &Image) -> Range<u64> {
 
 /// Runs `script` on a filesystem, and has e2fsck judge what it leaves.
 #[track_caller]
-pub fn on_image(image: &Image, script: impl AsyncFnOnce(&Filesystem)) -> Image {
+pub fn on_image(image: &Image, script: impl AsyncFnOnce(&BarrierFs)) -> Image {
     let left = simulated(async |clock| {
         let disk = disk(&clock, image, true);
         let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");

@@ -15,13 +15,14 @@ use std::rc::Rc;
 use weir_ext4::check::check;
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::{BLOCK_BYTES, FileType, acl::DEFAULT};
-use weir_fs::{Expect, Filesystem, FsError, NewNode};
 use weir_fuse::{Asked, SyncMode};
 use weir_runtime::Handle;
 use weir_storage::{Image, Lba};
+use weir_vfs::{Expect, FsError, NewNode};
 
 use in_memory::{InMemory, LIST, mount};
 use trial::{run, within_memory};
+use weir_fs::BarrierFs;
 
 /// The kernel's number of the root.
 const ROOT: u64 = 1;
@@ -94,7 +95,7 @@ impl Sessions {
         let (fs, disk) = mount(clock, &self.image).await.expect("mounted");
         let (how, requests) = data.split_first().unwrap_or((&0, &[]));
         let sync = if how & 1 == 0 { SyncMode::Durable } else { SyncMode::Order };
-        let asked = Rc::new(Asked::new(clock, fs.clone(), sync, how & 2 != 0).await);
+        let asked = Rc::new(Asked::new(clock, fs.clone().into(), sync, how & 2 != 0).await);
         let (told, known) =
             (Rc::new(RefCell::new(Told::default())), Rc::new(RefCell::new(self.nodes.clone())));
         let (mut left, mut under_way) = (requests, Vec::new());
@@ -182,7 +183,7 @@ fn look(request: &[u8], answer: Option<Vec<u8>>, told: &mut Told, known: &mut Ve
 }
 
 /// Something of everything, and its inodes.
-async fn fill(fs: &Filesystem) -> Result<Vec<u32>, FsError> {
+async fn fill(fs: &BarrierFs) -> Result<Vec<u32>, FsError> {
     let (file, directory) =
         (NewNode::new(FileType::Regular, 0o4755), NewNode::new(FileType::Directory, 0o755));
     let names = fs.mkdir(ROOT_INODE, b"d", &directory).await?;

@@ -10,11 +10,12 @@
 //! would stand in the way of an operation it is made right before the one that needs it. Sequences that need a name free that
 //! is taken are left out.
 
+use weir_vfs::SyncCall;
+
 use super::operation::{Allocation, Operation, WorkloadPath};
 use super::parse::Workload;
 use super::perform::{follow, lookup};
 use crate::fs::tree::Tree;
-use weir_fs::SyncCall;
 
 /// The bounded set: three files, two of them in a directory, that directory, and one in it.
 const FOO: &str = "/foo";

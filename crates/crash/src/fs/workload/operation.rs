@@ -1,7 +1,7 @@
 //! One operation of a workload, and the paths it names. Its text is the line that says it.
 
 use std::fmt::{self, Display};
-use weir_fs::SyncCall;
+use weir_vfs::SyncCall;
 
 use crate::named::named;
 

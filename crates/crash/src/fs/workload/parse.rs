@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
-use weir_fs::SyncCall;
+use weir_vfs::SyncCall;
 
 use super::operation::{
     ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, WorkloadPath, is_plain,

@@ -1,7 +1,7 @@
 //! One operation of a workload, performed on a filesystem and recorded in its history.
 
 use weir_format::FileType;
-use weir_fs::{Fallocate, NewNode, SyncCall};
+use weir_vfs::{Fallocate, NewNode, SyncCall};
 
 use super::operation::{Allocation, Operation, WorkloadPath};
 use crate::content::mix;

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::fmt::{self, Display, Write as _};
 use std::rc::Rc;
 
-use weir_fs::SyncCall;
 use weir_storage::BLOCK_BYTES;
+use weir_vfs::SyncCall;
 
 use super::cut::{CutName, StateName};
 use super::found::{Found, FoundKind};

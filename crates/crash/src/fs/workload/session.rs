@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_fs::{Engine, Filesystem};
+use weir_fs::{BarrierFs, Engine};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder};
 
@@ -28,7 +28,7 @@ pub struct Session {
     handle: Handle,
     setup: Setup,
     ground: Ground,
-    fs: Filesystem,
+    fs: BarrierFs,
     calls: RefCell<Option<Calls>>,
     judge: Rc<Judge>,
     cuts: Rc<Counts>,
@@ -95,7 +95,7 @@ impl Bench {
         &self,
         handle: &Handle,
         ground: Ground,
-        fs: Filesystem,
+        fs: BarrierFs,
         recorder: Option<Rc<Recorder>>,
     ) -> Result<Session, String> {
         let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
@@ -166,7 +166,7 @@ impl Session {
     /// The filesystem, for other calls. The model does not follow them and judges no more; state what they promise by
     /// [`promise`](Self::promise).
     #[must_use]
-    pub fn filesystem(&self) -> &Filesystem {
+    pub fn filesystem(&self) -> &BarrierFs {
         self.judge.stop_judging();
         &self.fs
     }

@@ -7,10 +7,10 @@ use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::JournalMutant;
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Ordering, Rules, Storage};
+use weir_vfs::NewNode;
 
-use crate::filesystem::Filesystem;
+use crate::filesystem::BarrierFs;
 use crate::mutants::FsMutant;
-use crate::names::NewNode;
 use crate::options::MountOptions;
 
 const BLOCKS: u64 = 16_384;
@@ -26,9 +26,9 @@ fn overtakes(mutant: Option<FsMutant>) -> bool {
         let options = AdversaryOptions { blocks: BLOCKS, capabilities, ..AdversaryOptions::default() };
         let disk = AdversaryDisk::new(&clock, options) as Rc<dyn Storage>;
         let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
-        Filesystem::make(&*disk, &plan).await.expect("made");
+        BarrierFs::make(&*disk, &plan).await.expect("made");
         let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
-        let fs = Filesystem::mount(&clock, disk, options).await.expect("mounted");
+        let fs = BarrierFs::mount(&clock, disk, options).await.expect("mounted");
         let new = NewNode::new(FileType::Regular, 0o644);
         let journal = fs.create(ROOT_INODE, b"journal", &new).await.expect("made");
         let table = fs.create(ROOT_INODE, b"table", &new).await.expect("made");

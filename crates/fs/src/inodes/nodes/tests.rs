@@ -7,11 +7,10 @@ use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_runtime::{Handle as Clock, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Ordering, Rules, Storage};
+use weir_vfs::{AttributeChanges, NewNode};
 
-use crate::attributes::AttributeChanges;
-use crate::filesystem::Filesystem;
+use crate::filesystem::BarrierFs;
 use crate::mutants::FsMutant;
-use crate::names::NewNode;
 use crate::options::MountOptions;
 
 const BLOCKS: u64 = 16_384;
@@ -29,13 +28,13 @@ fn disk(clock: &Clock, image: &Image) -> Rc<AdversaryDisk> {
 async fn new_disk(clock: &Clock) -> Rc<AdversaryDisk> {
     let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
     let disk = disk(clock, &Image::zeroed(BLOCKS, BLOCK_BYTES as u32));
-    Filesystem::make(&*disk, &plan).await.expect("made");
+    BarrierFs::make(&*disk, &plan).await.expect("made");
     disk
 }
 
-async fn mount(clock: &Clock, disk: &Rc<AdversaryDisk>, options: MountOptions) -> Filesystem {
+async fn mount(clock: &Clock, disk: &Rc<AdversaryDisk>, options: MountOptions) -> BarrierFs {
     let storage = Rc::clone(disk) as Rc<dyn Storage>;
-    Filesystem::mount(clock, storage, options).await.expect("mounted")
+    BarrierFs::mount(clock, storage, options).await.expect("mounted")
 }
 
 /// The permissions that a power cut may leave right after `fsync` of a file whose node left memory before.

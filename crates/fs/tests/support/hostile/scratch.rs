@@ -5,9 +5,10 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use weir_fs::{Filesystem, FsError, MountOptions};
+use weir_fs::{BarrierFs, MountOptions};
 use weir_image::{Copied, GetOptions, ImageError};
 use weir_storage::Image;
+use weir_vfs::FsError;
 
 use super::{mount_with, run};
 
@@ -138,7 +139,7 @@ fn open_up(directory: &Path) {
 }
 
 /// As `ls -l` of every directory and `cat` of every file do it: by path.
-async fn list_everything(fs: &Filesystem) {
+async fn list_everything(fs: &BarrierFs) {
     let mut pending = vec![Vec::from(b"/")];
     let mut listed = 0;
     while let Some(inside) = pending.pop().filter(|_| listed < LISTED_MAX) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Names in each half: two of them with their places take about 20 MiB.
 const HALF_MAX: usize = 1 << 16;
 /// Bytes that all of them take at most, if they are not unusually long.
-pub(crate) const NAMES_BYTES_MAX: u64 = 20 << 20;
+pub const NAMES_BYTES_MAX: u64 = 20 << 20;
 
 /// Names by directory.
 struct Half<T> {
@@ -36,7 +36,7 @@ impl<T: Copy> Half<T> {
 }
 
 /// What names stand for, as far as it is known.
-pub(super) struct NameCache<T> {
+pub struct NameCache<T> {
     younger: Half<T>,
     older: Half<T>,
 }
@@ -49,7 +49,7 @@ impl<T> Default for NameCache<T> {
 
 impl<T: Copy> NameCache<T> {
     /// What a name stands for: `Some(None)` if it is known not to be there.
-    pub(super) fn get(&mut self, directory: u32, name: &[u8]) -> Option<Option<T>> {
+    pub fn get(&mut self, directory: u32, name: &[u8]) -> Option<Option<T>> {
         if let Some(found) = self.younger.get(directory, name) {
             return Some(found);
         }
@@ -59,7 +59,7 @@ impl<T: Copy> NameCache<T> {
     }
 
     /// Notes what a name stands for from now on, or that it is not there.
-    pub(super) fn insert(&mut self, directory: u32, name: &[u8], target: Option<T>) {
+    pub fn insert(&mut self, directory: u32, name: &[u8], target: Option<T>) {
         if self.younger.names >= HALF_MAX {
             self.older = std::mem::replace(&mut self.younger, Half::new());
         }
@@ -67,7 +67,7 @@ impl<T: Copy> NameCache<T> {
     }
 
     /// Forgets the names of a directory that is gone: its number may become another's.
-    pub(super) fn forget(&mut self, directory: u32) {
+    pub fn forget(&mut self, directory: u32) {
         self.younger.forget(directory);
         self.older.forget(directory);
     }

@@ -124,7 +124,7 @@ pub enum ReadOnlyReason {
 
 impl FsError {
     /// Why a journal stops whose filesystem meets this error.
-    pub(crate) fn stop_reason(&self) -> StopReason {
+    pub fn stop_reason(&self) -> StopReason {
         match self {
             FsError::Storage(error) => StopReason::Failed(*error),
             FsError::Format(error) | FsError::ReadOnly(ReadOnlyReason::Damaged(error)) => {
@@ -138,7 +138,7 @@ impl FsError {
     }
 
     /// To a caller, a structure that cannot take any more is a lack of space.
-    pub(crate) fn full_is_no_space(self) -> FsError {
+    pub fn full_is_no_space(self) -> FsError {
         match self {
             FsError::Format(FormatError::Full { .. }) => FsError::NoSpace,
             other => other,

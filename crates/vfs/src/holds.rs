@@ -14,11 +14,11 @@ const SPARSE: usize = 8;
 /// A table of so many inodes keeps its room.
 const SMALL: usize = 1 << 10;
 /// Bytes that an inode takes, at most: 9 in a table that is full to 7 eighths at most and has doubled just now.
-pub(crate) const HOLD_BYTES: u64 = 21;
+pub const HOLD_BYTES: u64 = 21;
 
 /// Holds of inodes, by number. A number is given to no other inode as long as it is here.
 #[derive(Default)]
-pub(crate) struct Holds(RefCell<HashTable<(u32, u32)>>);
+pub struct Holds(RefCell<HashTable<(u32, u32)>>);
 
 /// The same in every run: the numbers are ours, not a stranger's choice.
 fn hash(number: u32) -> u64 {
@@ -27,7 +27,7 @@ fn hash(number: u32) -> u64 {
 
 impl Holds {
     /// Adds a hold. An inode that has been held 2^32 - 1 times at once stays held until the unmount.
-    pub(crate) fn add(&self, number: u32) {
+    pub fn add(&self, number: u32) {
         let table = &mut *self.0.borrow_mut();
         let rehash = |held: &(u32, u32)| hash(held.0);
         let held = table.entry(hash(number), |held| held.0 == number, rehash).or_insert((number, 0));
@@ -36,7 +36,7 @@ impl Holds {
     }
 
     /// Takes up to `count` holds back. Whether the inode had some and has none left.
-    pub(crate) fn remove(&self, number: u32, count: u64) -> bool {
+    pub fn remove(&self, number: u32, count: u64) -> bool {
         let table = &mut *self.0.borrow_mut();
         let Ok(mut held) = table.find_entry(hash(number), |held| held.0 == number) else { return false };
         let left = u64::from(held.get().1).saturating_sub(count);
@@ -56,12 +56,12 @@ impl Holds {
     }
 
     /// Whether an inode has holds.
-    pub(crate) fn contains(&self, number: u32) -> bool {
+    pub fn contains(&self, number: u32) -> bool {
         self.0.borrow().find(hash(number), |held| held.0 == number).is_some()
     }
 
     /// Inodes that have holds.
-    pub(crate) fn inodes(&self) -> usize {
+    pub fn inodes(&self) -> usize {
         self.0.borrow().len()
     }
 }

@@ -1,0 +1,33 @@
+//! What filesystems of any format share, above the block layer: the calls by which doors use them, and what they have in
+//! memory that does not depend on a format.
+//!
+//! A door (FUSE, an image tool, SQLite) knows [`Filesystem`] alone: a handle on whatever implements [`FilesystemCalls`].
+
+mod attributes;
+mod caller;
+mod calls;
+mod error;
+mod fallocate;
+mod filesystem;
+mod hold;
+mod holds;
+mod name_cache;
+mod names;
+mod statfs;
+mod sync_call;
+mod timer;
+
+pub use attributes::{AclKind, AttributeChanges, Attributes, Device, Expect, InodeNumber, is_own_attribute};
+pub use caller::Caller;
+pub use calls::{AttributeCalls, FileCalls, FilesystemCalls, MountedCalls, NameCalls, SyncCalls};
+pub use error::{FsError, ReadOnlyReason};
+pub use fallocate::Fallocate;
+pub use filesystem::Filesystem;
+pub use hold::{Hold, LetGo};
+pub use holds::{HOLD_BYTES, Holds};
+pub use name_cache::{NAMES_BYTES_MAX, NameCache};
+pub use names::{NewNode, Parent, RenameFlags};
+pub use statfs::Statfs;
+pub use sync_call::{SyncCall, UnknownCall};
+pub use timer::Timer;
+pub use weir_journal::Promise;

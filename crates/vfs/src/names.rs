@@ -1,0 +1,51 @@
+//! What calls for names are given.
+
+use weir_format::FileType;
+
+use crate::attributes::{Device, InodeNumber};
+
+/// What a new inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewNode {
+    /// Its type.
+    pub kind: FileType,
+    /// The twelve bits of its permissions.
+    pub permissions: u16,
+    /// Bits that are taken from the permissions, unless the directory has a default access control list, which is given
+    /// to what is made in it.
+    pub umask: u16,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group; a directory whose set-group-ID bit is set gives its own to what is made in it.
+    pub gid: u32,
+    /// For devices.
+    pub device: Device,
+}
+
+impl NewNode {
+    /// A file, directory, pipe or socket of user and group 0.
+    pub fn new(kind: FileType, permissions: u16) -> NewNode {
+        NewNode { kind, permissions, umask: 0, uid: 0, gid: 0, device: Device::default() }
+    }
+}
+
+/// Where a path's last name is, or would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent<'a> {
+    /// The directory.
+    pub directory: InodeNumber,
+    /// The last name.
+    pub name: &'a [u8],
+}
+
+/// What a rename does with names that are taken, and with the old one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// It fails.
+    pub no_replace: bool,
+    /// What the two names stand for changes places.
+    pub exchange: bool,
+    /// The old name stays, and stands for a new *whiteout* from then on: a character device with the numbers 0 and 0,
+    /// the caller's, that no user may open. An overlay takes it for a name that was deleted.
+    pub whiteout: bool,
+}
