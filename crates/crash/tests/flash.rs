@@ -130,12 +130,16 @@ fn ignored_barriers_are_noticed() {
 #[test]
 fn recovery_that_keeps_too_much_is_noticed() {
     is_killed(FlashMutant::UnitsTornApart, Mechanism::TransactionalWriteback);
+    is_killed(FlashMutant::GapIgnored, Mechanism::InOrderRecovery);
+    is_killed(FlashMutant::TornAccepted, Mechanism::None);
     is_killed(FlashMutant::RecoveryUnsealed, Mechanism::InOrderRecovery);
 }
 
 #[test]
 fn recovery_that_keeps_too_little_or_the_wrong_version_is_noticed() {
     is_killed(FlashMutant::DumpForgotten, Mechanism::PowerLossProtection);
+    is_killed(FlashMutant::DiscardForgotten, Mechanism::None);
+    is_killed(FlashMutant::ShareForgotten, Mechanism::None);
     is_killed(FlashMutant::VersionIgnored, Mechanism::None);
     is_killed(FlashMutant::CopyResurrected, Mechanism::None);
 }

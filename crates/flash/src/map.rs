@@ -212,6 +212,15 @@ impl Map {
         self.names_of(content).next()
     }
 
+    /// Whether recovery passes over a change: never, unless a rule is dropped.
+    pub(crate) fn forgets(&self, change: &Change<'_>) -> bool {
+        match change {
+            Change::Discarded { .. } => self.rules.drops(FlashMutant::DiscardForgotten),
+            Change::Shared { .. } => self.rules.drops(FlashMutant::ShareForgotten),
+            Change::Written { .. } | Change::Moved { .. } => false,
+        }
+    }
+
     /// Applies a change; false if it says nothing new. Slots that no block is in any more go to `left`.
     pub(crate) fn apply(&mut self, change: Change<'_>, left: &mut Vec<Slot>) -> bool {
         match change {

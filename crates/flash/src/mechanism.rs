@@ -146,7 +146,8 @@ impl Kept {
                     })
                     .collect();
                 places.sort_unstable();
-                let behind = |end, place: &u64| if *place == end { end + 1 } else { end };
+                let skips = rules.drops(FlashMutant::GapIgnored);
+                let behind = |end, place: &u64| if *place == end || skips { place + 1 } else { end };
                 places.iter().fold(progress.committed, behind)
             }
             Mechanism::TransactionalWriteback => whole_units(tags, progress.committed, rules),

@@ -14,8 +14,16 @@ pub enum FlashMutant {
     CoalescesAcrossEpochs,
     /// F2: the cache is written back without regard to epochs.
     EpochsMixed,
+    /// F3: recovery does not stop at the first gap of the log.
+    GapIgnored,
+    /// F3: recovery takes torn pages for good ones.
+    TornAccepted,
     /// F3: recovery keeps units that are not whole.
     UnitsTornApart,
+    /// S7: recovery forgets discards.
+    DiscardForgotten,
+    /// S7: recovery forgets shares.
+    ShareForgotten,
     /// F4: what the capacitors saved is not restored.
     DumpForgotten,
     /// F5: cleaning erases what recovery would still have to look at.

@@ -19,6 +19,7 @@ pub(crate) fn cut(ftl: &Ftl, at: u64, tears_programs: bool, random: &mut Random)
         match &doing.work {
             Work::Program(program) => match random.below(3) {
                 0 => {}
+                1 if rules.drops(FlashMutant::TornAccepted) => garble(&mut medium, program, program.sequence),
                 1 if tears_programs && is_garbled(program, rules) => {
                     garble(&mut medium, program, random.below(u64::MAX));
                 }

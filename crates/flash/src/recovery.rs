@@ -160,7 +160,9 @@ fn replay(map: &mut Map, medium: &Medium, (page, spare): (Page, &Spare), point: 
     for slot in slots.filter(|slot| spare.tag != Tag::Request || medium.receipt(*slot).wid < point) {
         let change = medium.change(slot, spare.tag);
         latest = latest.max(change.version());
-        map.apply(change, &mut left);
+        if !map.forgets(&change) {
+            map.apply(change, &mut left);
+        }
     }
     latest
 }
