@@ -31,6 +31,16 @@ pub enum Structure {
     JournalSuperblock,
     /// A descriptor, revoke or commit block of the journal.
     JournalBlock,
+    /// F2FS: a checkpoint pack, or a part of it.
+    Checkpoint,
+    /// F2FS: a block of the node address table.
+    NodeAddressTable,
+    /// F2FS: a block of the segment information table.
+    SegmentTable,
+    /// F2FS: a summary of the blocks of a segment.
+    Summary,
+    /// F2FS: a node block.
+    Node,
 }
 
 impl fmt::Display for Structure {
@@ -49,6 +59,11 @@ impl fmt::Display for Structure {
             Self::OrphanFile => "orphan file",
             Self::JournalSuperblock => "journal superblock",
             Self::JournalBlock => "journal block",
+            Self::Checkpoint => "checkpoint",
+            Self::NodeAddressTable => "node address table",
+            Self::SegmentTable => "segment information table",
+            Self::Summary => "segment summary",
+            Self::Node => "node",
         })
     }
 }
@@ -64,6 +79,8 @@ pub enum Place {
     Group(u32),
     /// In a block of the journal, counted from the journal's start.
     JournalBlock(u32),
+    /// F2FS: of a segment of the main area.
+    Segment(u32),
 }
 
 impl fmt::Display for Place {
@@ -73,6 +90,7 @@ impl fmt::Display for Place {
             Self::Inode(inode) => write!(f, "inode {inode}"),
             Self::Group(group) => write!(f, "group {group}"),
             Self::JournalBlock(block) => write!(f, "journal block {block}"),
+            Self::Segment(segment) => write!(f, "segment {segment}"),
         }
     }
 }

@@ -11,6 +11,7 @@ mod error;
 mod file_time;
 mod file_type;
 mod image;
+pub mod name_hash;
 
 pub use attribute::{AttributeName, Attributes};
 pub use directory::{Cookie, DirectoryEntry, Target};

@@ -6,7 +6,10 @@ use std::pin::Pin;
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use weir_format::{FileTime, FileType, acl::Acl};
-use weir_vfs::{AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode, Promise, SyncCall, is_own_attribute};
+use weir_vfs::{
+    AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode, Promise,
+    SyncCall, is_own_attribute,
+};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::control::{
