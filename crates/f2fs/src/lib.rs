@@ -36,6 +36,7 @@ mod features;
 mod image;
 mod inode;
 mod layout;
+mod mkfs;
 mod name_hash;
 mod node;
 pub mod node_table;
@@ -51,6 +52,7 @@ pub use features::{Feature, Features};
 pub use image::{Block, Image};
 pub use inode::{EXTRA_BYTES, Inode, inline_flags, inode_flags};
 pub use layout::Layout;
+pub use mkfs::{Mkfs, NewImage};
 pub use name_hash::hash_name;
 pub use node::{
     ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, NODE_BYTES, NodeFooter, NodeMark, read_word, write_word,

@@ -180,7 +180,7 @@ impl Superblock {
         if self.checkpoint_segments != 2 || self.checkpoint_payload > PAYLOAD_MAX {
             return Err("size of the checkpoint area");
         }
-        if self.segment_table_segments.get() % 2 != 0 || self.node_table_segments.get() % 2 != 0 {
+        if [self.segment_table_segments, self.node_table_segments].iter().any(|count| count.get() % 2 != 0) {
             return Err("a table has two copies");
         }
         if self.main_segments < 8 || self.sections != self.main_segments || self.summary_segments == 0 {

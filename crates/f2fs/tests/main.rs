@@ -1,6 +1,7 @@
 //! The tests of this crate from outside, as one program.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod mkfs;
 mod packs;
 mod support;
 mod trees;
