@@ -8,7 +8,7 @@
 //! the hash of the leaf before it", see [`crate::directory`].
 
 use weir_format::FormatError;
-use weir_format::name_hash::{START, absorb, tea, unsigned};
+use weir_format::name_hash::{Character, START, absorb, tea, unsigned};
 
 /// Which function, and how it reads a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
