@@ -1,4 +1,4 @@
-//! BarrierFs images, used without a mount in the kernel.
+//! Images, used without a mount in the kernel.
 
 use std::path::Path;
 
