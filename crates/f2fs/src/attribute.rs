@@ -2,7 +2,7 @@
 
 use weir_format::{AttributeName, Attributes, FormatError, Place, Structure};
 
-use crate::address::NodeId;
+use crate::block::NodeId;
 use crate::node::NODE_BYTES;
 
 const MAGIC: [u8; 4] = 0xF2F5_2011_u32.to_le_bytes();

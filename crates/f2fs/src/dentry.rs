@@ -5,8 +5,8 @@ use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::address::NodeId;
-use crate::bits::{has_low_first, set_low_first};
+use crate::bitmap::{get_low_bit, set_low_bit};
+use crate::block::NodeId;
 use crate::name_hash::hash_name;
 
 /// Bytes of a slot.
@@ -82,7 +82,7 @@ impl NameArea {
     ) -> impl Iterator<Item = Result<Dentry<'a>, FormatError>> {
         let (this, mut slot) = (*self, from);
         std::iter::from_fn(move || {
-            while slot < this.slots && !has_low_first(area, slot) {
+            while slot < this.slots && !get_low_bit(area, slot) {
                 slot += 1;
             }
             if slot >= this.slots {
@@ -106,7 +106,7 @@ impl NameArea {
         let start = self.names + slot * SLOT_BYTES;
         let name = area.get(start..start + length).ok_or_else(|| corrupt("too short"))?;
         let is_dots = name == b"." || name == b"..";
-        if record.inode < NodeId::FIRST.0 || name.contains(&0) || name.contains(&b'/') {
+        if record.inode < NodeId::ROOT.0 || name.contains(&0) || name.contains(&b'/') {
             return Err(corrupt("a name that no path can have, or of no inode"));
         }
         if record.hash != hash_name(name) && !(is_dots && record.hash == 0) {
@@ -140,7 +140,7 @@ impl NameArea {
         let needed = slots_of(length);
         let mut free = 0;
         for slot in 0..self.slots {
-            free = if has_low_first(area, slot) { 0 } else { free + 1 };
+            free = if get_low_bit(area, slot) { 0 } else { free + 1 };
             if free == needed {
                 return Some(slot + 1 - needed);
             }
@@ -176,13 +176,13 @@ impl NameArea {
         };
         area[record..record + RECORD_BYTES].copy_from_slice(entry.as_bytes());
         area[start..start + name.len()].copy_from_slice(name);
-        (slot..end).for_each(|slot| set_low_first(area, slot, true));
+        (slot..end).for_each(|slot| set_low_bit(area, slot, true));
         Ok(())
     }
 
     /// Takes out the name that begins in a slot, which is there.
     pub fn remove(&self, area: &mut [u8], slot: usize, length: usize) {
-        (slot..slot + slots_of(length)).for_each(|slot| set_low_first(area, slot, false));
+        (slot..slot + slots_of(length)).for_each(|slot| set_low_bit(area, slot, false));
     }
 
     /// Lets a name that begins in a slot, which is there, stand for another inode.

@@ -6,19 +6,19 @@ use weir_format::{
     Target,
 };
 
-use crate::address::{BlockAddress, NodeId, SEGMENT_BLOCKS};
 use crate::attribute::read_attributes;
+use crate::block::{BlockAddress, NodeId, SEGMENT_BLOCKS};
 use crate::buckets;
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::CheckpointPack;
 use crate::dentry::{Dentry, NameArea, slots_of};
 use crate::features::Feature;
 use crate::inode::{Inode, inline_flags};
 use crate::layout::Layout;
 use crate::name_hash::hash_name;
 use crate::node::{NodeFooter, read_word};
-use crate::node_table::{self, NodeEntry};
+use crate::node_table::{NodeEntry, NodeTableBlock};
 use crate::path::NodePath;
-use crate::segment_table::{self, SegmentEntry};
+use crate::summary::NodeJournal;
 use crate::superblock::Superblock;
 
 /// A block in memory.
@@ -34,27 +34,24 @@ pub struct Image<'a, R> {
     /// Where everything is.
     pub layout: Layout,
     /// The newest checkpoint.
-    pub checkpoint: Checkpoint,
-    /// Which of the two packs it was read from.
-    pub pack: u32,
+    pub checkpoint: CheckpointPack,
+    /// Changes of the node table that it carries.
+    journal: NodeJournal,
 }
 
 impl<'a, R: ImageReader> Image<'a, R> {
-    /// Reads the superblock, from its second copy where the first is damaged, and the newest checkpoint.
+    /// Reads the superblock, from its second copy where the first is damaged, and the newer whole checkpoint.
     ///
     /// # Errors
-    /// Those of [`Superblock::read`] and [`Checkpoint::read`], and of the reader.
+    /// Those of [`Superblock::choose`] and [`CheckpointPack::choose`], and of the reader.
     pub async fn open(reader: &'a R) -> Result<Self, R::Error> {
-        let superblock = read_superblock(reader).await?;
-        if superblock.blocks.get() > reader.blocks() {
-            let what = "the device is shorter than the filesystem";
-            return Err(FormatError::corrupt(Structure::Superblock, Place::Block(0), what).into());
-        }
-        let layout = Layout::new(&superblock);
-        let first = read_pack(reader, &layout, 0).await?;
-        let second = read_pack(reader, &layout, 1).await?;
-        let (pack, checkpoint) = checkpoint::newest(first, second)?;
-        Ok(Self { reader, superblock, layout, checkpoint, pack })
+        let blocks = [read_block(reader, 0).await?, read_block(reader, 1).await?];
+        let (superblock, _) = Superblock::choose(&blocks[0][..], &blocks[1][..], reader.blocks())?;
+        let layout = Layout::new(&superblock)?;
+        let packs = [read_pack(reader, &layout, 0).await?, read_pack(reader, &layout, 1).await?];
+        let (checkpoint, _) = CheckpointPack::choose(packs)?;
+        let journal = checkpoint.node_journal(&layout)?;
+        Ok(Self { reader, superblock, layout, checkpoint, journal })
     }
 
     /// A block of the image.
@@ -70,39 +67,17 @@ impl<'a, R: ImageReader> Image<'a, R> {
     /// # Errors
     /// [`FormatError::Corrupt`] for a node that cannot be, or lies outside the main area.
     pub async fn node_entry(&self, node: NodeId) -> Result<NodeEntry, R::Error> {
-        let corrupt = |what| FormatError::corrupt(Structure::NodeAddressTable, Place::Inode(node.0), what);
-        if !self.layout.has_node(node) {
-            return Err(corrupt("a node that the table has no room for").into());
+        let journaled = self.journal.entries().iter().find(|change| change.node.get() == node.0);
+        if let Some(change) = journaled {
+            return Ok(change.entry);
         }
-        let journaled = self.checkpoint.journal_nodes.iter().find(|change| change.node() == node);
-        let entry = match journaled {
-            Some(change) => change.entry,
-            None => {
-                let (nth, at) = node_table::entry_place(node);
-                let place = self.layout.node_table_block(nth, &self.checkpoint.node_versions);
-                node_table::read_entry(&self.block(place).await?[..], at)
-            }
-        };
-        entry.check(node, &self.layout)?;
-        Ok(entry)
-    }
-
-    /// What the table and its journal say of a segment.
-    ///
-    /// # Errors
-    /// [`FormatError::Corrupt`] for an entry that cannot be.
-    pub async fn segment_entry(&self, segment: u32) -> Result<SegmentEntry, R::Error> {
-        let journaled = self.checkpoint.journal_segments.iter().find(|change| change.segment() == segment);
-        let entry = match journaled {
-            Some(change) => change.entry,
-            None => {
-                let (nth, at) = segment_table::entry_place(segment);
-                let place = self.layout.segment_table_block(nth, &self.checkpoint.segment_versions);
-                segment_table::read_entry(&self.block(place).await?[..], at)
-            }
-        };
-        entry.check(segment)?;
-        Ok(entry)
+        let what = "a node that the table has no room for";
+        let corrupt = || FormatError::corrupt(Structure::NodeAddressTable, Place::Node(node.0), what);
+        let (index, at) = self.layout.node_entry_of(node).ok_or_else(corrupt)?;
+        let second = self.checkpoint.node_copies.is_second(index);
+        let place = self.layout.node_table_block(index, second).ok_or_else(corrupt)?;
+        let table = NodeTableBlock::read(&self.block(place.0).await?[..], index, &self.layout)?;
+        Ok(table.entries[at])
     }
 
     /// The block of a node that belongs to an inode.
@@ -112,7 +87,7 @@ impl<'a, R: ImageReader> Image<'a, R> {
     pub async fn node(&self, node: NodeId, inode: NodeId) -> Result<Block, R::Error> {
         let entry = self.node_entry(node).await?;
         let address = entry.address();
-        if !address.is_place() || entry.inode() != inode {
+        if !address.is_block() || entry.inode.get() != inode.0 {
             let what = "a file leads to a node that is free, or another file's";
             return Err(FormatError::corrupt(Structure::Node, Place::Inode(inode.0), what).into());
         }
@@ -161,7 +136,7 @@ impl<'a, R: ImageReader> Image<'a, R> {
             None => inode.address(path.word),
             Some(block) => BlockAddress(read_word(&block[..], path.word)),
         };
-        match address.is_place() && self.layout.segment_of(address).is_none() {
+        match address.is_block() && self.layout.segment_of(address).is_none() {
             true => Err(FormatError::corrupt(
                 Structure::Node,
                 Place::Inode(number.0),
@@ -188,7 +163,7 @@ impl<'a, R: ImageReader> Image<'a, R> {
             return Ok(content);
         }
         let address = self.page_address(inode, page).await?;
-        if bytes > 0 && address.is_place() {
+        if bytes > 0 && address.is_block() {
             content = self.block(address.0).await?;
             content[bytes..].fill(0);
         }
@@ -251,7 +226,7 @@ impl<'a, R: ImageReader> Image<'a, R> {
             return Ok(entries);
         }
         for block in first..directory.size.get().div_ceil(BLOCK_BYTES as u64) {
-            if !self.page_address(directory, block).await?.is_place() {
+            if !self.page_address(directory, block).await?.is_block() {
                 continue;
             }
             let names = self.page(directory, block).await?;
@@ -308,28 +283,14 @@ async fn read_block<R: ImageReader>(reader: &R, number: u64) -> Result<Block, R:
     Ok(block)
 }
 
-/// The first copy of the superblock, or the second.
-async fn read_superblock<R: ImageReader>(reader: &R) -> Result<Superblock, R::Error> {
-    let first = Superblock::read(&read_block(reader, 0).await?[..], 0);
-    let second = Superblock::read(&read_block(reader, 1).await?[..], 1);
-    match (first, second) {
-        (Ok(superblock), _) | (Err(_), Ok(superblock)) => Ok(superblock),
-        (Err(FormatError::Foreign { .. }), Err(error)) | (Err(error), _) => Err(error.into()),
-    }
-}
-
 /// One of the packs: of what is wrong with it the caller decides, but not of what the reader fails by.
 async fn read_pack<R: ImageReader>(
     reader: &R,
     layout: &Layout,
-    pack: u32,
-) -> Result<Result<Checkpoint, FormatError>, R::Error> {
-    let start = layout.pack_start(pack);
-    let blocks = match checkpoint::pack_blocks(&read_block(reader, start.into()).await?[..], start) {
-        Ok(blocks) => blocks.min(SEGMENT_BLOCKS),
-        Err(error) => return Ok(Err(error)),
-    };
-    let mut bytes = vec![0; blocks as usize * BLOCK_BYTES];
+    pack: usize,
+) -> Result<Result<CheckpointPack, FormatError>, R::Error> {
+    let start = layout.pack_start(pack).0;
+    let mut bytes = vec![0; SEGMENT_BLOCKS as usize * BLOCK_BYTES];
     reader.read(start.into(), &mut bytes).await?;
-    Ok(Checkpoint::read(&bytes, start, layout))
+    Ok(CheckpointPack::read(&bytes, start, layout))
 }

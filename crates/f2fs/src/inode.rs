@@ -14,7 +14,7 @@ use weir_format::{BLOCK_BYTES, FileTime, FileType, FormatError, Place, Stamp, St
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::address::{BlockAddress, NodeId};
+use crate::block::{BlockAddress, NodeId};
 use crate::crc::crc32;
 use crate::node::NodeFooter;
 
@@ -182,8 +182,8 @@ impl Inode {
     /// Over the number, the generation, and all of the block but the checksum itself.
     fn sum(&self, seed: u32) -> u32 {
         let bytes = self.as_bytes();
-        let own = crc32(seed, &[&self.number().0.to_le_bytes(), &self.generation.get().to_le_bytes()]);
-        crc32(own, &[&bytes[..CHECKSUM.start], &[0; 4], &bytes[CHECKSUM.end..]])
+        let own = crc32(crc32(seed, &self.number().0.to_le_bytes()), &self.generation.get().to_le_bytes());
+        crc32(crc32(crc32(own, &bytes[..CHECKSUM.start]), &[0; 4]), &bytes[CHECKSUM.end..])
     }
 
     /// Its number.

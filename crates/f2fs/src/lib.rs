@@ -1,34 +1,24 @@
-//! The on-disk format of F2FS, the log-structured filesystem for flash, in a documented subset (docs/format/f2fs.md).
+//! The on-disk format of F2FS, in a subset: what the areas of the disk hold, without input, output or policy.
 //!
-//! Codecs over bytes, and algorithms without policy: what is cached, cleaned or written when is the business of the crates
-//! above.
+//! # How a node is found
 //!
-//! # How a file is found
-//!
-//! 1. [`Superblock::read`] takes block 0 or 1, and refuses by name what is outside the subset. [`Layout`] says where areas are.
-//! 2. Of the two [`Checkpoint`] packs the newer one that is whole is the state of the filesystem. It says which copy of each block of
-//!    the two tables is valid, and carries their newest changes in *journals*.
-//! 3. The node table leads from the number of a node to its block ([`node_table`]). An [`Inode`] is a node.
-//! 4. A [`NodePath`] leads from a page of a file to the word of a node that has its address.
-//! 5. A directory is a file of [names](NameArea) in [buckets] by their hashes; a small one lies in its inode.
-//!
-//! [`Image`] does all of that, to read.
-//!
-//! # How space is known
-//!
-//! The main area consists of segments of 512 blocks. The segment table ([`segment_table`]) says which blocks are valid; a
-//! [`Summary`] of each segment, to which node each block belongs. Six logs are open, each in a segment of its own
-//! ([`LogKind`]).
+//! 1. [`Superblock::choose`] takes blocks 0 and 1, and refuses by name what is outside the subset; [`Layout::new`]
+//!    says where the areas are.
+//! 2. [`CheckpointPack::choose`] takes the newer whole pack of the two. It says which copy of each table block is
+//!    valid, and carries the newest entries of both tables in the journals of its summaries.
+//! 3. The node address table ([`NodeTableBlock`], unless [`NodeJournal`] has the node) leads to the node's block.
 //!
 //! # What a caller keeps in mind
 //!
-//! Everything that is read is checked where it is read, so hostile bytes lead to a [`FormatError`](weir_format::FormatError)
-//! and never out of the filesystem.
+//! Everything that is read is checked where it is read, so hostile bytes lead to a [`FormatError`] and never out of the
+//! filesystem. What can only be judged with other blocks (is the owner in a summary really the owner?) is the
+//! caller's to compare.
 
-mod address;
 pub mod attribute;
-mod bits;
+mod bitmap;
+mod block;
 pub mod buckets;
+pub mod check;
 mod checkpoint;
 mod crc;
 mod dentry;
@@ -36,31 +26,41 @@ mod features;
 mod image;
 mod inode;
 mod layout;
+mod log;
 mod mkfs;
 mod name_hash;
 mod node;
-pub mod node_table;
+mod node_table;
 mod path;
-pub mod segment_table;
+mod segment_table;
 mod summary;
 mod superblock;
 
-pub use address::{BlockAddress, NodeId, SEGMENT_BLOCKS};
-pub use checkpoint::{Checkpoint, OpenLog, newest, pack_blocks};
+pub use block::{
+    BLOCK_BYTES, BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId, SEGMENT_BLOCKS, SEGMENT_ENTRIES_PER_BLOCK,
+    SegmentNumber,
+};
+pub use checkpoint::{
+    Allocation, CheckpointHeader, CheckpointPack, LogState, MAX_ORPHANS_PER_BLOCK, checkpoint_flags,
+};
+pub use crc::crc32;
 pub use dentry::{Dentry, NAME_MAX, NameArea, slots_of, write_dots};
 pub use features::{Feature, Features};
 pub use image::{Block, Image};
 pub use inode::{EXTRA_BYTES, Inode, inline_flags, inode_flags};
-pub use layout::Layout;
+pub use layout::{Layout, TableCopies};
+pub use log::Log;
 pub use mkfs::{Mkfs, NewImage};
 pub use name_hash::hash_name;
 pub use node::{
     ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, NODE_BYTES, NodeFooter, NodeMark, read_word, write_word,
 };
-pub use node_table::{NODES_PER_BLOCK, NodeEntry};
+pub use node_table::{NodeEntry, NodeTableBlock};
 pub use path::{NodePath, Step, first_page, pages_max};
-pub use segment_table::{LogKind, SEGMENTS_PER_BLOCK, SegmentEntry};
+pub use segment_table::{SegmentEntry, SegmentTableBlock};
 pub use summary::{
-    JOURNAL_NODES_MAX, JOURNAL_SEGMENTS_MAX, JournalNode, JournalSegment, Summary, SummaryEntry,
+    Journal, NODE_JOURNAL_ENTRIES, NodeJournal, NodeJournalEntry, SEGMENT_JOURNAL_ENTRIES, SegmentJournal,
+    SegmentJournalEntry, Summary, SummaryBlock, SummaryKind,
 };
 pub use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+pub use weir_format::{FormatError, Place, Structure};

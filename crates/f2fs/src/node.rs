@@ -5,7 +5,7 @@ use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::address::{BlockAddress, NodeId};
+use crate::block::{BlockAddress, NodeId};
 
 /// Addresses in a direct node, and nodes in an indirect one.
 pub const ADDRESSES_PER_NODE: u32 = 1018;

@@ -1,73 +1,83 @@
 //! The node address table (NAT): where each node is.
 
-use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
+use weir_format::{FormatError, Place, Structure};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::address::{BlockAddress, NodeId};
+use crate::block::{BLOCK_BYTES, BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId};
 use crate::layout::Layout;
 
-/// Bytes of an entry.
-const ENTRY_BYTES: usize = 9;
-/// Entries in a block.
-pub const NODES_PER_BLOCK: u32 = (BLOCK_BYTES / ENTRY_BYTES) as u32;
-
-/// Where a node is, as a block of the table and a journal have it.
+/// Where a node is, and whose it is.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
 pub struct NodeEntry {
-    /// Counts how often the number was given anew; [summaries](crate::SummaryEntry) repeat it.
+    /// Counts the uses of the number, so that summaries of a former node are told from those of this one.
     pub version: u8,
-    inode: U32,
-    address: U32,
+    /// The inode to which the node belongs.
+    pub inode: U32,
+    /// 0: the number is free. [`BlockAddress::NEW`]: it has no place yet. 1: the two inodes that stand for areas.
+    pub address: U32,
 }
 
 impl NodeEntry {
-    /// An entry of a node that belongs to an inode.
-    pub fn new(version: u8, inode: NodeId, address: BlockAddress) -> Self {
-        Self { version, inode: inode.0.into(), address: address.0.into() }
-    }
-
-    /// The inode that the node belongs to; itself for an inode.
-    pub fn inode(&self) -> NodeId {
-        NodeId(self.inode.get())
-    }
-
-    /// Where it is; [`BlockAddress::NULL`] for a number that is free.
+    /// Where the node is.
     pub fn address(&self) -> BlockAddress {
         BlockAddress(self.address.get())
     }
 
-    /// That the entry of `node` leads to a place in the main area, or nowhere.
+    /// Checks the entry of `node`, which is not one of those that stand for areas.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] otherwise.
+    ///
+    /// An address outside the main area, a node that belongs to none.
     pub fn check(&self, node: NodeId, layout: &Layout) -> Result<(), FormatError> {
         let corrupt =
-            |what| Err(FormatError::corrupt(Structure::NodeAddressTable, Place::Inode(node.0), what));
-        match self.address() {
-            BlockAddress::NULL | BlockAddress::NEW => Ok(()),
-            place if layout.segment_of(place).is_none() => corrupt("a node outside the main area"),
-            _ if !layout.has_node(self.inode()) => corrupt("a node of an inode that cannot be"),
-            _ => Ok(()),
+            |what| Err(FormatError::corrupt(Structure::NodeAddressTable, Place::Node(node.0), what));
+        let reserved = [NodeId::NULL, NodeId::NODE_INODE, NodeId::META_INODE].contains(&node);
+        if reserved || !self.address().is_block() {
+            return Ok(());
         }
+        if layout.segment_of(self.address()).is_none() {
+            return corrupt("its address is outside the main area");
+        }
+        let inode = NodeId(self.inode.get());
+        if inode < NodeId::ROOT || inode.0 >= layout.nodes() {
+            return corrupt("it belongs to an inode that cannot be");
+        }
+        Ok(())
     }
 }
 
-/// The block of the table, and the entry in it, of a node.
-pub fn entry_place(node: NodeId) -> (u32, usize) {
-    (node.0 / NODES_PER_BLOCK, (node.0 % NODES_PER_BLOCK) as usize)
+/// A block of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct NodeTableBlock {
+    /// The entries of consecutive nodes.
+    pub entries: [NodeEntry; NODE_ENTRIES_PER_BLOCK],
+    /// Not used.
+    pub rest: u8,
 }
 
-/// The entry `nth` of a block; free if the block has not so many.
-pub fn read_entry(block: &[u8], nth: usize) -> NodeEntry {
-    let bytes = block.get(nth * ENTRY_BYTES..(nth + 1) * ENTRY_BYTES);
-    bytes.and_then(|bytes| NodeEntry::read_from_bytes(bytes).ok()).unwrap_or_default()
-}
+const _: () = assert!(size_of::<NodeTableBlock>() == BLOCK_BYTES);
 
-/// Stores the entry `nth` of a block, which has so many.
-pub fn write_entry(block: &mut [u8; BLOCK_BYTES], nth: usize, entry: &NodeEntry) {
-    block[nth * ENTRY_BYTES..(nth + 1) * ENTRY_BYTES].copy_from_slice(entry.as_bytes());
+impl NodeTableBlock {
+    /// Reads block `index` of the table, and checks its entries.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeEntry::check`], or a block that is too short.
+    pub fn read(bytes: &[u8], index: u32, layout: &Layout) -> Result<Box<Self>, FormatError> {
+        let short =
+            FormatError::corrupt(Structure::NodeAddressTable, Place::Block(u64::from(index)), "too short");
+        let (block, _) = Self::read_from_prefix(bytes).map_err(|_| short)?;
+        let first = u64::from(index) * NODE_ENTRIES_PER_BLOCK as u64;
+        for (node, entry) in (first..).zip(&block.entries) {
+            // The table ends where numbers of nodes do.
+            let Ok(node) = u32::try_from(node) else { break };
+            entry.check(NodeId(node), layout)?;
+        }
+        Ok(Box::new(block))
+    }
 }

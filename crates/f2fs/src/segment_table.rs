@@ -1,145 +1,147 @@
-//! The segment information table (SIT): which blocks of each segment are valid.
+//! The segment information table (SIT): which blocks of each segment are in use.
 
-use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
+use weir_format::{FormatError, Place, Structure};
 use zerocopy::little_endian::{U16, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::address::SEGMENT_BLOCKS;
-use crate::bits::{has_high_first, set_high_first};
+use crate::bitmap::{get_bit, set_bit};
+use crate::block::{BLOCK_BYTES, SEGMENT_BLOCKS, SEGMENT_ENTRIES_PER_BLOCK, SegmentNumber};
+use crate::layout::Layout;
+use crate::log::Log;
 
-/// Bytes of an entry.
-const ENTRY_BYTES: usize = 74;
-/// Entries in a block.
-pub const SEGMENTS_PER_BLOCK: u32 = (BLOCK_BYTES / ENTRY_BYTES) as u32;
-/// The low bits of `valid` that count blocks; above them is the type.
+/// Bits of `valid_and_log` that count blocks; the log is above them.
 const COUNT_BITS: u32 = 10;
 
-/// What a log is for. A segment belongs to the log that has written it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogKind {
-    /// Directories' blocks.
-    HotData,
-    /// Blocks of files.
-    WarmData,
-    /// What cleaning has moved, and files that are seldom changed.
-    ColdData,
-    /// Nodes of directories that map their blocks.
-    HotNode,
-    /// Nodes of files that map their blocks.
-    WarmNode,
-    /// Nodes that map other nodes.
-    ColdNode,
-}
-
-impl LogKind {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 6] =
-        [Self::HotData, Self::WarmData, Self::ColdData, Self::HotNode, Self::WarmNode, Self::ColdNode];
-
-    /// Its number, from 0.
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The log of a number.
-    pub fn from_index(index: usize) -> Option<Self> {
-        Self::ALL.get(index).copied()
-    }
-
-    /// Whether it holds nodes.
-    pub fn is_node(self) -> bool {
-        self >= Self::HotNode
-    }
-}
-
-/// What is known of a segment.
+/// Which blocks of a segment are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct SegmentEntry {
-    valid: U16,
-    map: [u8; 64],
-    modified: U64,
+    /// How many are in use (10 bits), and of which log the segment is or was (6 bits).
+    pub valid_and_log: U16,
+    /// A bit a block, the first in the highest bit of a byte.
+    pub valid: [u8; SEGMENT_BLOCKS as usize / 8],
+    /// When the segment changed, in seconds of the checkpoint's elapsed time.
+    pub modified: U64,
 }
 
-const _: () = assert!(size_of::<SegmentEntry>() == ENTRY_BYTES);
-
 impl SegmentEntry {
-    /// A segment without valid blocks, of a log.
-    pub fn new(kind: LogKind) -> Self {
-        let mut entry = Self::new_zeroed();
-        entry.valid = ((kind.index() as u16) << COUNT_BITS).into();
+    /// A free segment.
+    pub fn new(log: Log) -> Self {
+        let mut entry = Self { valid_and_log: 0.into(), valid: [0; 64], modified: 0.into() };
+        entry.set_log(log);
         entry
     }
 
-    /// How many of its blocks are valid.
+    /// How many blocks are in use: at most 512 once the entry is checked.
     pub fn valid_blocks(&self) -> u32 {
-        u32::from(self.valid.get() & ((1 << COUNT_BITS) - 1))
+        u32::from(self.valid_and_log.get()) & ((1 << COUNT_BITS) - 1)
     }
 
-    /// The log that it belongs to; `None` for a number that no log has.
-    pub fn kind(&self) -> Option<LogKind> {
-        LogKind::from_index(usize::from(self.valid.get() >> COUNT_BITS))
+    /// Of which log the segment is. `None`: damaged.
+    pub fn log(&self) -> Option<Log> {
+        Log::from_index(usize::from(self.valid_and_log.get() >> COUNT_BITS))
     }
 
-    /// Makes it a segment of another log.
-    pub fn set_kind(&mut self, kind: LogKind) {
-        self.valid = ((kind.index() as u16) << COUNT_BITS | self.valid_blocks() as u16).into();
+    /// Gives the segment to `log`.
+    pub fn set_log(&mut self, log: Log) {
+        let count = self.valid_and_log.get() & ((1 << COUNT_BITS) - 1);
+        self.valid_and_log = ((log as u16) << COUNT_BITS | count).into();
     }
 
-    /// Whether a block is valid.
-    pub fn is_valid(&self, block: u32) -> bool {
-        has_high_first(&self.map, block as usize)
+    /// Whether the block at `offset` is in use. `false` beyond the segment.
+    pub fn is_valid(&self, offset: u32) -> bool {
+        get_bit(&self.valid, offset)
     }
 
-    /// Makes a block valid or not; false, and nothing done, if it was so already.
-    pub fn set_valid(&mut self, block: u32, valid: bool) -> bool {
-        if block >= SEGMENT_BLOCKS || self.is_valid(block) == valid {
+    /// Marks the block at `offset` as used or free, and counts it. Returns whether that changed it: not so for a block
+    /// beyond the segment.
+    pub fn set_valid(&mut self, offset: u32, valid: bool) -> bool {
+        if offset >= SEGMENT_BLOCKS || self.is_valid(offset) == valid {
             return false;
         }
-        set_high_first(&mut self.map, block as usize, valid);
-        let count = if valid { self.valid_blocks() + 1 } else { self.valid_blocks().saturating_sub(1) };
-        self.valid = (self.valid.get() & !((1 << COUNT_BITS) - 1) | count as u16).into();
+        set_bit(&mut self.valid, offset, valid);
+        // Counted anew: the stored number is not trusted to be the right one.
+        let count: u32 = self.valid.iter().map(|byte| byte.count_ones()).sum();
+        let log = self.valid_and_log.get() >> COUNT_BITS << COUNT_BITS;
+        self.valid_and_log = (log | count as u16).into();
         true
     }
 
-    /// When it last changed: seconds since 1970, less what the [checkpoint](crate::Checkpoint) says has passed before.
-    pub fn modified(&self) -> u64 {
-        self.modified.get()
-    }
-
-    /// Sets when it last changed.
-    pub fn set_modified(&mut self, time: u64) {
-        self.modified = time.into();
-    }
-
-    /// That its count is that of its map, and that it belongs to a log.
+    /// Checks the entry of `segment`.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] otherwise.
-    pub fn check(&self, segment: u32) -> Result<(), FormatError> {
+    ///
+    /// A count that is not that of the bits, a log that is none.
+    pub fn check(&self, segment: SegmentNumber) -> Result<(), FormatError> {
         let corrupt =
-            |what| Err(FormatError::corrupt(Structure::SegmentTable, Place::Segment(segment), what));
-        let count: u32 = self.map.iter().map(|byte| byte.count_ones()).sum();
+            |what| Err(FormatError::corrupt(Structure::SegmentTable, Place::Segment(segment.0), what));
+        let count: u32 = self.valid.iter().map(|byte| byte.count_ones()).sum();
         if count != self.valid_blocks() {
-            return corrupt("the number of valid blocks");
+            return corrupt("its number of blocks is not that of its bitmap");
         }
-        if self.kind().is_none() { corrupt("the log that it belongs to") } else { Ok(()) }
+        match self.log() {
+            Some(_) => Ok(()),
+            None => corrupt("its log"),
+        }
     }
 }
 
-/// The block of the table, and the entry in it, of a segment.
-pub fn entry_place(segment: u32) -> (u32, usize) {
-    (segment / SEGMENTS_PER_BLOCK, (segment % SEGMENTS_PER_BLOCK) as usize)
+/// A block of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct SegmentTableBlock {
+    /// The entries of consecutive segments.
+    pub entries: [SegmentEntry; SEGMENT_ENTRIES_PER_BLOCK],
+    /// Not used.
+    pub rest: [u8; 26],
 }
 
-/// The entry `nth` of a block; one without valid blocks if the block has not so many.
-pub fn read_entry(block: &[u8], nth: usize) -> SegmentEntry {
-    let bytes = block.get(nth * ENTRY_BYTES..(nth + 1) * ENTRY_BYTES);
-    let read = bytes.and_then(|bytes| SegmentEntry::read_from_bytes(bytes).ok());
-    read.unwrap_or_else(|| SegmentEntry::new(LogKind::HotData))
+const _: () = assert!(size_of::<SegmentTableBlock>() == BLOCK_BYTES);
+
+impl SegmentTableBlock {
+    /// Reads block `index` of the table, and checks the entries of segments that there are.
+    ///
+    /// # Errors
+    ///
+    /// As [`SegmentEntry::check`], or a block that is too short.
+    pub fn read(bytes: &[u8], index: u32, layout: &Layout) -> Result<Box<Self>, FormatError> {
+        let short =
+            FormatError::corrupt(Structure::SegmentTable, Place::Block(u64::from(index)), "too short");
+        let (block, _) = Self::read_from_prefix(bytes).map_err(|_| short)?;
+        let first = u64::from(index) * SEGMENT_ENTRIES_PER_BLOCK as u64;
+        for (segment, entry) in (first..u64::from(layout.main_segments())).zip(&block.entries) {
+            entry.check(SegmentNumber(segment as u32))?;
+        }
+        Ok(Box::new(block))
+    }
 }
 
-/// Stores the entry `nth` of a block, which has so many.
-pub fn write_entry(block: &mut [u8; BLOCK_BYTES], nth: usize, entry: &SegmentEntry) {
-    block[nth * ENTRY_BYTES..(nth + 1) * ENTRY_BYTES].copy_from_slice(entry.as_bytes());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_block_is_the_highest_bit_and_counts_follow() {
+        let mut entry = SegmentEntry::new(Log::ColdData);
+        assert!(entry.set_valid(0, true) && entry.set_valid(9, true) && entry.set_valid(511, true));
+        assert!(!entry.set_valid(9, true) && !entry.set_valid(512, true));
+        assert_eq!((entry.valid[0], entry.valid[1], entry.valid[63]), (0x80, 0x40, 0x01));
+        assert_eq!((entry.valid_blocks(), entry.log()), (3, Some(Log::ColdData)));
+        entry.check(SegmentNumber(7)).expect("whole");
+        assert!(entry.set_valid(0, false) && !entry.is_valid(0) && entry.is_valid(9));
+        entry.set_log(Log::HotNode);
+        assert_eq!((entry.valid_blocks(), entry.log()), (2, Some(Log::HotNode)));
+        (0..512).for_each(|offset| _ = entry.set_valid(offset, true));
+        assert_eq!((entry.valid_blocks(), entry.log()), (512, Some(Log::HotNode)));
+    }
+
+    #[test]
+    fn a_wrong_count_and_a_wrong_log_are_found() {
+        let mut entry = SegmentEntry::new(Log::WarmNode);
+        entry.valid[3] = 1;
+        entry.check(SegmentNumber(0)).expect_err("count");
+        let mut entry = SegmentEntry::new(Log::WarmNode);
+        entry.valid_and_log = (6 << COUNT_BITS).into();
+        entry.check(SegmentNumber(0)).expect_err("log");
+    }
 }

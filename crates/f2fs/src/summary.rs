@@ -1,166 +1,242 @@
-//! Summaries: to which node and page each block of a segment belongs, and the journals of both tables, which the summaries of two
-//! open logs carry.
+//! Summaries (SSA): whose each block of a segment is. And the journals in summaries: the newest entries of the tables, so
+//! that a checkpoint writes few blocks of the tables themselves.
 
-use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
+use weir_format::{FormatError, Place, Structure};
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::address::{NodeId, SEGMENT_BLOCKS};
+use crate::block::{BLOCK_BYTES, NodeId, SEGMENT_BLOCKS, SegmentNumber};
+use crate::layout::Layout;
 use crate::node_table::NodeEntry;
 use crate::segment_table::SegmentEntry;
 
-/// Bytes of an entry.
-pub(crate) const ENTRY_BYTES: usize = 7;
-/// Where the journal starts in a block of summaries.
-const JOURNAL_START: usize = SEGMENT_BLOCKS as usize * ENTRY_BYTES;
-/// Bytes of the end of a block: a type, and a checksum that no program reads.
+/// Bytes of a journal.
+pub(crate) const JOURNAL_BYTES: usize = 507;
+/// Bytes of a summary's footer.
 pub(crate) const FOOTER_BYTES: usize = 5;
-/// Bytes of a journal: its count, and its entries.
-pub(crate) const JOURNAL_BYTES: usize = BLOCK_BYTES - JOURNAL_START - FOOTER_BYTES;
-/// Entries of the node table in a journal at most.
-pub const JOURNAL_NODES_MAX: usize = (JOURNAL_BYTES - 2) / size_of::<JournalNode>();
-/// Entries of the segment table in a journal at most.
-pub const JOURNAL_SEGMENTS_MAX: usize = (JOURNAL_BYTES - 2) / size_of::<JournalSegment>();
+/// Entries that a journal of node addresses holds.
+pub const NODE_JOURNAL_ENTRIES: usize = 38;
+/// Entries that a journal of segments holds.
+pub const SEGMENT_JOURNAL_ENTRIES: usize = 6;
 
-/// To which node a block belongs.
+/// Whose a block is.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
-pub struct SummaryEntry {
-    node: U32,
-    /// That of the node's [entry](NodeEntry), if the block is a file's: a node that was deleted has had another.
+pub struct Summary {
+    /// Of a data block: the node that has its address. Of a node block: the node itself.
+    pub node: U32,
+    /// The version of the node's entry in the node address table.
     pub version: u8,
-    offset: U16,
+    /// Of a data block: which address of the node it is.
+    pub offset: U16,
 }
 
-impl SummaryEntry {
-    /// The entry of a block that is at `offset` among the addresses of a node; 0 for a node itself.
-    pub fn new(node: NodeId, version: u8, offset: u16) -> Self {
-        Self { node: node.0.into(), version, offset: offset.into() }
-    }
-
-    /// The node.
-    pub fn node(&self) -> NodeId {
-        NodeId(self.node.get())
-    }
-
-    /// Which of its addresses.
-    pub fn offset(&self) -> u16 {
-        self.offset.get()
-    }
+/// Whether a segment holds data or nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SummaryKind {
+    /// Data of files and directories.
+    Data = 0,
+    /// Nodes.
+    Node = 1,
 }
 
-/// A change of the node table that is in a journal, and not in the table.
+/// The bytes of a journal: which table's is known by where it is.
+pub type Journal = [u8; JOURNAL_BYTES];
+
+/// A summary block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct JournalNode {
-    node: U32,
-    /// The entry.
+pub struct SummaryBlock {
+    /// Whose the blocks of the segment are, in their order.
+    pub entries: [Summary; SEGMENT_BLOCKS as usize],
+    /// In a checkpoint pack, of the hot data log a [`NodeJournal`], of the cold data log a [`SegmentJournal`].
+    pub journal: Journal,
+    /// 0: data, 1: nodes.
+    pub kind: u8,
+    /// Not used.
+    pub checksum: U32,
+}
+
+const _: () = assert!(size_of::<SummaryBlock>() == BLOCK_BYTES);
+
+impl SummaryBlock {
+    /// An empty one.
+    pub fn new(kind: SummaryKind) -> Box<Self> {
+        let mut block = Box::new(Self::new_zeroed());
+        block.kind = kind as u8;
+        block
+    }
+
+    /// Reads a summary block; `place` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// A kind that is none, or a block that is too short. A block that was never written counts as one of data.
+    pub fn read(bytes: &[u8], place: Place) -> Result<Box<Self>, FormatError> {
+        let corrupt = |what| FormatError::corrupt(Structure::Summary, place, what);
+        let (block, _) = Self::read_from_prefix(bytes).map_err(|_| corrupt("too short"))?;
+        if block.kind > SummaryKind::Node as u8 {
+            return Err(corrupt("its kind is neither data nor node"));
+        }
+        Ok(Box::new(block))
+    }
+
+    /// The bytes.
+    pub fn to_bytes(&self) -> [u8; BLOCK_BYTES] {
+        zerocopy::transmute!(*self)
+    }
+
+    /// Whether the segment holds data or nodes.
+    pub fn kind(&self) -> SummaryKind {
+        if self.kind == SummaryKind::Node as u8 { SummaryKind::Node } else { SummaryKind::Data }
+    }
+}
+
+/// A node and its entry.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct NodeJournalEntry {
+    /// The node.
+    pub node: U32,
+    /// Its entry, newer than that in the table.
     pub entry: NodeEntry,
 }
 
-impl JournalNode {
-    /// A change of a node's entry.
-    pub fn new(node: NodeId, entry: NodeEntry) -> Self {
-        Self { node: node.0.into(), entry }
-    }
-
-    /// Of which node.
-    pub fn node(&self) -> NodeId {
-        NodeId(self.node.get())
-    }
-}
-
-/// A change of the segment table that is in a journal, and not in the table.
+/// The newest entries of the node address table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct JournalSegment {
-    segment: U32,
-    /// The entry.
+pub struct NodeJournal {
+    count: U16,
+    entries: [NodeJournalEntry; NODE_JOURNAL_ENTRIES],
+    rest: [u8; 11],
+}
+
+/// A segment and its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct SegmentJournalEntry {
+    /// The segment.
+    pub segment: U32,
+    /// Its entry, newer than that in the table.
     pub entry: SegmentEntry,
 }
 
-impl JournalSegment {
-    /// A change of a segment's entry.
-    pub fn new(segment: u32, entry: SegmentEntry) -> Self {
-        Self { segment: segment.into(), entry }
-    }
-
-    /// Of which segment.
-    pub fn segment(&self) -> u32 {
-        self.segment.get()
-    }
+/// The newest entries of the segment table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct SegmentJournal {
+    count: U16,
+    entries: [SegmentJournalEntry; SEGMENT_JOURNAL_ENTRIES],
+    rest: [u8; 37],
 }
 
-/// Reads the entries of a journal.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn read_journal<T: FromBytes + Unaligned>(bytes: &[u8]) -> Result<Vec<T>, &'static str> {
-    let (count, entries) = bytes.split_first_chunk::<2>().ok_or("a journal that is cut off")?;
-    let count = usize::from(u16::from_le_bytes(*count));
-    let entries = entries.get(..count * size_of::<T>()).ok_or("a journal with too many entries")?;
-    Ok(entries.chunks_exact(size_of::<T>()).filter_map(|entry| T::read_from_bytes(entry).ok()).collect())
-}
+const _: () = {
+    assert!(size_of::<NodeJournal>() == JOURNAL_BYTES);
+    assert!(size_of::<SegmentJournal>() == JOURNAL_BYTES);
+};
 
-/// Writes as many entries as a journal takes.
-pub(crate) fn write_journal<T: IntoBytes + Immutable>(bytes: &mut [u8], entries: &[T]) {
-    let count = entries.len().min((JOURNAL_BYTES - 2) / size_of::<T>());
-    bytes[..2].copy_from_slice(&(count as u16).to_le_bytes());
-    for (place, entry) in bytes[2..].chunks_exact_mut(size_of::<T>()).zip(&entries[..count]) {
-        place.copy_from_slice(entry.as_bytes());
-    }
-}
-
-/// The summary of a segment: 512 entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// An entry for each block; those of blocks that are not valid may say anything.
-    pub entries: Vec<SummaryEntry>,
-    /// Whether its blocks are nodes.
-    pub is_node: bool,
-}
-
-impl Summary {
-    /// One of a segment without blocks.
-    pub fn new(is_node: bool) -> Self {
-        Self { entries: vec![SummaryEntry::default(); SEGMENT_BLOCKS as usize], is_node }
-    }
-
-    /// Reads the summary of a segment from its block.
+impl NodeJournal {
+    /// A journal with `entries`.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] for a block that is shorter, or of an unknown type.
-    pub fn read(block: &[u8], segment: u32) -> Result<Self, FormatError> {
-        let corrupt = |what| FormatError::corrupt(Structure::Summary, Place::Segment(segment), what);
-        let entries = block.get(..JOURNAL_START).ok_or_else(|| corrupt("too short"))?;
-        let entries = entries.chunks_exact(ENTRY_BYTES);
-        let entries = entries.filter_map(|entry| SummaryEntry::read_from_bytes(entry).ok()).collect();
-        match block.get(BLOCK_BYTES - FOOTER_BYTES) {
-            Some(0) => Ok(Self { entries, is_node: false }),
-            Some(1) => Ok(Self { entries, is_node: true }),
-            _ => Err(corrupt("type")),
-        }
+    ///
+    /// [`FormatError::Full`] with more than [`NODE_JOURNAL_ENTRIES`].
+    pub fn from_entries(entries: &[NodeJournalEntry]) -> Result<Self, FormatError> {
+        let mut journal = Self::new_zeroed();
+        let full = FormatError::Full { what: "the journal of node addresses" };
+        journal.entries.get_mut(..entries.len()).ok_or(full)?.copy_from_slice(entries);
+        journal.count = (entries.len() as u16).into();
+        Ok(journal)
     }
 
-    /// The block of this summary, without a journal.
-    pub fn to_block(&self) -> Box<[u8; BLOCK_BYTES]> {
-        let mut block = Box::new([0; BLOCK_BYTES]);
-        for (place, entry) in block.chunks_exact_mut(ENTRY_BYTES).zip(&self.entries) {
-            place.copy_from_slice(entry.as_bytes());
+    /// Reads the journal of the hot data log, and checks its entries.
+    ///
+    /// # Errors
+    ///
+    /// More entries than fit, a node that cannot be, a node twice; as [`NodeEntry::check`].
+    pub fn read(bytes: &Journal, layout: &Layout) -> Result<Self, FormatError> {
+        let corrupt = |place, what| Err(FormatError::corrupt(Structure::NodeAddressTable, place, what));
+        let journal: Self = zerocopy::transmute!(*bytes);
+        if usize::from(journal.count.get()) > NODE_JOURNAL_ENTRIES {
+            let start = layout.pack_start(0).0;
+            return corrupt(Place::Block(u64::from(start)), "its journal has more entries than fit");
         }
-        block[BLOCK_BYTES - FOOTER_BYTES] = u8::from(self.is_node);
-        block
+        let entries = journal.entries();
+        for (index, entry) in entries.iter().enumerate() {
+            let place = Place::Node(entry.node.get());
+            if layout.node_entry_of(NodeId(entry.node.get())).is_none() {
+                return corrupt(place, "the journal has a node that cannot be");
+            }
+            if entries[..index].iter().any(|earlier| earlier.node == entry.node) {
+                return corrupt(place, "the journal has it twice");
+            }
+            entry.entry.check(NodeId(entry.node.get()), layout)?;
+        }
+        Ok(journal)
+    }
+
+    /// The entries.
+    pub fn entries(&self) -> &[NodeJournalEntry] {
+        &self.entries[..usize::from(self.count.get()).min(NODE_JOURNAL_ENTRIES)]
+    }
+
+    /// The bytes.
+    pub fn to_bytes(&self) -> Journal {
+        zerocopy::transmute!(*self)
     }
 }
 
-/// The bytes of the journal in a block of summaries.
-pub(crate) fn journal_of(block: &[u8]) -> &[u8] {
-    block.get(JOURNAL_START..JOURNAL_START + JOURNAL_BYTES).unwrap_or_default()
-}
+impl SegmentJournal {
+    /// A journal with `entries`.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Full`] with more than [`SEGMENT_JOURNAL_ENTRIES`].
+    pub fn from_entries(entries: &[SegmentJournalEntry]) -> Result<Self, FormatError> {
+        let mut journal = Self::new_zeroed();
+        let full = FormatError::Full { what: "the journal of segments" };
+        journal.entries.get_mut(..entries.len()).ok_or(full)?.copy_from_slice(entries);
+        journal.count = (entries.len() as u16).into();
+        Ok(journal)
+    }
 
-/// The bytes of the journal in a block of summaries that is written.
-pub(crate) fn journal_of_mut(block: &mut [u8; BLOCK_BYTES]) -> &mut [u8] {
-    &mut block[JOURNAL_START..JOURNAL_START + JOURNAL_BYTES]
+    /// Reads the journal of the cold data log, and checks its entries.
+    ///
+    /// # Errors
+    ///
+    /// More entries than fit, a segment that cannot be, a segment twice; as [`SegmentEntry::check`].
+    pub fn read(bytes: &Journal, layout: &Layout) -> Result<Self, FormatError> {
+        let corrupt = |place, what| Err(FormatError::corrupt(Structure::SegmentTable, place, what));
+        let journal: Self = zerocopy::transmute!(*bytes);
+        if usize::from(journal.count.get()) > SEGMENT_JOURNAL_ENTRIES {
+            let start = layout.pack_start(0).0;
+            return corrupt(Place::Block(u64::from(start)), "its journal has more entries than fit");
+        }
+        let entries = journal.entries();
+        for (index, entry) in entries.iter().enumerate() {
+            let segment = SegmentNumber(entry.segment.get());
+            if layout.segment_entry_of(segment).is_none() {
+                return corrupt(Place::Segment(segment.0), "the journal has a segment that cannot be");
+            }
+            if entries[..index].iter().any(|earlier| earlier.segment == entry.segment) {
+                return corrupt(Place::Segment(segment.0), "the journal has it twice");
+            }
+            entry.entry.check(segment)?;
+        }
+        Ok(journal)
+    }
+
+    /// The entries.
+    pub fn entries(&self) -> &[SegmentJournalEntry] {
+        &self.entries[..usize::from(self.count.get()).min(SEGMENT_JOURNAL_ENTRIES)]
+    }
+
+    /// The bytes.
+    pub fn to_bytes(&self) -> Journal {
+        zerocopy::transmute!(*self)
+    }
 }

@@ -1,7 +1,12 @@
 //! The tests of this crate from outside, as one program.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod check;
+mod checkpoint;
+mod hostile;
+mod image;
+mod judge;
 mod mkfs;
-mod packs;
-mod support;
+mod tables;
 mod trees;

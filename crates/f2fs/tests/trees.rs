@@ -7,8 +7,9 @@ use std::path::Path;
 
 use weir_f2fs::{Image, Inode, NodeId};
 use weir_format::{BLOCK_BYTES, Cookie, FileType, FormatError};
+use weir_runtime::{Runtime, Simulation};
 
-use crate::support::{Memory, made, with_image};
+use crate::image::{ImageFile, MEBIBYTE};
 
 /// What is compared of a file: type and permissions, size, and its content or target.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,9 +45,9 @@ fn host_tree(root: &Path) -> BTreeMap<String, Seen> {
 }
 
 /// All names of an image.
-async fn image_tree(image: &Image<'_, Memory>) -> Result<BTreeMap<String, Seen>, FormatError> {
+async fn image_tree(image: &Image<'_, ImageFile>) -> Result<BTreeMap<String, Seen>, FormatError> {
     let mut tree = BTreeMap::new();
-    let root = NodeId(image.superblock.root.get());
+    let root = NodeId(image.superblock.root_inode.get());
     let mut pending = vec![(String::new(), root)];
     while let Some((inside, number)) = pending.pop() {
         let inode = image.inode(number).await?;
@@ -83,7 +84,7 @@ async fn image_tree(image: &Image<'_, Memory>) -> Result<BTreeMap<String, Seen>,
     Ok(tree)
 }
 
-async fn content_of(image: &Image<'_, Memory>, inode: &Inode) -> Result<Vec<u8>, FormatError> {
+async fn content_of(image: &Image<'_, ImageFile>, inode: &Inode) -> Result<Vec<u8>, FormatError> {
     let mut content = Vec::new();
     for page in 0..inode.size.get().div_ceil(BLOCK_BYTES as u64) {
         content.extend_from_slice(&image.page(inode, page).await?[..]);
@@ -121,8 +122,13 @@ fn a_tree_is_read_as_it_was_copied() {
     write_tree(host.path());
     let expected = host_tree(host.path());
     for options in [&[][..], &["-O", "extra_attr,inode_checksum,inode_crtime,sb_checksum"]] {
-        let memory = made(160, options, Some(host.path()));
-        let found = with_image(&memory, image_tree).unwrap();
+        let Some(file) = ImageFile::from_mkfs(160 * MEBIBYTE, options) else { return };
+        if file.fill_from(host.path()).is_none() {
+            return;
+        }
+        let runtime = Runtime::simulated(Simulation::default());
+        let read = async { image_tree(&Image::open(&file).await?).await };
+        let found = runtime.block_on(read).unwrap().unwrap();
         assert_eq!(found.len(), expected.len());
         for (name, seen) in &expected {
             let other = found.get(name).unwrap_or_else(|| panic!("{name} is missing"));

@@ -81,6 +81,8 @@ pub enum Place {
     JournalBlock(u32),
     /// F2FS: of a segment of the main area.
     Segment(u32),
+    /// F2FS: of or in a node.
+    Node(u32),
 }
 
 impl fmt::Display for Place {
@@ -91,6 +93,7 @@ impl fmt::Display for Place {
             Self::Group(group) => write!(f, "group {group}"),
             Self::JournalBlock(block) => write!(f, "journal block {block}"),
             Self::Segment(segment) => write!(f, "segment {segment}"),
+            Self::Node(node) => write!(f, "node {node}"),
         }
     }
 }

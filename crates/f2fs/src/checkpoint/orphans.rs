@@ -1,61 +1,67 @@
-//! The orphan blocks of a pack: inodes without a name.
+//! Orphan blocks: inodes that had no name and were open at the checkpoint, to be freed by the next mount.
 
-use weir_format::BLOCK_BYTES;
+use weir_format::FormatError;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::Block;
-use crate::address::NodeId;
-use crate::crc::{MAGIC, crc32};
+use super::corrupt;
+use crate::block::{BLOCK_BYTES, NodeId};
 use crate::layout::Layout;
 
-/// Inodes in a block.
-const INODES: usize = 1020;
+/// Orphans that a block holds.
+pub const MAX_ORPHANS_PER_BLOCK: usize = 1020;
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+/// A block of orphans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct OrphanBlock {
-    inodes: [U32; INODES],
+    inodes: [U32; MAX_ORPHANS_PER_BLOCK],
     reserved: U32,
-    /// Which block it is, from 1, and of how many.
-    nth: U16,
+    /// Which of the blocks this is, from 1 on.
+    index: U16,
+    /// How many blocks there are.
     blocks: U16,
+    /// Orphans in this one.
     count: U32,
+    /// Not used.
     checksum: U32,
 }
 
 const _: () = assert!(size_of::<OrphanBlock>() == BLOCK_BYTES);
 
-/// The inodes in all blocks. Their checksums are not looked at: other programs do not keep them.
-pub(super) fn read(blocks: &[&[u8]], layout: &Layout) -> Result<Vec<NodeId>, &'static str> {
+/// The orphans in the blocks of a pack that starts at block `start`.
+pub(super) fn read(bytes: &[u8], start: u32, layout: &Layout) -> Result<Vec<NodeId>, FormatError> {
+    let blocks = bytes.len() / BLOCK_BYTES;
     let mut orphans = Vec::new();
-    for block in blocks {
-        let block = OrphanBlock::read_from_bytes(block).map_err(|_| "an orphan block that is cut off")?;
-        let inodes = block.inodes.get(..block.count.get() as usize).ok_or("number of orphans in a block")?;
-        orphans.extend(inodes.iter().map(|inode| NodeId(inode.get())));
+    for (index, bytes) in (1..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+        let block = OrphanBlock::ref_from_bytes(bytes).map_err(|_| corrupt(start, "an orphan block"))?;
+        if usize::from(block.index.get()) != index || usize::from(block.blocks.get()) != blocks {
+            return Err(corrupt(start, "the order of orphan blocks"));
+        }
+        let count = block.count.get() as usize;
+        let inodes = block.inodes.get(..count).ok_or_else(|| corrupt(start, "the number of orphans"))?;
+        for inode in inodes {
+            let node = NodeId(inode.get());
+            if node <= NodeId::ROOT || node.0 >= layout.nodes() {
+                return Err(corrupt(start, "an orphan that cannot be"));
+            }
+            orphans.push(node);
+        }
     }
-    match orphans.iter().all(|inode| layout.has_node(*inode)) {
-        true => Ok(orphans),
-        false => Err("an orphan that no inode can be"),
-    }
+    Ok(orphans)
 }
 
-/// As many blocks as these inodes need.
-pub(super) fn write(orphans: &[NodeId]) -> Vec<Block> {
-    let count = orphans.len().div_ceil(INODES);
-    let blocks = orphans.chunks(INODES).enumerate();
-    blocks.map(|(nth, inodes)| write_block(inodes, nth + 1, count)).collect()
-}
-
-fn write_block(inodes: &[NodeId], nth: usize, blocks: usize) -> Block {
-    let mut orphans = OrphanBlock::new_zeroed();
-    for (place, inode) in orphans.inodes.iter_mut().zip(inodes) {
-        *place = inode.0.into();
-    }
-    (orphans.nth, orphans.blocks) = ((nth as u16).into(), (blocks as u16).into());
-    orphans.count = (inodes.len() as u32).into();
-    orphans.checksum = crc32(MAGIC, &[&orphans.as_bytes()[..BLOCK_BYTES - 4]]).into();
-    let mut block: Block = Box::new([0; BLOCK_BYTES]);
-    block.copy_from_slice(orphans.as_bytes());
-    block
+/// The blocks for `orphans`, of which there are at most as many as 512 blocks hold.
+pub(super) fn write(orphans: &[NodeId]) -> Vec<[u8; BLOCK_BYTES]> {
+    let blocks = orphans.len().div_ceil(MAX_ORPHANS_PER_BLOCK);
+    let chunks = orphans.chunks(MAX_ORPHANS_PER_BLOCK).zip(1_u16..);
+    let block = |(part, index): (&[NodeId], u16)| {
+        let mut block = OrphanBlock::new_zeroed();
+        block.inodes.iter_mut().zip(part).for_each(|(slot, node)| *slot = node.0.into());
+        block.index = index.into();
+        block.blocks = (blocks as u16).into();
+        block.count = (part.len() as u32).into();
+        zerocopy::transmute!(block)
+    };
+    chunks.map(block).collect()
 }

@@ -1,0 +1,72 @@
+//! The check of the areas: do the checkpoint, both tables, the summaries and the nodes' own footers agree?
+//!
+//! A check reads and never writes. It goes over an image in the order in which one thing can be judged by another:
+//!
+//! | step | file | what is compared |
+//! |---|---|---|
+//! | tables | `tables` | the superblock, the newer whole pack; both tables, with their journals laid over them |
+//! | nodes | `nodes` | each node's address, the footer of its block, its owner in the summary; orphans |
+//! | segments | `segments` | each block in use: that its owner is there; the checkpoint's counts |
+//!
+//! Whether a block of data is in use by the node that its summary names is for a walk over the trees of all inodes to
+//! judge, and so is the number of valid blocks beyond those with a place.
+//!
+//! Images are hostile: memory is bounded by the image's size (74 bytes a segment, 16 bytes a node in use, one summary at a
+//! time).
+
+mod finding;
+mod nodes;
+mod segments;
+mod tables;
+
+pub use finding::{Finding, Problem};
+pub use weir_format::ImageReader;
+
+use finding::Findings;
+use tables::Tables;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What is wrong, in the order in which it was found; at most the first 1,000.
+    pub findings: Vec<Finding>,
+    /// How many findings there are in all.
+    pub total: u64,
+    /// Nodes in use.
+    pub nodes: u32,
+    /// Inodes among them.
+    pub inodes: u32,
+    /// Inodes that the next mount will free. That is no damage.
+    pub orphans: u32,
+    /// Blocks of the main area in use.
+    pub blocks: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.total == 0
+    }
+}
+
+/// Checks the areas of a whole image.
+///
+/// # Errors
+///
+/// [`FormatError`](crate::FormatError) where the image is not F2FS, or of a kind outside the subset; and those of the
+/// reader. Damage is no error but a finding.
+pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
+    let mut findings = Findings::default();
+    let Some(tables) = Tables::read(image, &mut findings).await? else {
+        return Ok(findings.report());
+    };
+    let inodes = nodes::check(image, &tables, &mut findings).await?;
+    let blocks = segments::check(image, &tables, &mut findings).await?;
+    Ok(Report {
+        nodes: tables.nodes.len() as u32,
+        inodes,
+        orphans: tables.pack.orphans.len() as u32,
+        blocks,
+        ..findings.report()
+    })
+}

@@ -1,0 +1,202 @@
+//! The superblock, the checkpoint, and both tables in memory.
+
+use weir_format::{FormatError, Place};
+
+use super::ImageReader;
+use super::finding::{Findings, Problem};
+use crate::block::{
+    BLOCK_BYTES, BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId, SEGMENT_BLOCKS, SegmentNumber,
+};
+use crate::checkpoint::{CheckpointHeader, CheckpointPack, checkpoint_flags};
+use crate::layout::Layout;
+use crate::log::Log;
+use crate::node_table::{NodeEntry, NodeTableBlock};
+use crate::segment_table::{SegmentEntry, SegmentTableBlock};
+use crate::summary::SummaryBlock;
+use crate::superblock::Superblock;
+
+/// What is known of an image once its tables are read.
+pub(super) struct Tables {
+    pub layout: Layout,
+    pub pack: CheckpointPack,
+    /// Where the pack is.
+    pub place: Place,
+    /// The nodes in use, by their numbers; not those that stand for areas.
+    pub nodes: Vec<(NodeId, NodeEntry)>,
+    /// Of each segment of the main area.
+    pub segments: Vec<SegmentEntry>,
+}
+
+impl Tables {
+    /// `None`: too damaged to go on.
+    pub async fn read<R: ImageReader>(image: &R, findings: &mut Findings) -> Result<Option<Self>, R::Error> {
+        let Some(layout) = read_layout(image, findings).await? else { return Ok(None) };
+        let packs = [read_pack(image, &layout, 0).await?, read_pack(image, &layout, 1).await?];
+        let (pack, index) = match CheckpointPack::choose(packs) {
+            Ok(chosen) => chosen,
+            Err(error) => return note(error, findings),
+        };
+        let place = Place::Block(u64::from(layout.pack_start(index).0));
+        if pack.header.has(checkpoint_flags::ERROR) {
+            findings.push(place, Problem::ErrorsNoted);
+        }
+        let mut tables = Self { layout, pack, place, nodes: Vec::new(), segments: Vec::new() };
+        let whole = tables.read_nodes(image, findings).await? & tables.read_segments(image, findings).await?;
+        Ok(whole.then_some(tables))
+    }
+
+    async fn read_nodes<R: ImageReader>(
+        &mut self,
+        image: &R,
+        findings: &mut Findings,
+    ) -> Result<bool, R::Error> {
+        let journal = self.pack.node_journal(&self.layout)?;
+        let mut newer = journal.entries().to_vec();
+        newer.sort_by_key(|entry| entry.node.get());
+        let mut whole = true;
+        for index in 0..self.layout.node_table_blocks() {
+            let second = self.pack.node_copies.is_second(index);
+            let Some(place) = self.layout.node_table_block(index, second) else { break };
+            let bytes = read_block(image, place).await?;
+            let first = index * NODE_ENTRIES_PER_BLOCK as u32;
+            let in_block = |node: u32| (first..first + NODE_ENTRIES_PER_BLOCK as u32).contains(&node);
+            let mut changes = newer.iter().filter(|entry| in_block(entry.node.get())).peekable();
+            // Most of a large table was never used.
+            if changes.peek().is_none() && bytes == [0; BLOCK_BYTES] {
+                continue;
+            }
+            let mut block = match NodeTableBlock::read(&bytes, index, &self.layout) {
+                Ok(block) => block,
+                Err(error) => {
+                    findings.format(error);
+                    whole = false;
+                    continue;
+                }
+            };
+            for change in changes {
+                block.entries[(change.node.get() - first) as usize] = change.entry;
+            }
+            let used = |(node, entry): &(u32, NodeEntry)| {
+                *node >= NodeId::ROOT.0 && entry.address() != BlockAddress::NULL
+            };
+            let nodes = (first..).zip(block.entries).filter(used);
+            self.nodes.extend(nodes.map(|(node, entry)| (NodeId(node), entry)));
+        }
+        Ok(whole)
+    }
+
+    async fn read_segments<R: ImageReader>(
+        &mut self,
+        image: &R,
+        findings: &mut Findings,
+    ) -> Result<bool, R::Error> {
+        let mut whole = true;
+        for index in 0..self.layout.segment_table_blocks() {
+            let second = self.pack.segment_copies.is_second(index);
+            let Some(place) = self.layout.segment_table_block(index, second) else { break };
+            let bytes = read_block(image, place).await?;
+            match SegmentTableBlock::read(&bytes, index, &self.layout) {
+                Ok(block) => self.segments.extend(block.entries),
+                Err(error) => {
+                    findings.format(error);
+                    whole = false;
+                }
+            }
+        }
+        if whole {
+            self.segments.truncate(self.layout.main_segments() as usize);
+            for change in self.pack.segment_journal(&self.layout)?.entries() {
+                self.segments[change.segment.get() as usize] = change.entry;
+            }
+        }
+        Ok(whole)
+    }
+
+    /// The entry of a node in use.
+    pub fn node(&self, node: NodeId) -> Option<&NodeEntry> {
+        let index = self.nodes.binary_search_by_key(&node, |(node, _)| *node).ok()?;
+        self.nodes.get(index).map(|(_, entry)| entry)
+    }
+
+    /// The log that has `segment` open, and where it goes on.
+    pub fn open_log(&self, segment: SegmentNumber) -> Option<Log> {
+        let is_open = |log: &Log| self.pack.header.log(*log).is_some_and(|state| state.segment == segment);
+        Log::ALL.into_iter().find(is_open)
+    }
+
+    /// The summary of a segment: in the checkpoint while it is open. `None` where the checkpoint leaves it to be made from
+    /// the nodes themselves, or where it is damaged, which is noted.
+    pub async fn summary<R: ImageReader>(
+        &self,
+        image: &R,
+        segment: SegmentNumber,
+        findings: &mut Findings,
+    ) -> Result<Option<Box<SummaryBlock>>, R::Error> {
+        if let Some(log) = self.open_log(segment) {
+            let summaries = if log.is_node() {
+                self.pack.node_summaries.as_ref()
+            } else {
+                Some(&self.pack.data_summaries)
+            };
+            return Ok(summaries.and_then(|summaries| summaries.get(log as usize % 3)).cloned());
+        }
+        let Some(place) = self.layout.summary_block(segment) else { return Ok(None) };
+        let bytes = read_block(image, place).await?;
+        let summary = SummaryBlock::read(&bytes, Place::Segment(segment.0));
+        Ok(summary.map_err(|error| findings.format(error)).ok())
+    }
+}
+
+async fn read_layout<R: ImageReader>(image: &R, findings: &mut Findings) -> Result<Option<Layout>, R::Error> {
+    if image.blocks() < 2 {
+        return Err(FormatError::Foreign { format: "F2FS" }.into());
+    }
+    let (first, second) =
+        (read_block(image, BlockAddress(0)).await?, read_block(image, BlockAddress(1)).await?);
+    let (superblock, number) = match Superblock::choose(&first, &second, image.blocks()) {
+        Ok(chosen) => chosen,
+        Err(error) => return note(error, findings),
+    };
+    if number != 0 {
+        findings.push(Place::Block(0), Problem::SuperblockCopy);
+    }
+    match Layout::new(&superblock) {
+        Ok(layout) => Ok(Some(layout)),
+        Err(error) => note(error, findings),
+    }
+}
+
+/// Damage is a finding, after which there is nothing to go on with; all else is an error.
+fn note<T, E: From<FormatError>>(error: FormatError, findings: &mut Findings) -> Result<Option<T>, E> {
+    if matches!(error, FormatError::Corrupt { .. } | FormatError::Checksum { .. }) {
+        findings.format(error);
+        return Ok(None);
+    }
+    Err(error.into())
+}
+
+async fn read_pack<R: ImageReader>(
+    image: &R,
+    layout: &Layout,
+    pack: usize,
+) -> Result<Result<CheckpointPack, FormatError>, R::Error> {
+    let start = layout.pack_start(pack);
+    let header = read_block(image, start).await?;
+    let blocks = match CheckpointHeader::read(&header, start.0, layout) {
+        Ok(header) => header.pack_blocks.get().min(SEGMENT_BLOCKS),
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut bytes = vec![0; blocks as usize * BLOCK_BYTES];
+    image.read(u64::from(start.0), &mut bytes).await?;
+    Ok(CheckpointPack::read(&bytes, start.0, layout))
+}
+
+/// Reads a block of an area, or of the main area: the superblock's check has them all on the device.
+pub(super) async fn read_block<R: ImageReader>(
+    image: &R,
+    address: BlockAddress,
+) -> Result<[u8; BLOCK_BYTES], R::Error> {
+    let mut bytes = [0; BLOCK_BYTES];
+    image.read(u64::from(address.0), &mut bytes).await?;
+    Ok(bytes)
+}
