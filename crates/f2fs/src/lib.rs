@@ -8,6 +8,15 @@
 //!    valid, and carries the newest entries of both tables in the journals of its summaries.
 //! 3. The node address table ([`NodeTableBlock`], unless [`NodeJournal`] has the node) leads to the node's block.
 //!
+//! [`Mkfs`] plans a new image, and [`check`] compares the areas of one with each other.
+//!
+//! # The subset
+//!
+//! Blocks of 4,096 bytes, segments of 512 blocks, one segment a section, one section a zone, one device. The features of
+//! [`Feature::SUPPORTED`]; those of [`Feature::REFUSED`] are refused by name, and so are checkpoints with large bitmaps of
+//! the node address table (`mkfs.f2fs -i`), disabled checkpoints and unfinished resizes. The bitmaps of full and empty
+//! table blocks that a checkpoint may have behind it (`nat_bits`) are neither read nor kept.
+//!
 //! # What a caller keeps in mind
 //!
 //! Everything that is read is checked where it is read, so hostile bytes lead to a [`FormatError`] and never out of the

@@ -17,18 +17,18 @@ use crate::image::{Block, ImageFile, MEBIBYTE};
 use crate::judge;
 
 /// An image with some blocks changed.
-struct Changed<'a> {
-    image: &'a ImageFile,
-    blocks: BTreeMap<u64, Block>,
+pub struct Changed<'a> {
+    pub image: &'a ImageFile,
+    pub blocks: BTreeMap<u64, Block>,
     length: u64,
 }
 
 impl<'a> Changed<'a> {
-    fn new(image: &'a ImageFile) -> Self {
+    pub fn new(image: &'a ImageFile) -> Self {
         Self { image, blocks: BTreeMap::new(), length: image.blocks() }
     }
 
-    fn block(&mut self, address: BlockAddress) -> &mut Block {
+    pub fn block(&mut self, address: BlockAddress) -> &mut Block {
         let block = u64::from(address.0);
         self.blocks.entry(block).or_insert_with(|| self.image.read(block))
     }
@@ -50,7 +50,7 @@ impl<'a> Changed<'a> {
         }
     }
 
-    fn problems(&self) -> Vec<(Place, Problem)> {
+    pub fn problems(&self) -> Vec<(Place, Problem)> {
         let report = self.check().expect("a report");
         report.findings.into_iter().map(|finding| (finding.place, finding.problem)).collect()
     }
@@ -93,6 +93,22 @@ fn sound_images_are_clean() {
             assert_eq!(report.findings, [], "{size} MiB, filled {fill}");
             assert!(report.is_clean() && (report.inodes > 700) == fill);
         }
+    }
+}
+
+#[test]
+fn f2fs_tools_fill_our_images() {
+    for extra_attributes in [false, true] {
+        let options = Mkfs::new(200 * MEBIBYTE, [7; 16], 41, 1_700_000_000);
+        let options = Mkfs { zeroed: true, extra_attributes, ..options };
+        let image = ImageFile::from_new(&options.plan().expect("planned"));
+        if image.fill().is_none() {
+            return;
+        }
+        let report = Changed::new(&image).check().expect("a report");
+        assert_eq!(report.findings, []);
+        assert!(report.inodes > 700);
+        assert_eq!(judge::find_complaints(&image.path()).expect("installed"), Vec::<String>::new());
     }
 }
 

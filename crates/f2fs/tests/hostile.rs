@@ -240,3 +240,61 @@ fn hostile_tables_lead_nowhere() {
         _ = SummaryBlock::read(&bytes, Place::Segment(0)).map(|block| block.kind());
     }
 }
+
+#[test]
+fn each_field_of_a_header_is_judged() {
+    let image = new_image(false);
+    let layout = image.layout();
+    let sound = image.checkpoint().encode(layout).expect("encoded").concat();
+    let (main, nodes) = (layout.main_segments(), layout.nodes());
+    // Byte, bytes of the field, a value that it cannot have.
+    let cases = [
+        (8, 8, 0),
+        (8, 8, main * 512),
+        (16, 8, main * 512),
+        (16, 8, 0),
+        (24, 4, 0),
+        (24, 4, main + 1),
+        (28, 4, 1),
+        (28, 4, main + 1),
+        (32, 4, main + 1),
+        (36, 4, main),
+        (36, 4, 1),
+        (40, 4, u32::MAX),
+        (68, 2, 512),
+        (84, 4, main),
+        (88, 4, 0),
+        (116, 2, 512),
+        (132, 4, 1 << 14),
+        (132, 4, 1 << 20),
+        (136, 4, 0),
+        (136, 4, 5),
+        (136, 4, 7),
+        (136, 4, 513),
+        (136, 4, u32::MAX),
+        (140, 4, 0),
+        (140, 4, 2),
+        (140, 4, u32::MAX),
+        (144, 4, 0),
+        (144, 4, nodes + 1),
+        (148, 4, 2),
+        (152, 4, nodes + 1),
+        (156, 4, 0),
+        (160, 4, layout.node_bitmap_bytes() + 64),
+        (164, 4, 4088),
+        (164, 4, u32::MAX),
+        (176, 1, 2),
+        (181, 1, 255),
+    ];
+    for (at, length, value) in cases {
+        let mut bytes = sound.clone();
+        let last = bytes.len() - BLOCK_BYTES;
+        let value_bytes = u64::from(value).to_le_bytes();
+        bytes[at..at + length].copy_from_slice(&value_bytes[..length]);
+        seal(&mut bytes[..BLOCK_BYTES]);
+        let header = bytes[..BLOCK_BYTES].to_vec();
+        bytes[last..].copy_from_slice(&header);
+        let read = CheckpointPack::read(&bytes, 512, layout);
+        assert!(read.is_err(), "byte {at}: {value}");
+    }
+}

@@ -4,6 +4,7 @@
 
 mod check;
 mod checkpoint;
+mod files;
 mod hostile;
 mod image;
 mod judge;

@@ -16,6 +16,9 @@ const SMALLEST: u64 = 26 * 512;
 /// Mebibytes, from small to 64 GiB, where rules of sizes change and between.
 const SIZES: [u64; 14] = [52, 55, 64, 96, 129, 200, 511, 512, 513, 600, 1024, 4096, 20_480, 65_536];
 
+/// Sizes with a payload in the checkpoint, and just without.
+const LARGE: [u64; 4] = [2 << 20, 3_584_000, 4 << 20, 15 << 20];
+
 fn options(blocks: u64, extra_attributes: bool) -> Mkfs {
     Mkfs { extra_attributes, zeroed: true, ..Mkfs::new(blocks, [7; 16], 0x1234_5678, 1_700_000_000) }
 }
@@ -52,7 +55,7 @@ fn fsck_complains_about_damage() {
 
 #[test]
 fn the_areas_are_those_of_mkfs_f2fs() {
-    for size in SIZES {
+    for size in SIZES.into_iter().chain(LARGE) {
         let blocks = size * MEBIBYTE;
         for (extra, names) in [(false, [].as_slice()), (true, &["-O", EXTRA, "-l", "Würfel"])] {
             let Some(theirs) = ImageFile::from_mkfs(blocks, names) else { return };
@@ -85,8 +88,8 @@ fn compare_checkpoints(ours: &NewImage, theirs: &ImageFile, size: u64) {
     // Ours lacks the bitmaps of the table, and does not discard.
     left.header.flags = (left.header.flags.get() | 0x180).into();
     // encode() sets these.
-    left.header.pack_blocks = 6.into();
-    left.header.summary_start = 1.into();
+    left.header.pack_blocks = (6 + ours.layout().payload_blocks()).into();
+    left.header.summary_start = (1 + ours.layout().payload_blocks()).into();
     left.header.segment_bitmap_bytes = right.header.segment_bitmap_bytes;
     left.header.node_bitmap_bytes = right.header.node_bitmap_bytes;
     left.header.checksum_offset = 4092.into();

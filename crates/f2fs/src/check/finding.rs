@@ -69,6 +69,24 @@ pub enum Problem {
         /// Whom the summary names.
         owner: NodeId,
     },
+    /// A file has a block outside the main area.
+    #[error("it has block {0}, which is outside the main area")]
+    BlockOutside(BlockAddress),
+    /// Two files, or one of them twice, have the same block.
+    #[error("it has block {0}, which a file has already")]
+    BlockTwice(BlockAddress),
+    /// A file has a block that is free.
+    #[error("its block {0} is free in the segment table")]
+    BlockFree(BlockAddress),
+    /// A file has data in a segment of nodes.
+    #[error("its block {0} is in a segment of nodes")]
+    BlockOfNodes(BlockAddress),
+    /// A name stands for an inode that is not in use.
+    #[error("a name in it stands for inode {0}, which is not in use")]
+    NameOfNothing(NodeId),
+    /// A node is in use, and no file leads to it.
+    #[error("it is in use, and no file leads to it")]
+    NodeOfNoFile,
     /// A number that is kept differs from what was counted.
     #[error("the number of {what} is {stored}; it should be {counted}")]
     Count {
@@ -113,6 +131,11 @@ impl Findings {
         if self.listed.len() < LISTED_MAX {
             self.listed.push(Finding { place, problem });
         }
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
     }
 
     /// Notes what reading came upon.

@@ -2,25 +2,14 @@
 
 use weir_format::Place;
 use zerocopy::little_endian::U32;
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::ImageReader;
 use super::finding::{Findings, Problem};
 use super::tables::{Tables, read_block};
-use crate::block::{BLOCK_BYTES, BlockAddress, NodeId, SegmentNumber};
+use crate::block::{BlockAddress, NodeId, SegmentNumber};
+use crate::node::NodeFooter;
 use crate::node_table::NodeEntry;
 use crate::summary::SummaryBlock;
-
-/// What the footer of a node block starts with, which is all that is compared here.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct FooterNames {
-    node: U32,
-    inode: U32,
-}
-
-/// Where the footer starts.
-const FOOTER: usize = BLOCK_BYTES - 24;
 
 /// Checks all nodes and orphans, and returns how many inodes there are.
 pub(super) async fn check<R: ImageReader>(
@@ -98,13 +87,10 @@ async fn check_footer<R: ImageReader>(
     findings: &mut Findings,
 ) -> Result<(), R::Error> {
     let block = read_block(image, entry.address()).await?;
-    let Ok((names, _)) = FooterNames::read_from_prefix(&block[FOOTER..]) else { return Ok(()) };
-    if (names.node.get(), names.inode) != (node.0, entry.inode) {
-        let problem = Problem::Footer {
-            address: entry.address(),
-            node: NodeId(names.node.get()),
-            inode: NodeId(names.inode.get()),
-        };
+    let Some(footer) = NodeFooter::of_block(&block) else { return Ok(()) };
+    if (footer.node(), footer.inode().0) != (node, entry.inode.get()) {
+        let problem =
+            Problem::Footer { address: entry.address(), node: footer.node(), inode: footer.inode() };
         findings.push(Place::Node(node.0), problem);
     }
     Ok(())

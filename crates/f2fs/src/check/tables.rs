@@ -8,6 +8,7 @@ use crate::block::{
     BLOCK_BYTES, BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId, SEGMENT_BLOCKS, SegmentNumber,
 };
 use crate::checkpoint::{CheckpointHeader, CheckpointPack, checkpoint_flags};
+use crate::features::Feature;
 use crate::layout::Layout;
 use crate::log::Log;
 use crate::node_table::{NodeEntry, NodeTableBlock};
@@ -25,12 +26,16 @@ pub(super) struct Tables {
     pub nodes: Vec<(NodeId, NodeEntry)>,
     /// Of each segment of the main area.
     pub segments: Vec<SegmentEntry>,
+    /// What checksums of inodes start from, if they have some.
+    pub inode_seed: Option<u32>,
 }
 
 impl Tables {
     /// `None`: too damaged to go on.
     pub async fn read<R: ImageReader>(image: &R, findings: &mut Findings) -> Result<Option<Self>, R::Error> {
-        let Some(layout) = read_layout(image, findings).await? else { return Ok(None) };
+        let Some((superblock, layout)) = read_layout(image, findings).await? else { return Ok(None) };
+        let has_sums = superblock.features().has(Feature::INODE_CHECKSUM);
+        let inode_seed = has_sums.then(|| superblock.inode_seed());
         let packs = [read_pack(image, &layout, 0).await?, read_pack(image, &layout, 1).await?];
         let (pack, index) = match CheckpointPack::choose(packs) {
             Ok(chosen) => chosen,
@@ -40,7 +45,7 @@ impl Tables {
         if pack.header.has(checkpoint_flags::ERROR) {
             findings.push(place, Problem::ErrorsNoted);
         }
-        let mut tables = Self { layout, pack, place, nodes: Vec::new(), segments: Vec::new() };
+        let mut tables = Self { layout, pack, place, nodes: Vec::new(), segments: Vec::new(), inode_seed };
         let whole = tables.read_nodes(image, findings).await? & tables.read_segments(image, findings).await?;
         Ok(whole.then_some(tables))
     }
@@ -147,7 +152,10 @@ impl Tables {
     }
 }
 
-async fn read_layout<R: ImageReader>(image: &R, findings: &mut Findings) -> Result<Option<Layout>, R::Error> {
+async fn read_layout<R: ImageReader>(
+    image: &R,
+    findings: &mut Findings,
+) -> Result<Option<(Superblock, Layout)>, R::Error> {
     if image.blocks() < 2 {
         return Err(FormatError::Foreign { format: "F2FS" }.into());
     }
@@ -161,7 +169,7 @@ async fn read_layout<R: ImageReader>(image: &R, findings: &mut Findings) -> Resu
         findings.push(Place::Block(0), Problem::SuperblockCopy);
     }
     match Layout::new(&superblock) {
-        Ok(layout) => Ok(Some(layout)),
+        Ok(layout) => Ok(Some((superblock, layout))),
         Err(error) => note(error, findings),
     }
 }

@@ -1,0 +1,288 @@
+//! Each file from the root on: its nodes, its blocks, its names; and what no file leads to.
+//!
+//! A block is *claimed* by the file that it belongs to; a second claim is a finding. What is damaged is not looked into any further.
+
+use std::collections::BTreeMap;
+
+use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
+
+use super::ImageReader;
+use super::finding::{Findings, Problem};
+use super::tables::{Tables, read_block};
+use crate::attribute::read_attributes;
+use crate::bitmap::{get_low_bit, set_low_bit};
+use crate::block::{BlockAddress, NodeId, SEGMENT_BLOCKS};
+use crate::dentry::NameArea;
+use crate::inode::{Inode, inline_flags};
+use crate::node::{ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, NodeFooter, read_word};
+use crate::path::{NodePath, pages_max};
+
+/// What is known of an inode that some name or list leads to.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// Names that were found, "." and ".." included.
+    names: u32,
+    links: u32,
+    /// It was looked into.
+    visited: bool,
+}
+
+/// What was claimed by now.
+struct Walk<'a, R> {
+    image: &'a R,
+    tables: &'a Tables,
+    /// A bit for each block of the main area.
+    claimed: Vec<u8>,
+    /// Nodes that a file leads to, by their place in the list of nodes in use.
+    reached: Vec<bool>,
+    inodes: BTreeMap<NodeId, Known>,
+    pending: Vec<NodeId>,
+    /// Blocks that files have: those of data and nodes, and those without a place yet.
+    blocks: u64,
+}
+
+/// Walks over all files. The tables agree with each other.
+pub(super) async fn check<R: ImageReader>(
+    image: &R,
+    tables: &Tables,
+    findings: &mut Findings,
+) -> Result<(), R::Error> {
+    let blocks = tables.segments.len() * SEGMENT_BLOCKS as usize;
+    let mut walk = Walk {
+        image,
+        tables,
+        claimed: vec![0; blocks.div_ceil(8)],
+        reached: vec![false; tables.nodes.len()],
+        inodes: BTreeMap::new(),
+        pending: vec![NodeId::ROOT],
+        blocks: 0,
+    };
+    walk.pending.extend(&tables.pack.orphans);
+    while let Some(inode) = walk.pending.pop() {
+        match walk.visit(inode, findings).await {
+            Ok(()) => {}
+            Err(Stop::Damage(error)) => findings.format(error),
+            Err(Stop::Reader(error)) => return Err(error),
+        }
+    }
+    walk.judge(findings);
+    Ok(())
+}
+
+/// Why a file is not looked into any further.
+enum Stop<E> {
+    Damage(FormatError),
+    Reader(E),
+}
+
+impl<E> From<FormatError> for Stop<E> {
+    fn from(error: FormatError) -> Self {
+        Stop::Damage(error)
+    }
+}
+
+impl<R: ImageReader> Walk<'_, R> {
+    async fn read(&self, address: BlockAddress) -> Result<[u8; BLOCK_BYTES], Stop<R::Error>> {
+        read_block(self.image, address).await.map_err(Stop::Reader)
+    }
+
+    /// A node of an inode, which is reached for the first time.
+    async fn node(&mut self, node: NodeId, inode: NodeId) -> Result<[u8; BLOCK_BYTES], Stop<R::Error>> {
+        let corrupt = |what| FormatError::corrupt(Structure::Node, Place::Inode(inode.0), what);
+        let found = self.tables.nodes.binary_search_by_key(&node, |(node, _)| *node);
+        let index = found.map_err(|_| corrupt("it leads to a node that is not in use"))?;
+        if std::mem::replace(&mut self.reached[index], true) {
+            return Err(corrupt("it leads to a node that a file has already").into());
+        }
+        let address = self.tables.nodes[index].1.address();
+        let block = self.read(address).await?;
+        NodeFooter::check(&block, node, inode, address)?;
+        self.blocks += 1;
+        Ok(block)
+    }
+
+    /// Looks into an inode once.
+    async fn visit(&mut self, number: NodeId, findings: &mut Findings) -> Result<(), Stop<R::Error>> {
+        if std::mem::replace(&mut self.inodes.entry(number).or_default().visited, true) {
+            return Ok(());
+        }
+        let before = self.blocks;
+        let block = self.node(number, number).await?;
+        let address = self.tables.node(number).map_or(BlockAddress::NULL, |entry| entry.address());
+        let inode = Inode::read(&block, number, address, self.tables.inode_seed)?;
+        self.inodes.entry(number).or_default().links = inode.links.get();
+        self.check_attributes(&inode).await?;
+        let pages = self.claim_content(&inode, findings).await?;
+        if inode.file_type() == Some(FileType::Directory) {
+            self.read_names(&inode, &pages, findings).await?;
+        }
+        findings.count("its blocks", inode.blocks.get(), self.blocks - before, Place::Inode(number.0));
+        Ok(())
+    }
+
+    async fn check_attributes(&mut self, inode: &Inode) -> Result<(), Stop<R::Error>> {
+        let node = match inode.attribute_node.get() {
+            0 => None,
+            node => {
+                let block = self.node(NodeId(node), inode.number()).await?;
+                let is_placed =
+                    NodeFooter::of_block(&block).is_some_and(|footer| footer.place() == ATTRIBUTE_NODE_PLACE);
+                if !is_placed {
+                    let place = Place::Node(node);
+                    return Err(FormatError::corrupt(Structure::Node, place, "its place in its file").into());
+                }
+                Some(block)
+            }
+        };
+        read_attributes(inode.number(), inode.attribute_area(), node.as_ref().map(|block| &block[..]))?;
+        Ok(())
+    }
+
+    /// Claims all nodes and blocks of a file: its pages that have a place, of a directory.
+    async fn claim_content(
+        &mut self,
+        inode: &Inode,
+        findings: &mut Findings,
+    ) -> Result<Vec<BlockAddress>, Stop<R::Error>> {
+        let mut pages = Vec::new();
+        if inode.has_inline(inline_flags::DATA | inline_flags::NAMES) {
+            return Ok(pages);
+        }
+        let keeps = inode.file_type() == Some(FileType::Directory);
+        let mut take = |walk: &mut Self, address: BlockAddress| {
+            if walk.claim(inode.number(), address, findings) && keeps {
+                pages.push(address);
+            }
+        };
+        for page in 0..inode.addresses() {
+            take(self, inode.address(page));
+        }
+        // Nodes that lead to direct nodes, and those to come: at most one for each that is reached.
+        let mut page = u64::from(inode.addresses());
+        let mut held: Vec<(u32, [u8; BLOCK_BYTES])> = Vec::new();
+        while let Some(path) = NodePath::new(page, inode.addresses()) {
+            let mut skipped = None;
+            for (depth, step) in path.steps().iter().enumerate() {
+                if held.get(depth).is_some_and(|(place, _)| *place == step.place) {
+                    continue;
+                }
+                held.truncate(depth);
+                let node = match held.last() {
+                    None => inode.nodes.get(step.word as usize).map_or(0, |node| node.get()),
+                    Some((_, block)) => read_word(block, step.word),
+                };
+                if node == 0 {
+                    skipped = Some(pages_below(path.steps().len() - depth));
+                    break;
+                }
+                let block = self.node(NodeId(node), inode.number()).await?;
+                if NodeFooter::of_block(&block).is_none_or(|footer| footer.place() != step.place) {
+                    let place = Place::Node(node);
+                    return Err(FormatError::corrupt(Structure::Node, place, "its place in its file").into());
+                }
+                held.push((step.place, block));
+            }
+            match (skipped, held.last()) {
+                (None, Some((_, direct))) => {
+                    (0..ADDRESSES_PER_NODE)
+                        .for_each(|word| take(self, BlockAddress(read_word(direct, word))));
+                    page += u64::from(ADDRESSES_PER_NODE);
+                }
+                (skipped, _) => page += skipped.unwrap_or(1),
+            }
+        }
+        debug_assert!(page >= pages_max(inode.addresses()), "the whole file was walked over");
+        Ok(pages)
+    }
+
+    /// Claims a block of data: whether it has a place and was not claimed.
+    fn claim(&mut self, inode: NodeId, address: BlockAddress, findings: &mut Findings) -> bool {
+        if address == BlockAddress::NULL {
+            return false;
+        }
+        self.blocks += 1;
+        if address == BlockAddress::NEW {
+            return false;
+        }
+        let mut note = |problem| {
+            findings.push(Place::Inode(inode.0), problem);
+            false
+        };
+        let Some((segment, offset)) = self.tables.layout.segment_of(address) else {
+            return note(Problem::BlockOutside(address));
+        };
+        let bit = (segment.0 * SEGMENT_BLOCKS + offset) as usize;
+        if get_low_bit(&self.claimed, bit) {
+            return note(Problem::BlockTwice(address));
+        }
+        set_low_bit(&mut self.claimed, bit, true);
+        let entry = self.tables.segments.get(segment.0 as usize);
+        if !entry.is_some_and(|entry| entry.is_valid(offset)) {
+            return note(Problem::BlockFree(address));
+        }
+        if entry.and_then(|entry| entry.log()).is_none_or(|log| log.is_node()) {
+            return note(Problem::BlockOfNodes(address));
+        }
+        true
+    }
+
+    /// Reads the names of a directory, and notes what they stand for.
+    async fn read_names(
+        &mut self,
+        directory: &Inode,
+        pages: &[BlockAddress],
+        findings: &mut Findings,
+    ) -> Result<(), Stop<R::Error>> {
+        let place = Place::Inode(directory.number().0);
+        if directory.has_inline(inline_flags::NAMES) {
+            let area = directory.inline_area();
+            return self.note_names(NameArea::of_inline(area.len()), area, place, findings);
+        }
+        for address in pages {
+            let names = self.read(*address).await?;
+            self.note_names(NameArea::BLOCK, &names, place, findings)?;
+        }
+        Ok(())
+    }
+
+    fn note_names(
+        &mut self,
+        form: NameArea,
+        area: &[u8],
+        place: Place,
+        findings: &mut Findings,
+    ) -> Result<(), Stop<R::Error>> {
+        for found in form.names(area, 0, place) {
+            let found = found?;
+            if self.tables.node(found.inode).is_none_or(|entry| entry.inode.get() != found.inode.0) {
+                findings.push(place, Problem::NameOfNothing(found.inode));
+                continue;
+            }
+            self.inodes.entry(found.inode).or_default().names += 1;
+            self.pending.push(found.inode);
+        }
+        Ok(())
+    }
+
+    /// Links against names, nodes in use against those that were reached, and the checkpoint's count of blocks.
+    fn judge(&self, findings: &mut Findings) {
+        for (inode, known) in &self.inodes {
+            let counted = u64::from(known.names);
+            // An inode that is damaged was noted already.
+            if known.visited && (known.links > 0 || counted > 0) {
+                findings.count("its links", known.links.into(), counted, Place::Inode(inode.0));
+            }
+        }
+        let unreached = self.tables.nodes.iter().zip(&self.reached).filter(|(_, reached)| !**reached);
+        for ((node, _), _) in unreached {
+            findings.push(Place::Node(node.0), Problem::NodeOfNoFile);
+        }
+        let stored = self.tables.pack.header.valid_blocks.get();
+        findings.count("valid blocks", stored, self.blocks, self.tables.place);
+    }
+}
+
+/// Pages below a node that is so many steps above the direct nodes, itself one counted.
+fn pages_below(steps: usize) -> u64 {
+    (0..steps).fold(1, |pages, _| pages * u64::from(ADDRESSES_PER_NODE))
+}
