@@ -1,6 +1,8 @@
 //! What filesystems of any format share, above the block layer: the calls by which doors use them, and what they have in
 //! memory that does not depend on a format.
 //!
+//! Calls that change something have a provided method that refuses: a format that is only read implements the others.
+//!
 //! A door (FUSE, an image tool, SQLite) knows [`Filesystem`] alone: a handle on whatever implements [`FilesystemCalls`].
 
 mod attributes;
@@ -13,6 +15,7 @@ mod hold;
 mod holds;
 mod name_cache;
 mod names;
+mod refusal;
 mod statfs;
 mod sync_call;
 mod timer;

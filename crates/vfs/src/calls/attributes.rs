@@ -5,6 +5,7 @@ use weir_format::acl::Acl;
 
 use crate::attributes::{AclKind, AttributeChanges, Attributes, Expect, InodeNumber};
 use crate::error::FsError;
+use crate::refusal::refuse;
 
 /// Attributes of inodes.
 pub trait AttributeCalls {
@@ -35,7 +36,10 @@ pub trait AttributeCalls {
         &'a self,
         inode: InodeNumber,
         changes: &'a AttributeChanges,
-    ) -> LocalBoxFuture<'a, Result<(), FsError>>;
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let _ = (inode, changes);
+        refuse()
+    }
 
     /// The value of an extended attribute, such as `user.comment`. Access control lists are in the form of the kernel's
     /// interface ([`Acl::to_interface`](weir_format::acl::Acl::to_interface)).
@@ -69,7 +73,10 @@ pub trait AttributeCalls {
         name: &'a [u8],
         value: &'a [u8],
         expect: Expect,
-    ) -> LocalBoxFuture<'a, Result<(), FsError>>;
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let _ = (inode, name, value, expect);
+        refuse()
+    }
 
     /// Removes an extended attribute.
     ///
@@ -80,7 +87,10 @@ pub trait AttributeCalls {
         &'a self,
         inode: InodeNumber,
         name: &'a [u8],
-    ) -> LocalBoxFuture<'a, Result<(), FsError>>;
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let _ = (inode, name);
+        refuse()
+    }
 
     /// A list of an inode, if it has it.
     ///
@@ -102,5 +112,8 @@ pub trait AttributeCalls {
         kind: AclKind,
         acl: Option<&'a Acl>,
         takes_set_group: bool,
-    ) -> LocalBoxFuture<'a, Result<(), FsError>>;
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let _ = (inode, kind, acl, takes_set_group);
+        refuse()
+    }
 }

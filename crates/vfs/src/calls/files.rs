@@ -5,6 +5,7 @@ use futures_util::future::LocalBoxFuture;
 use crate::attributes::InodeNumber;
 use crate::error::FsError;
 use crate::fallocate::Fallocate;
+use crate::refusal::refuse;
 
 /// What files hold.
 pub trait FileCalls {
@@ -44,7 +45,10 @@ pub trait FileCalls {
         inode: InodeNumber,
         offset: u64,
         bytes: &'a [u8],
-    ) -> LocalBoxFuture<'a, Result<usize, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
+        let _ = (inode, offset, bytes);
+        refuse()
+    }
 
     /// Writes as [`write`](Self::write) does, and leaves the times: for a caller that has a cache of its own, writes it back
     /// later, and sets the times by [`set_attributes`](Self::set_attributes).
@@ -56,7 +60,10 @@ pub trait FileCalls {
         inode: InodeNumber,
         offset: u64,
         bytes: &'a [u8],
-    ) -> LocalBoxFuture<'a, Result<usize, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
+        let _ = (inode, offset, bytes);
+        refuse()
+    }
 
     /// Sets the size of a file. What is behind it is freed, also what was allocated behind the end; what is new is a
     /// hole.
@@ -64,7 +71,10 @@ pub trait FileCalls {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
     /// [`FsError::TooLarge`], [`FsError::ReadOnly`], and what the storage fails by.
-    fn truncate(&self, inode: InodeNumber, size: u64) -> LocalBoxFuture<'_, Result<(), FsError>>;
+    fn truncate(&self, inode: InodeNumber, size: u64) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        let _ = (inode, size);
+        refuse()
+    }
 
     /// Allocates, zeroes or frees the blocks of `length` bytes from `offset` on. If it fails in between, a part of
     /// the range from its start is done, or of a hole from its end. What finds no room fails before the file is longer,
@@ -80,7 +90,10 @@ pub trait FileCalls {
         mode: Fallocate,
         offset: u64,
         length: u64,
-    ) -> LocalBoxFuture<'_, Result<(), FsError>>;
+    ) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        let _ = (inode, mode, offset, length);
+        refuse()
+    }
 
     /// The first byte at or behind `offset` that is not in a hole; `None` if there is none.
     ///

@@ -17,6 +17,7 @@ use crate::attributes::InodeNumber;
 use crate::error::FsError;
 use crate::hold::Hold;
 use crate::names::{NewNode, Parent, RenameFlags};
+use crate::refusal::refuse;
 
 /// Names, and what keeps inodes.
 pub trait NameCalls {
@@ -68,7 +69,10 @@ pub trait NameCalls {
         directory: InodeNumber,
         name: &'a [u8],
         new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        let _ = (directory, name, new);
+        refuse()
+    }
 
     /// Makes a directory, whatever `kind` says.
     ///
@@ -79,7 +83,10 @@ pub trait NameCalls {
         directory: InodeNumber,
         name: &'a [u8],
         new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        let _ = (directory, name, new);
+        refuse()
+    }
 
     /// Makes a file without a name, and [opens](Self::open) it. It is deleted when it is released, and by the next mount
     /// after a crash, unless [`link`](Self::link) has given it a name by then. The directory says where on the disk it
@@ -91,7 +98,10 @@ pub trait NameCalls {
         &'a self,
         directory: InodeNumber,
         new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        let _ = (directory, new);
+        refuse()
+    }
 
     /// Makes a symbolic link to `target`, 1 to 4,095 bytes.
     ///
@@ -103,7 +113,10 @@ pub trait NameCalls {
         name: &'a [u8],
         target: &'a [u8],
         owner: (u32, u32),
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        let _ = (directory, name, target, owner);
+        refuse()
+    }
 
     /// The target of a symbolic link.
     ///
@@ -122,7 +135,10 @@ pub trait NameCalls {
         inode: InodeNumber,
         directory: InodeNumber,
         name: &'a [u8],
-    ) -> LocalBoxFuture<'a, Result<(), FsError>>;
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let _ = (inode, directory, name);
+        refuse()
+    }
 
     /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open
     /// or holds it.
@@ -134,15 +150,24 @@ pub trait NameCalls {
         &'a self,
         directory: InodeNumber,
         name: &'a [u8],
-    ) -> LocalBoxFuture<'a, Result<(), FsError>>;
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let _ = (directory, name);
+        refuse()
+    }
 
     /// Removes an empty directory.
     ///
     /// # Errors
     /// As [`unlink`](Self::unlink); [`FsError::NotEmpty`], and [`FsError::NotDirectory`] also for a file of
     /// that name.
-    fn rmdir<'a>(&'a self, directory: InodeNumber, name: &'a [u8])
-    -> LocalBoxFuture<'a, Result<(), FsError>>;
+    fn rmdir<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let _ = (directory, name);
+        refuse()
+    }
 
     /// Gives what one name stands for another name instead, in one atomic group. What the new name stood for
     /// loses it: a file gives way to files, an empty directory to directories. Nothing happens if both names
@@ -159,7 +184,10 @@ pub trait NameCalls {
         from: (InodeNumber, &'a [u8]),
         to: (InodeNumber, &'a [u8]),
         flags: RenameFlags,
-    ) -> LocalBoxFuture<'a, Result<(), FsError>>;
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let _ = (from, to, flags);
+        refuse()
+    }
 
     /// Keeps an inode from being deleted until it is [released](Self::release), once for each call, also when
     /// its last name goes. An inode that is [held](Self::hold) can be opened without a name.
@@ -213,7 +241,10 @@ pub trait NameCalls {
         directory: InodeNumber,
         name: &'a [u8],
         new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<Hold, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        let _ = (directory, name, new);
+        refuse()
+    }
 
     /// As [`create_unnamed`](Self::create_unnamed), and holds the inode.
     ///
@@ -223,7 +254,10 @@ pub trait NameCalls {
         &'a self,
         directory: InodeNumber,
         new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<Hold, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        let _ = (directory, new);
+        refuse()
+    }
 
     /// As [`symlink`](Self::symlink), and holds the inode.
     ///
@@ -235,7 +269,10 @@ pub trait NameCalls {
         name: &'a [u8],
         target: &'a [u8],
         owner: (u32, u32),
-    ) -> LocalBoxFuture<'a, Result<Hold, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        let _ = (directory, name, target, owner);
+        refuse()
+    }
 
     /// As [`link`](Self::link), and holds the inode.
     ///
@@ -246,5 +283,8 @@ pub trait NameCalls {
         inode: InodeNumber,
         directory: InodeNumber,
         name: &'a [u8],
-    ) -> LocalBoxFuture<'a, Result<Hold, FsError>>;
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        let _ = (inode, directory, name);
+        refuse()
+    }
 }

@@ -5,6 +5,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::attributes::InodeNumber;
 use crate::error::FsError;
+use crate::refusal::refuse;
 use crate::sync_call::SyncCall;
 
 /// Order and durability.
@@ -67,7 +68,10 @@ pub trait SyncCalls {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotPermitted`] for what is neither file nor directory, [`FsError::ReadOnly`],
     /// and what the storage fails by.
-    fn set_atomic(&self, inode: InodeNumber, atomic: bool) -> LocalBoxFuture<'_, Result<(), FsError>>;
+    fn set_atomic(&self, inode: InodeNumber, atomic: bool) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        let _ = (inode, atomic);
+        refuse()
+    }
 
     /// Whether a file, or the files that are made in a directory, are atomic.
     ///
@@ -109,18 +113,27 @@ pub trait SyncCalls {
     /// # Errors
     /// [`FsError::Invalid`] for a file that is not atomic, [`FsError::UpdateOpen`] if one was begun,
     /// and those of [`write`](Self::write).
-    fn begin_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>>;
+    fn begin_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        let _ = inode;
+        refuse()
+    }
 
     /// Ends the updates of files, which were begun: after a crash all of them are there or none is. They are in the
     /// running transaction then, so any synchronisation call for one of the files covers all.
     ///
     /// # Errors
     /// [`FsError::Invalid`] if one was not begun, and those of [`write`](Self::write).
-    fn end_updates<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>>;
+    fn end_updates<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let _ = inodes;
+        refuse()
+    }
 
     /// Takes back what was written to an atomic file since its update was begun, or since it was synchronised.
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.
-    fn abandon_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>>;
+    fn abandon_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        let _ = inode;
+        refuse()
+    }
 }
