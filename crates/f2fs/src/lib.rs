@@ -1,4 +1,5 @@
-//! The on-disk format of F2FS, in a subset: what the areas of the disk hold, without input, output or policy.
+//! The on-disk format of F2FS, the log-structured filesystem for flash, in a subset (docs/format/f2fs.md): what the areas of
+//! the disk hold, nodes, files and names, without input, output or policy.
 //!
 //! # How a node is found
 //!
@@ -16,6 +17,12 @@
 //! [`Feature::SUPPORTED`]; those of [`Feature::REFUSED`] are refused by name, and so are checkpoints with large bitmaps of
 //! the node address table (`mkfs.f2fs -i`), disabled checkpoints and unfinished resizes. The bitmaps of full and empty
 //! table blocks that a checkpoint may have behind it (`nat_bits`) are neither read nor kept.
+//!
+//! # How a file is found
+//!
+//! An [`Inode`] is a node. A [`NodePath`] leads from a page of a file to the word of a node that has its address. A directory is a
+//! file of [names](NameArea) in [buckets] by their hashes; a small one lies in its inode, and so does a small file. [`Image`] does
+//! all of that, to read.
 //!
 //! # What a caller keeps in mind
 //!
