@@ -1,6 +1,7 @@
 //! `weir fsck`: check a filesystem without changing it, unless its journal is to be replayed first. Like `e2fsck`, it
 //! reads no file data.
 
+use std::fmt::Display;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -8,9 +9,9 @@ use std::rc::Rc;
 use clap::Args;
 use serde::Serialize;
 use weir_ext4::Feature;
-use weir_ext4::check::Report;
 use weir_format::{FormatError, ImageReader};
 use weir_fs::{BarrierFs, MountOptions};
+use weir_lfs::F2fs;
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 use weir_vfs::FsError;
@@ -71,7 +72,9 @@ struct Document {
     transactions: u32,
     orphans: u32,
     inodes: u32,
-    directories: u32,
+    /// None where they are not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directories: Option<u32>,
     blocks: u64,
 }
 
@@ -82,12 +85,18 @@ struct Line {
     problem: String,
 }
 
+impl Line {
+    fn new(place: &dyn Display, problem: &dyn Display) -> Line {
+        Line { place: place.to_string(), problem: problem.to_string() }
+    }
+}
+
 /// Runs the command. It reports itself what cannot be checked, since that has an exit code of its own.
 pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
     match check(&arguments.path, arguments.replay) {
         Ok(report) => {
-            print(&if arguments.json { document(&report)? } else { lines(&report) })?;
-            Ok(if report.is_clean() { Verdict::Good } else { Verdict::Unclean })
+            print(&if arguments.json { serde_json::to_string_pretty(&report)? } else { lines(&report) })?;
+            Ok(if report.clean { Verdict::Good } else { Verdict::Unclean })
         }
         Err(error) => {
             // Where standard error is closed, too, the exit code still says it.
@@ -111,14 +120,20 @@ async fn unmounted(handle: &Handle, stack: &Stack, path: &Path) -> Result<(), Cl
     }
 }
 
-fn check(path: &Path, replay: bool) -> Result<Report, CliError> {
+fn check(path: &Path, replay: bool) -> Result<Document, CliError> {
     in_wall_time(0, async |handle| {
         let stack = Stack::open(&handle, path, !replay).await?;
         if replay && let Err(refused) = unmounted(&handle, &stack, path).await {
             stack.close(path).await?;
             return Err(refused);
         }
-        let report = weir_ext4::check::check(&DiskImage { disk: stack.storage() }).await;
+        let failed = |source| CliError::Image { path: path.to_owned(), source };
+        let image = DiskImage { disk: stack.storage() };
+        let report = match F2fs::is_on(&stack.storage()).await.map_err(failed)? {
+            true => weir_f2fs::check::check(&image).await.map(Document::from),
+            false => weir_ext4::check::check(&image).await.map(Document::from),
+        };
+        drop(image);
         stack.close(path).await?;
         let source = match report {
             Ok(report) => return Ok(report),
@@ -131,9 +146,10 @@ fn check(path: &Path, replay: bool) -> Result<Report, CliError> {
     })
 }
 
-fn lines(report: &Report) -> String {
-    let mut lines: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-    let more = report.total - report.findings.len() as u64;
+fn lines(report: &Document) -> String {
+    let line = |finding: &Line| format!("{}: {}", finding.place, finding.problem);
+    let mut lines: Vec<String> = report.findings.iter().map(line).collect();
+    let more = report.findings_total - report.findings.len() as u64;
     if more > 0 {
         lines.push(format!("and {more} more"));
     }
@@ -150,35 +166,53 @@ fn lines(report: &Report) -> String {
         let orphans = counted(report.orphans.into(), "inode", "inodes");
         lines.push(format!("{orphans} to be deleted or cut at the next mount"));
     }
-    let verdict = match report.total {
+    let verdict = match report.findings_total {
         0 => "clean".to_owned(),
         total => counted(total, "finding", "findings"),
     };
+    let directories = match report.directories {
+        None => String::new(),
+        Some(1) => ", 1 of them a directory".to_owned(),
+        Some(count) => format!(", {count} of them directories"),
+    };
     lines.push(format!(
-        "{verdict}: {} in use, {} of them {}; {} in use",
+        "{verdict}: {} in use{directories}; {} in use",
         counted(report.inodes.into(), "inode", "inodes"),
-        report.directories,
-        if report.directories == 1 { "a directory" } else { "directories" },
         counted(report.blocks, "block", "blocks"),
     ));
     lines.join("\n")
 }
 
-fn document(report: &Report) -> Result<String, CliError> {
-    let findings = report
-        .findings
-        .iter()
-        .map(|finding| Line { place: finding.place.to_string(), problem: finding.problem.to_string() });
-    let document = Document {
-        clean: report.is_clean(),
-        findings: findings.collect(),
-        findings_total: report.total,
-        superblock_copy: report.superblock_copy,
-        transactions: report.transactions,
-        orphans: report.orphans,
-        inodes: report.inodes,
-        directories: report.directories,
-        blocks: report.blocks,
-    };
-    Ok(serde_json::to_string_pretty(&document)?)
+impl From<weir_ext4::check::Report> for Document {
+    fn from(report: weir_ext4::check::Report) -> Document {
+        let line = |finding: &weir_ext4::check::Finding| Line::new(&finding.place, &finding.problem);
+        Document {
+            clean: report.is_clean(),
+            findings: report.findings.iter().map(line).collect(),
+            findings_total: report.total,
+            superblock_copy: report.superblock_copy,
+            transactions: report.transactions,
+            orphans: report.orphans,
+            inodes: report.inodes,
+            directories: Some(report.directories),
+            blocks: report.blocks,
+        }
+    }
+}
+
+impl From<weir_f2fs::check::Report> for Document {
+    fn from(report: weir_f2fs::check::Report) -> Document {
+        let line = |finding: &weir_f2fs::check::Finding| Line::new(&finding.place, &finding.problem);
+        Document {
+            clean: report.is_clean(),
+            findings: report.findings.iter().map(line).collect(),
+            findings_total: report.total,
+            superblock_copy: None,
+            transactions: 0,
+            orphans: report.orphans,
+            inodes: report.inodes,
+            directories: None,
+            blocks: report.blocks,
+        }
+    }
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &GetArguments) -> Result<(), CliError> {
             // Where standard error is closed, too, the exit code still says it.
             let _ = writeln!(std::io::stderr(), "weir: {}", image.about(damage));
         };
-        let copied = weir_image::get(&image.filesystem, inside, &arguments.local, &options, &mut told).await;
+        let copied = weir_image::get(&*image.filesystem, inside, &arguments.local, &options, &mut told).await;
         let copied = copied.map_err(image.failed())?;
         tell_left_out(copied.left_out, "the host's filesystem, or your permissions, do not allow them");
         match copied.failed {

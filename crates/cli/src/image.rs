@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use weir_fs::{BarrierFs, MountOptions};
+use weir_fs::MountOptions;
 use weir_image::ImageError;
+use weir_lfs::F2fs;
 use weir_runtime::Handle;
+use weir_vfs::{Filesystem, FsError};
 
 use crate::error::CliError;
 use crate::in_wall_time;
@@ -15,7 +17,7 @@ use crate::stack::Stack;
 #[derive(Clone)]
 pub(crate) struct Image<'a> {
     path: &'a Path,
-    pub(crate) filesystem: BarrierFs,
+    pub(crate) filesystem: Filesystem,
 }
 
 /// What a command does with an image.
@@ -39,12 +41,11 @@ pub(crate) fn with_image<T>(
             Access::Salvage => {
                 let stack = Stack::salvage(&handle, path).await?;
                 let filesystem = filesystem_in_memory(&handle, path, &stack).await?;
-                (stack, filesystem)
+                (stack, filesystem.into())
             }
             Access::Read | Access::Change => {
                 let stack = Stack::open(&handle, path, read_only).await?;
-                let options = MountOptions { read_only, ..MountOptions::default() };
-                let filesystem = stack.filesystem(&handle, path, options).await?;
+                let filesystem = mount(&handle, path, &stack, read_only).await?;
                 (stack, filesystem)
             }
         };
@@ -56,6 +57,19 @@ pub(crate) fn with_image<T>(
         stack.close(path).await?;
         Ok(value)
     })
+}
+
+/// Mounts what is on a stack, whichever format it has.
+async fn mount(handle: &Handle, path: &Path, stack: &Stack, read_only: bool) -> Result<Filesystem, CliError> {
+    let failed = |source| CliError::Image { path: path.to_owned(), source };
+    if !F2fs::is_on(&stack.storage()).await.map_err(failed)? {
+        let options = MountOptions { read_only, ..MountOptions::default() };
+        return Ok(stack.filesystem(handle, path, options).await?.into());
+    }
+    if !read_only {
+        return Err(failed(FsError::Unsupported("changes of F2FS; it can be read, and mounted by Linux")));
+    }
+    Ok(F2fs::mount(handle, stack.storage(), false).await.map_err(failed)?.into())
 }
 
 impl Image<'_> {

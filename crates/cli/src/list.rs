@@ -37,7 +37,7 @@ pub(crate) struct CatArguments {
 pub(crate) fn run(arguments: &ListArguments) -> Result<(), CliError> {
     let inside = arguments.path.as_bytes();
     with_image(&arguments.image, Access::Read, async |image| {
-        let lines = weir_image::list(&image.filesystem, inside, arguments.long).await;
+        let lines = weir_image::list(&*image.filesystem, inside, arguments.long).await;
         let mut output = std::io::stdout().lock();
         let is_terminal = output.is_terminal();
         for line in lines.map_err(image.failed())? {
@@ -53,6 +53,6 @@ pub(crate) fn cat(arguments: &CatArguments) -> Result<(), CliError> {
     let inside = arguments.path.as_bytes();
     with_image(&arguments.image, Access::Read, async |image| {
         let mut output = std::io::stdout().lock();
-        weir_image::cat(&image.filesystem, inside, &mut output).await.map_err(image.failed())
+        weir_image::cat(&*image.filesystem, inside, &mut output).await.map_err(image.failed())
     })
 }

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustix::process::{getegid, geteuid};
 use weir_ext4::Mkfs;
 use weir_fs::BarrierFs;
+use weir_lfs::F2fs;
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, FileDisk, Lba, Part, Rejected, Storage, flush, write};
 use weir_volume::{Format, Volume, VolumeOptions};
@@ -16,6 +17,15 @@ use crate::size::Size;
 use crate::stack::plain;
 use crate::volume::{Made, ground, not_created, require_empty};
 use crate::{in_wall_time, print};
+
+/// The format of a filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatName {
+    /// ext4 with a journal, which is mounted by `weir mount`
+    Ext4,
+    /// F2FS, which Linux mounts, and `weir` reads
+    F2fs,
+}
 
 /// Bytes that a filesystem takes at least; and a volume that it fits into.
 const FILESYSTEM_MIN: u64 = 8 << 20;
@@ -29,6 +39,9 @@ pub(crate) struct MkfsArguments {
     /// Size of a new file, such as 4G; leave it out for a file or device that exists
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
+    /// The format. F2FS takes 52M at least, and none of the options of journals, inodes and reserves
+    #[arg(long = "type", value_enum, value_name = "FORMAT", default_value_t = FormatName::Ext4)]
+    format: FormatName,
     /// Make a volume, and the filesystem in it: on a mount, barriers then wait for nothing. Without a volume, each
     /// barrier waits and flushes
     #[arg(long)]
@@ -56,6 +69,15 @@ pub(crate) struct MkfsArguments {
     /// Overwrite what the file or device holds
     #[arg(long)]
     force: bool,
+}
+
+impl FormatName {
+    fn with_article(self) -> &'static str {
+        match self {
+            FormatName::Ext4 => "an ext4",
+            FormatName::F2fs => "an F2FS",
+        }
+    }
 }
 
 /// Runs the command.
@@ -89,7 +111,8 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     let size = size.inspect_err(|_| made.undo(path))?;
     disk.name()?;
     let told = match arguments.volume {
-        true => format!("a volume with an ext4 filesystem of {size}"),
+        true => format!("a volume with {} filesystem of {size}", arguments.format.with_article()),
+        false if arguments.format == FormatName::F2fs => format!("an F2FS filesystem of {size}"),
         false => {
             format!(
                 "an ext4 filesystem of {size}, without a volume: on a mount, each barrier waits and flushes"
@@ -119,10 +142,28 @@ async fn make_on(
     storage: &dyn Storage,
     zeroed: bool,
 ) -> Result<Size, CliError> {
-    let options = options(handle, arguments, storage.blocks(), zeroed);
     let failed = |source| CliError::Image { path: arguments.path.clone(), source };
-    BarrierFs::make(storage, &options).await.map_err(failed)?;
-    Ok(Size::of_blocks(options.blocks))
+    let blocks = storage.blocks();
+    match arguments.format {
+        FormatName::Ext4 => BarrierFs::make(storage, &options(handle, arguments, blocks, zeroed)).await,
+        FormatName::F2fs => F2fs::make(storage, &f2fs_options(handle, arguments, blocks, zeroed)).await,
+    }
+    .map_err(failed)?;
+    Ok(Size::of_blocks(blocks))
+}
+
+/// What `mkfs.f2fs` makes, with checksums and times of creation unless they are not wanted.
+fn f2fs_options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool) -> weir_f2fs::Mkfs {
+    let named = plain(handle, blocks);
+    weir_f2fs::Mkfs {
+        label: arguments.label.clone(),
+        extra_attributes: !arguments.no_checksums,
+        zeroed,
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        // A checkpoint of an older filesystem on the device has another version.
+        ..weir_f2fs::Mkfs::new(blocks, named.uuid, handle.entropy() | 1, named.created.into())
+    }
 }
 
 async fn make_in_volume(

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &PutArguments) -> Result<(), CliError> {
     }
     with_image(&arguments.image, Access::Change, async |image| {
         let inside = arguments.path.as_bytes();
-        let put = weir_image::put(&image.filesystem, local, inside, arguments.recursive).await;
+        let put = weir_image::put(&*image.filesystem, local, inside, arguments.recursive).await;
         tell_left_out(
             put.map_err(image.failed())?,
             "BarrierFS keeps those that begin with user., trusted. or security., and access control lists",

@@ -18,6 +18,7 @@ mod direct_writes;
 mod disk;
 mod documents;
 mod ext4_features;
+mod f2fs;
 mod figures;
 mod full;
 mod full_below;

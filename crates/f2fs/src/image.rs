@@ -27,8 +27,8 @@ pub type Block = Box<[u8; BLOCK_BYTES]>;
 const TARGET_MAX: u64 = BLOCK_BYTES as u64 - 1;
 
 /// An image that is read.
-pub struct Image<'a, R> {
-    reader: &'a R,
+pub struct Image<R> {
+    reader: R,
     /// The superblock.
     pub superblock: Superblock,
     /// Where everything is.
@@ -39,16 +39,16 @@ pub struct Image<'a, R> {
     journal: NodeJournal,
 }
 
-impl<'a, R: ImageReader> Image<'a, R> {
+impl<R: ImageReader> Image<R> {
     /// Reads the superblock, from its second copy where the first is damaged, and the newer whole checkpoint.
     ///
     /// # Errors
     /// Those of [`Superblock::choose`] and [`CheckpointPack::choose`], and of the reader.
-    pub async fn open(reader: &'a R) -> Result<Self, R::Error> {
-        let blocks = [read_block(reader, 0).await?, read_block(reader, 1).await?];
+    pub async fn open(reader: R) -> Result<Self, R::Error> {
+        let blocks = [read_block(&reader, 0).await?, read_block(&reader, 1).await?];
         let (superblock, _) = Superblock::choose(&blocks[0][..], &blocks[1][..], reader.blocks())?;
         let layout = Layout::new(&superblock)?;
-        let packs = [read_pack(reader, &layout, 0).await?, read_pack(reader, &layout, 1).await?];
+        let packs = [read_pack(&reader, &layout, 0).await?, read_pack(&reader, &layout, 1).await?];
         let (checkpoint, _) = CheckpointPack::choose(packs)?;
         let journal = checkpoint.node_journal(&layout)?;
         Ok(Self { reader, superblock, layout, checkpoint, journal })
@@ -59,7 +59,7 @@ impl<'a, R: ImageReader> Image<'a, R> {
     /// # Errors
     /// Those of the reader.
     pub async fn block(&self, number: u32) -> Result<Block, R::Error> {
-        read_block(self.reader, number.into()).await
+        read_block(&self.reader, number.into()).await
     }
 
     /// Where the table and its journal say that a node is.

@@ -45,7 +45,7 @@ fn host_tree(root: &Path) -> BTreeMap<String, Seen> {
 }
 
 /// All names of an image.
-async fn image_tree(image: &Image<'_, ImageFile>) -> Result<BTreeMap<String, Seen>, FormatError> {
+async fn image_tree(image: &Image<&ImageFile>) -> Result<BTreeMap<String, Seen>, FormatError> {
     let mut tree = BTreeMap::new();
     let root = NodeId(image.superblock.root_inode.get());
     let mut pending = vec![(String::new(), root)];
@@ -84,7 +84,7 @@ async fn image_tree(image: &Image<'_, ImageFile>) -> Result<BTreeMap<String, See
     Ok(tree)
 }
 
-async fn content_of(image: &Image<'_, ImageFile>, inode: &Inode) -> Result<Vec<u8>, FormatError> {
+async fn content_of(image: &Image<&ImageFile>, inode: &Inode) -> Result<Vec<u8>, FormatError> {
     let mut content = Vec::new();
     for page in 0..inode.size.get().div_ceil(BLOCK_BYTES as u64) {
         content.extend_from_slice(&image.page(inode, page).await?[..]);

@@ -17,3 +17,15 @@ pub trait ImageReader {
     /// Reads the blocks from `block` on that fill `bytes`, a multiple of 4,096 and never beyond the end.
     async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), Self::Error>;
 }
+
+impl<R: ImageReader> ImageReader for &R {
+    type Error = R::Error;
+
+    fn blocks(&self) -> u64 {
+        (**self).blocks()
+    }
+
+    async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), R::Error> {
+        (**self).read(block, bytes).await
+    }
+}

@@ -18,18 +18,17 @@ mod blocks;
 mod create;
 mod directories;
 mod link;
-mod path;
+mod links;
 mod remove;
 mod rename;
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use weir_ext4::directory::NAME_MAX;
 use weir_format::{FormatError, Place, Structure};
 use weir_runtime::{Handle as Clock, Semaphore};
 use weir_storage::Rules;
-use weir_vfs::{FsError, Hold, InodeNumber, Timer};
+use weir_vfs::{FsError, Hold, InodeNumber, Timer, check_name_length};
 
 use crate::attributes::AttributeStore;
 use crate::changes::Changes;
@@ -100,14 +99,9 @@ fn dangling(directory: &Node) -> FsError {
     FormatError::corrupt(Structure::Directory, place, "an entry of a deleted inode").into()
 }
 
-/// A name as it can be looked up.
-fn check_length(name: &[u8]) -> Result<(), FsError> {
-    if name.is_empty() || name.len() > NAME_MAX { Err(FsError::NameLength) } else { Ok(()) }
-}
-
 /// A name as it can be given and taken: not one of those that every directory has.
 fn check_ordinary(name: &[u8]) -> Result<(), FsError> {
-    check_length(name)?;
+    check_name_length(name)?;
     if name.contains(&0) || name.contains(&b'/') {
         return Err(FsError::Invalid("a name has no zero byte and no slash"));
     }

@@ -28,6 +28,7 @@ pub(crate) fn errno(error: &FsError) -> Errno {
         FsError::NoAttribute => Errno::NODATA,
         FsError::ReadOnly(_) => Errno::ROFS,
         FsError::NeedsRecovery
+        | FsError::NotRolledForward
         | FsError::NoBarriers
         | FsError::NoPrefix
         | FsError::NoPacked

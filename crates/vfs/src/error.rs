@@ -70,6 +70,11 @@ pub enum FsError {
     /// A read-only mount of what a crash has left: nothing would be as the log says.
     #[error("the journal has to be replayed first: mount the filesystem writable once")]
     NeedsRecovery,
+    /// F2FS that was not unmounted: what was synchronised since its checkpoint is behind that.
+    #[error(
+        "it was not unmounted, and what was written since its last checkpoint has to be recovered first: mount it by Linux once"
+    )]
+    NotRolledForward,
     /// Dual-mode journaling on storage that keeps no order.
     #[error("the storage keeps no order between writes: mount with the engine jbd2")]
     NoBarriers,

@@ -1,41 +1,19 @@
 //! The filesystem's own check, on a volume.
 
+use std::rc::Rc;
+
 use weir_ext4::check::check;
-use weir_format::ImageReader;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage, read};
-use weir_vfs::FsError;
+use weir_storage::Storage;
+use weir_vfs::StorageImage;
 
 use crate::error::BenchError;
-
-/// Blocks in one read.
-const READ_BLOCKS: usize = 64;
-
-/// A storage, as the check reads it.
-struct Image<'a>(&'a dyn Storage);
-
-impl ImageReader for Image<'_> {
-    type Error = FsError;
-
-    fn blocks(&self) -> u64 {
-        self.0.blocks()
-    }
-
-    async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), FsError> {
-        let most = READ_BLOCKS.min(self.0.capabilities().max_transfer_blocks.max(1) as usize);
-        for (part, start) in bytes.chunks_mut(most * BLOCK_BYTES).zip((block..).step_by(most)) {
-            let extent = Extent::new(Lba(start), (part.len() / BLOCK_BYTES) as u32);
-            part.copy_from_slice(&read(self.0, extent).await?);
-        }
-        Ok(())
-    }
-}
 
 /// Checks the filesystem on a storage.
 ///
 /// # Errors
 /// [`BenchError::Damaged`] if anything is wrong with it, or left for the next mount to do.
-pub(super) async fn require_clean(storage: &dyn Storage) -> Result<(), BenchError> {
-    let report = check(&Image(storage)).await?;
+pub(super) async fn require_clean(storage: Rc<dyn Storage>) -> Result<(), BenchError> {
+    let report = check(&StorageImage(storage)).await?;
     let left = (report.transactions, report.orphans);
     match report.findings.first() {
         Some(first) => Err(BenchError::Damaged { first: first.to_string(), total: report.total }),

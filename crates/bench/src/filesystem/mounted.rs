@@ -131,7 +131,7 @@ pub(crate) async fn verify(
     random: &mut Random,
 ) -> Result<u64, BenchError> {
     let stack = Stack::open(handle, disk, plan.volume_options()).await?;
-    require_clean(&*stack.storage()).await?;
+    require_clean(stack.storage()).await?;
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let filesystem = BarrierFs::mount(handle, stack.storage(), options).await?;
     let inode = filesystem.lookup(ROOT_INODE, NAME).await?;

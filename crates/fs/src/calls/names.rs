@@ -13,7 +13,10 @@ use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
 use weir_format::{Cookie, DirectoryEntry, FileType};
-use weir_vfs::{FsError, Hold, InodeNumber, LetGo as _, NameCalls, NewNode, Parent, RenameFlags};
+use weir_vfs::{
+    FsError, Hold, InodeNumber, LetGo as _, NameCalls, NewNode, Parent, RenameFlags, resolve_parent,
+    resolve_path,
+};
 
 use crate::filesystem::BarrierFs;
 
@@ -35,11 +38,11 @@ impl NameCalls for BarrierFs {
     }
 
     fn resolve<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move { self.0.directories.resolve(path).await })
+        Box::pin(resolve_path(self, path))
     }
 
     fn resolve_parent<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<Parent<'a>, FsError>> {
-        Box::pin(async move { self.0.directories.resolve_parent(path).await })
+        Box::pin(resolve_parent(self, path))
     }
 
     fn create<'a>(

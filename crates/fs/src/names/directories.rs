@@ -9,10 +9,10 @@ use weir_format::{Cookie, DirectoryEntry, Target};
 use weir_journal::TxHandle;
 use weir_runtime::Permit;
 use weir_storage::Rules;
-use weir_vfs::{FsError, InodeNumber, NameCache, Timer};
+use weir_vfs::{FsError, InodeNumber, NameCache, Timer, check_name_length};
 
 use super::blocks::{DirectoryBlocks, Entries};
-use super::{LOOKS_MAX, check_length, dangling, is_dots};
+use super::{LOOKS_MAX, dangling, is_dots};
 use crate::mapping::Tree;
 use crate::mutants::FsMutant;
 use crate::superblock::MountedSuperblock;
@@ -58,7 +58,7 @@ impl Directories {
         name: &[u8],
         found: impl FnOnce(InodeNumber) -> T,
     ) -> Result<T, FsError> {
-        check_length(name)?;
+        check_name_length(name)?;
         let directory = self.node(directory).await?;
         let _locked = directory.lock_exclusive().await;
         let target = self.find(&directory, name).await?;

@@ -1,0 +1,7 @@
+//! The calls, by their subject.
+
+mod attributes;
+mod files;
+mod mounted;
+mod names;
+mod sync;

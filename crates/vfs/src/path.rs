@@ -1,0 +1,79 @@
+//! Paths: names one after another, from the root.
+
+use std::collections::VecDeque;
+
+use weir_format::FileType;
+
+use crate::attributes::InodeNumber;
+use crate::calls::FilesystemCalls;
+use crate::error::FsError;
+use crate::names::Parent;
+
+/// Symbolic links followed on the way at most, as Linux has it.
+const LINKS_FOLLOWED_MAX: u32 = 40;
+/// Bytes in a path at most, as Linux has it.
+const PATH_MAX: usize = 4096;
+/// Bytes in a name at most.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// What a path stands for, from the root. Symbolic links on the way are followed.
+///
+/// # Errors
+/// As [`resolve`](crate::NameCalls::resolve).
+pub async fn resolve_path(calls: &dyn FilesystemCalls, path: &[u8]) -> Result<InodeNumber, FsError> {
+    let mut names = split(path)?;
+    let mut directory = calls.root();
+    let mut followed = 0;
+    while let Some(name) = names.pop_front() {
+        let inode = calls.lookup(directory, &name).await?;
+        if names.is_empty() || calls.attributes(inode).await?.kind != FileType::Symlink {
+            directory = inode;
+            continue;
+        }
+        followed += 1;
+        if followed > LINKS_FOLLOWED_MAX {
+            return Err(FsError::LinkLoop);
+        }
+        let target = calls.read_link(inode).await?;
+        if target.starts_with(b"/") {
+            directory = calls.root();
+        }
+        for name in split(&target)?.into_iter().rev() {
+            names.push_front(name);
+        }
+    }
+    Ok(directory)
+}
+
+/// The directory of a path's last name, which need not be there, and that name.
+///
+/// # Errors
+/// As [`resolve_parent`](crate::NameCalls::resolve_parent).
+pub async fn resolve_parent<'a>(calls: &dyn FilesystemCalls, path: &'a [u8]) -> Result<Parent<'a>, FsError> {
+    let end = path.iter().rposition(|&byte| byte != b'/').ok_or(FsError::Exists)? + 1;
+    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let name = &path[start..end];
+    check_name_length(name)?;
+    Ok(Parent { directory: resolve_path(calls, &path[..start]).await?, name })
+}
+
+/// A name as it can be looked up.
+///
+/// # Errors
+/// [`FsError::NameLength`] for one that is empty or too long.
+pub fn check_name_length(name: &[u8]) -> Result<(), FsError> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX { Err(FsError::NameLength) } else { Ok(()) }
+}
+
+/// The names of a path; a slash at its end stands for ".".
+fn split(path: &[u8]) -> Result<VecDeque<Vec<u8>>, FsError> {
+    if path.len() > PATH_MAX {
+        return Err(FsError::Invalid("a path has 4,096 bytes at most"));
+    }
+    let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+    let mut names: VecDeque<_> = names.map(<[u8]>::to_vec).collect();
+    if path.ends_with(b"/") {
+        names.push_back(b".".to_vec());
+    }
+    Ok(names)
+}
