@@ -236,7 +236,7 @@ fn page(tree: &Tree) -> (String, Vec<Finding>) {
                 let killers = killers.into_iter().collect::<Vec<_>>().join(", ");
                 let what = cited(&mutant.documentation).1;
                 page +=
-                    &item(&format!("`{}` ({}): {what} Killed by {killers}.", mutant.name, sites.join(", ")));
+                    &item(&format!("`{}` ({}): {what} Named by {killers}.", mutant.name, sites.join(", ")));
             }
             if !is_kept {
                 findings.push(Finding::new(
@@ -302,7 +302,7 @@ fn rules_without_mutants_and_mutants_without_rules_or_tests_are_found() {
             "crates/storage/src/mutants.rs:5: `DemoMutant::Lost` cites no rule that a crate defines",
         ]
     );
-    let expected = "### S1\n\nFirst come.\n\n- `DemoMutant::Real` ([a](../crates/storage/src/a.rs)): real. Killed by `kills`.\n";
+    let expected = "### S1\n\nFirst come.\n\n- `DemoMutant::Real` ([a](../crates/storage/src/a.rs)): real. Named by `kills`.\n";
     assert!(page.contains(expected), "{page}");
     assert_eq!(check(&tree).len(), findings.len() + 1);
 }
