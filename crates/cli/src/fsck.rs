@@ -127,9 +127,8 @@ fn check(path: &Path, replay: bool) -> Result<Document, CliError> {
             stack.close(path).await?;
             return Err(refused);
         }
-        let failed = |source| CliError::Image { path: path.to_owned(), source };
         let image = DiskImage { disk: stack.storage() };
-        let report = match F2fs::is_on(&stack.storage()).await.map_err(failed)? {
+        let report = match F2fs::is_on(&stack.storage()).await {
             true => weir_f2fs::check::check(&image).await.map(Document::from),
             false => weir_ext4::check::check(&image).await.map(Document::from),
         };

@@ -62,7 +62,7 @@ pub(crate) fn with_image<T>(
 /// Mounts what is on a stack, whichever format it has.
 async fn mount(handle: &Handle, path: &Path, stack: &Stack, read_only: bool) -> Result<Filesystem, CliError> {
     let failed = |source| CliError::Image { path: path.to_owned(), source };
-    if !F2fs::is_on(&stack.storage()).await.map_err(failed)? {
+    if !F2fs::is_on(&stack.storage()).await {
         let options = MountOptions { read_only, ..MountOptions::default() };
         return Ok(stack.filesystem(handle, path, options).await?.into());
     }

@@ -37,7 +37,10 @@ fn an_image_is_made_filled_checked_and_read() {
     let tree = directory.path().join("tree");
     write_tree(&tree);
     tool("sload.f2fs", &["-f", tree.to_str().unwrap(), image]);
-    assert!(tool("fsck.f2fs", &["--dry-run", image]).contains("other corrupted bugs                           [Ok..]"));
+    assert!(
+        tool("fsck.f2fs", &["--dry-run", image])
+            .contains("other corrupted bugs                           [Ok..]")
+    );
     assert!(works(&["fsck", image]).starts_with("clean: 306 inodes in use"));
     assert_eq!(works(&["ls", image]), "directory\nlink\nsmall\n");
     assert_eq!(works(&["cat", image, "/small"]), "a few bytes\n");
@@ -72,7 +75,7 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     fs::write(directory.path().join("file"), b"new").unwrap();
     let file = directory.path().join("file");
     refused(&["put", image, file.to_str().unwrap(), "/"], "F2FS");
-    refused(&["mount", image, directory.path().to_str().unwrap()], "F2FS");
+    refused(&["mount", image, directory.path().to_str().unwrap()], "f2fs");
     // Damage: the second half of the root's inode.
     let mut bytes = fs::read(image).unwrap();
     let root = bytes.windows(8).rposition(|word| word == [3, 0, 0, 0, 3, 0, 0, 0]).unwrap();

@@ -23,10 +23,7 @@ pub(crate) fn device_of(inode: &Inode) -> Device {
         let area = &inode.block_area;
         u32::from_le_bytes([area[at], area[at + 1], area[at + 2], area[at + 3]])
     };
-    match (word(0), word(4)) {
-        (0, spread) => Device { major: spread >> 8 & 0xFFF, minor: spread & 0xFF | spread >> 12 & 0xF_FF00 },
-        (small, _) => Device { major: small >> 8 & 0xFF, minor: small & 0xFF },
-    }
+    Device::from_words(word(0), word(4))
 }
 
 #[cfg(test)]

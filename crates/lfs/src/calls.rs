@@ -4,4 +4,3 @@ mod attributes;
 mod files;
 mod mounted;
 mod names;
-mod sync;

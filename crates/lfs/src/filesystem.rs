@@ -29,19 +29,18 @@ impl F2fs {
         write_filesystem(device, NewFilesystem { blocks, superblocks: 0..2, writes, discards: false }).await
     }
 
-    /// Whether the first two blocks of a storage are those of F2FS, of any kind.
-    ///
-    /// # Errors
-    /// What the storage answered.
-    pub async fn is_on(device: &Rc<dyn Storage>) -> Result<bool, FsError> {
+    /// Whether the first two blocks of a storage are those of F2FS, of any kind. Blocks that cannot be read are not known to be.
+    pub async fn is_on(device: &Rc<dyn Storage>) -> bool {
         if device.blocks() < 2 {
-            return Ok(false);
+            return false;
         }
         let mut blocks = vec![0; 2 * BLOCK_BYTES];
-        StorageImage(Rc::clone(device)).read(0, &mut blocks).await?;
+        if StorageImage(Rc::clone(device)).read(0, &mut blocks).await.is_err() {
+            return false;
+        }
         let (first, second) = blocks.split_at(BLOCK_BYTES);
         let chosen = Superblock::choose(first, second, device.blocks());
-        Ok(!matches!(chosen, Err(FormatError::Foreign { .. })))
+        !matches!(chosen, Err(FormatError::Foreign { .. }))
     }
 
     /// Opens the image on a storage, to read it.

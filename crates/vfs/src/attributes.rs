@@ -19,6 +19,18 @@ pub struct Device {
     pub minor: u32,
 }
 
+impl Device {
+    /// The numbers in the first two words of an inode's addresses: in the first if both fit in a byte, else in the second,
+    /// spread. Both formats have them so.
+    #[must_use]
+    pub fn from_words(small: u32, spread: u32) -> Device {
+        match small {
+            0 => Device { major: spread >> 8 & 0xFFF, minor: spread & 0xFF | spread >> 12 & 0xF_FF00 },
+            small => Device { major: small >> 8 & 0xFF, minor: small & 0xFF },
+        }
+    }
+}
+
 /// What `stat` reports of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {

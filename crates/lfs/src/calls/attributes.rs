@@ -1,7 +1,7 @@
 //! Attributes of inodes.
 
 use futures_util::future::LocalBoxFuture;
-use weir_f2fs::{Inode, NodeId};
+use weir_f2fs::NodeId;
 use weir_format::acl::Acl;
 use weir_format::{AttributeName, FileType, Stamp};
 use weir_vfs::{AclKind, AttributeCalls, Attributes, Device, FsError, InodeNumber};
@@ -21,14 +21,6 @@ impl Mounted {
     async fn list(&self, number: InodeNumber, kind: AclKind) -> Result<Option<Acl>, FsError> {
         let stored = self.value(number, kind.attribute()).await?;
         Ok(stored.map(|stored| Acl::read(number, &stored)).transpose()?)
-    }
-}
-
-/// The numbers of a device: in the first address if both fit in a byte, else in the second, spread.
-fn device_of(inode: &Inode) -> Device {
-    match (inode.address(0).0, inode.address(1).0) {
-        (0, spread) => Device { major: spread >> 8 & 0xFFF, minor: spread & 0xFF | spread >> 12 & 0xF_FF00 },
-        (small, _) => Device { major: small >> 8 & 0xFF, minor: small & 0xFF },
     }
 }
 
@@ -70,7 +62,10 @@ impl AttributeCalls for F2fs {
                 changed: inode.time(Stamp::Changed),
                 modified: inode.time(Stamp::Modified),
                 created: inode.time(Stamp::Created),
-                device: if is_device { device_of(&inode) } else { Device::default() },
+                device: match is_device {
+                    true => Device::from_words(inode.address(0).0, inode.address(1).0),
+                    false => Device::default(),
+                },
             })
         })
     }

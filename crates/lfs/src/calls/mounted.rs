@@ -1,4 +1,4 @@
-//! The filesystem as a whole.
+//! The filesystem as a whole, and its order and durability: nothing changes, so all of it is on the disk.
 
 use std::ops::Range;
 
@@ -6,7 +6,8 @@ use futures_util::future::LocalBoxFuture;
 use weir_f2fs::SEGMENT_BLOCKS;
 use weir_format::{BLOCK_BYTES, FileTime};
 use weir_vfs::{
-    Caller, Filesystem, FsError, InodeNumber, MountedCalls, NAME_BYTES_MAX, ReadOnlyReason, Statfs,
+    Caller, Filesystem, FsError, InodeNumber, MountedCalls, NAME_BYTES_MAX, ReadOnlyReason, Statfs, SyncCall,
+    SyncCalls,
 };
 
 use crate::filesystem::F2fs;
@@ -52,5 +53,32 @@ impl MountedCalls for F2fs {
 
     fn trim(&self, _range: Range<u64>, _minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
         Box::pin(async { Err(FsError::ReadOnly(ReadOnlyReason::Mounted)) })
+    }
+}
+
+impl SyncCalls for F2fs {
+    fn sync(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn synchronise(&self, inode: InodeNumber, _call: SyncCall) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { self.0.inode(inode).await.map(|_| ()) })
+    }
+
+    fn is_atomic(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<bool, FsError>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    fn synchronise_group<'a>(
+        &'a self,
+        inodes: &'a [InodeNumber],
+        call: SyncCall,
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move {
+            for inode in inodes {
+                self.synchronise(*inode, call).await?;
+            }
+            Ok(())
+        })
     }
 }
