@@ -15,9 +15,9 @@ use crate::features::Feature;
 use crate::inode::{Inode, inline_flags};
 use crate::layout::Layout;
 use crate::name_hash::hash_name;
-use crate::node::{NodeFooter, read_word};
+use crate::node::{ADDRESSES_PER_NODE, NodeFooter, read_word};
 use crate::node_table::{NodeEntry, NodeTableBlock};
-use crate::path::NodePath;
+use crate::path::{NodePath, pages_max};
 use crate::summary::NodeJournal;
 use crate::superblock::Superblock;
 
@@ -114,16 +114,39 @@ impl<R: ImageReader> Image<R> {
     /// # Errors
     /// [`FormatError::Corrupt`] for an address outside the main area, and those of [`node`](Self::node).
     pub async fn page_address(&self, inode: &Inode, page: u64) -> Result<BlockAddress, R::Error> {
-        let Some(path) = NodePath::new(page, inode.addresses()) else { return Ok(BlockAddress::NULL) };
+        Ok(self.find_page(inode, page).await?.0)
+    }
+
+    /// The first page from `page` on that has a block; `None` if there is none before the end of the file. It takes no more
+    /// steps than the file has nodes and blocks, whatever its size is.
+    ///
+    /// # Errors
+    /// As [`page_address`](Self::page_address).
+    pub async fn next_page(&self, inode: &Inode, page: u64) -> Result<Option<u64>, R::Error> {
+        let pages = inode.size.get().div_ceil(BLOCK_BYTES as u64).min(pages_max(inode.addresses()));
+        let mut page = page;
+        while page < pages {
+            match self.find_page(inode, page).await? {
+                (address, _) if address.is_block() => return Ok(Some(page)),
+                (_, next) => page = next,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where a page is, and the next page that can have a block.
+    async fn find_page(&self, inode: &Inode, page: u64) -> Result<(BlockAddress, u64), R::Error> {
+        let hole = |next| Ok((BlockAddress::NULL, next));
+        let Some(path) = NodePath::new(page, inode.addresses()) else { return hole(u64::MAX) };
         let number = inode.number();
         let mut last: Option<Block> = None;
-        for step in path.steps() {
+        for (depth, step) in path.steps().iter().enumerate() {
             let node = match &last {
                 None => inode.nodes.get(step.word as usize).map_or(0, |node| node.get()),
                 Some(block) => read_word(&block[..], step.word),
             };
             if node == 0 {
-                return Ok(BlockAddress::NULL);
+                return hole(path.end_below(page, depth));
             }
             let block = self.node(NodeId(node), number).await?;
             if NodeFooter::of_block(&block[..]).is_none_or(|footer| footer.place() != step.place) {
@@ -132,10 +155,13 @@ impl<R: ImageReader> Image<R> {
             }
             last = Some(block);
         }
-        let address = match last {
-            None => inode.address(path.word),
-            Some(block) => BlockAddress(read_word(&block[..], path.word)),
+        let word = |word| match &last {
+            None => inode.address(word),
+            Some(block) => BlockAddress(read_word(&block[..], word)),
         };
+        let words = if path.steps().is_empty() { inode.addresses() } else { ADDRESSES_PER_NODE };
+        let skipped = (path.word + 1..words).take_while(|nth| !word(*nth).is_block()).count() as u64;
+        let address = word(path.word);
         match address.is_block() && self.layout.segment_of(address).is_none() {
             true => Err(FormatError::corrupt(
                 Structure::Node,
@@ -143,7 +169,7 @@ impl<R: ImageReader> Image<R> {
                 "a page outside the main area",
             )
             .into()),
-            false => Ok(address),
+            false => Ok((address, page + 1 + skipped)),
         }
     }
 
@@ -225,10 +251,8 @@ impl<R: ImageReader> Image<R> {
             }
             return Ok(entries);
         }
-        for block in first..directory.size.get().div_ceil(BLOCK_BYTES as u64) {
-            if !self.page_address(directory, block).await?.is_block() {
-                continue;
-            }
+        let mut next = self.next_page(directory, first).await?;
+        while let Some(block) = next {
             let names = self.page(directory, block).await?;
             let mut enough = false;
             for found in NameArea::BLOCK.names(&names[..], from(block), place) {
@@ -237,6 +261,7 @@ impl<R: ImageReader> Image<R> {
             if enough {
                 break;
             }
+            next = self.next_page(directory, block + 1).await?;
         }
         Ok(entries)
     }

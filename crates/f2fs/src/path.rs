@@ -68,6 +68,15 @@ impl NodePath {
         way(&steps, below % node)
     }
 
+    /// The page behind the last one below the node at `depth` of the way to `page`.
+    pub(crate) fn end_below(&self, page: u64, depth: usize) -> u64 {
+        let node = u64::from(ADDRESSES_PER_NODE);
+        let below = self.steps().get(depth + 1..).unwrap_or_default();
+        let at = below.iter().fold(0, |at, step| at * node + u64::from(step.word));
+        let within = at * node + u64::from(self.word);
+        page - within + below.iter().fold(node, |pages, _| pages * node)
+    }
+
     /// The nodes on the way, behind the inode.
     pub fn steps(&self) -> &[Step] {
         &self.steps[..self.depth]
@@ -131,6 +140,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_below_a_node_ends_where_the_next_begins() {
+        let (base, node) = (923, u64::from(ADDRESSES_PER_NODE));
+        let end = |page, depth| NodePath::new(page, 923).map(|path| path.end_below(page, depth));
+        assert_eq!(end(base + 5, 0), Some(base + node));
+        let indirect = base + 2 * node;
+        assert_eq!(end(indirect + node + 7, 0), Some(indirect + INDIRECT));
+        assert_eq!(end(indirect + node + 7, 1), Some(indirect + 2 * node));
+        let double = indirect + 2 * INDIRECT;
+        let page = double + INDIRECT + 3 * node + 9;
+        assert_eq!(end(page, 0), Some(double + INDIRECT * node));
+        assert_eq!(end(page, 1), Some(double + 2 * INDIRECT));
+        assert_eq!(end(page, 2), Some(double + INDIRECT + 4 * node));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What files hold.
 
 use futures_util::future::LocalBoxFuture;
-use weir_f2fs::{Inode, inline_flags, pages_max};
+use weir_f2fs::{Inode, inline_flags};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_vfs::{FileCalls, FsError, InodeNumber};
 
@@ -20,24 +20,34 @@ impl Mounted {
         }
     }
 
-    /// Whether a page has content: all of a file that lies in its inode has.
-    async fn has_page(&self, inode: &Inode, page: u64) -> Result<bool, FsError> {
-        let inline = inode.has_inline(inline_flags::DATA);
-        Ok(inline || self.image.page_address(inode, page).await?.is_block())
+    /// The first page from `page` on that has content: all of a file that lies in its inode has.
+    async fn next_page(&self, inode: &Inode, page: u64) -> Result<Option<u64>, FsError> {
+        match inode.has_inline(inline_flags::DATA) {
+            true => Ok((page == 0 && inode.size.get() > 0).then_some(0)),
+            false => self.image.next_page(inode, page).await,
+        }
     }
 
-    /// The first byte at or behind `offset` whose page has content, or has none; `None` if there is none before the end.
-    async fn seek(&self, number: InodeNumber, offset: u64, content: bool) -> Result<Option<u64>, FsError> {
+    async fn seek_data(&self, number: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
+        let inode = self.file(number).await?;
+        if offset >= inode.size.get() {
+            return Ok(None);
+        }
+        let page = self.next_page(&inode, offset / BLOCK).await?;
+        Ok(page.map(|page| offset.max(page * BLOCK)))
+    }
+
+    async fn seek_hole(&self, number: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
         let inode = self.file(number).await?;
         let size = inode.size.get();
+        if offset >= size {
+            return Ok(None);
+        }
         let mut page = offset / BLOCK;
-        while page * BLOCK < size {
-            if self.has_page(&inode, page).await? == content {
-                return Ok(Some(offset.max(page * BLOCK)));
-            }
+        while self.next_page(&inode, page).await? == Some(page) {
             page += 1;
         }
-        Ok((!content && offset < size).then_some(size))
+        Ok(Some(offset.max(page * BLOCK).min(size)))
     }
 }
 
@@ -70,21 +80,20 @@ impl FileCalls for F2fs {
     }
 
     fn seek_data(&self, inode: InodeNumber, offset: u64) -> LocalBoxFuture<'_, Result<Option<u64>, FsError>> {
-        Box::pin(self.0.seek(inode, offset, true))
+        Box::pin(self.0.seek_data(inode, offset))
     }
 
     fn seek_hole(&self, inode: InodeNumber, offset: u64) -> LocalBoxFuture<'_, Result<Option<u64>, FsError>> {
-        Box::pin(self.0.seek(inode, offset, false))
+        Box::pin(self.0.seek_hole(inode, offset))
     }
 
     fn mapped_blocks(&self, inode: InodeNumber, limit: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
         Box::pin(async move {
             let inode = self.0.file(inode).await?;
-            let pages = inode.size.get().div_ceil(BLOCK).min(pages_max(inode.addresses()));
-            let (mut count, mut page) = (0, 0);
-            while page < pages && count <= limit {
-                count += u64::from(self.0.has_page(&inode, page).await?);
-                page += 1;
+            let (mut count, mut next) = (0, self.0.next_page(&inode, 0).await?);
+            while let Some(page) = next.filter(|_| count <= limit) {
+                count += 1;
+                next = self.0.next_page(&inode, page + 1).await?;
             }
             Ok(count)
         })
