@@ -234,3 +234,11 @@ fn workloads_are_printed_or_written() {
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     assert!(text(&ran.stdout).contains("all as promised"), "{}", text(&ran.stdout));
 }
+
+#[test]
+fn a_part_without_workloads_has_nothing_to_fail() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = weir(directory.path(), "crash generate --length 1 --part 1/400 --run");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.starts_with("0 workloads"), "{told}");
+}
