@@ -291,14 +291,10 @@ impl WorkloadTest<'_> {
         let (failures, trace_hash, replays) = (0, 0, Vec::new());
         let mut test = WorkloadTest { arguments, workloads, reporter, failures, trace_hash, replays };
         test.report_progress(0);
-        if workloads.is_empty() {
-            // A campaign without workloads would play the generated ones; a part of many may be empty.
-            return test.print_totals(&WorkloadTotals::default(), setup, 0.0);
-        }
         let plan = Plan::new(u64::MAX, arguments.seed);
         let played = workloads.iter().map(|named| named.workload.clone()).collect();
         let mut outcome = Ok(());
-        let campaign = WorkloadCampaign { plan, setup, workloads: played };
+        let campaign = WorkloadCampaign { plan, setup, workloads: Some(played) };
         let summary = campaign.run_observed(Share::WHOLE, |(bench, _), number, run| {
             outcome = test.end_run(bench, number, run);
             // With an error the campaign ends, with a failure it does not.

@@ -69,7 +69,7 @@ async fn mount(handle: &Handle, path: &Path, stack: &Stack, read_only: bool) -> 
     if !read_only {
         return Err(failed(FsError::Unsupported("changes of F2FS; it can be read, and mounted by Linux")));
     }
-    Ok(F2fs::mount(handle, stack.storage(), false).await.map_err(failed)?.into())
+    Ok(F2fs::mount(handle, stack.storage()).await.map_err(failed)?.into())
 }
 
 impl Image<'_> {

@@ -14,7 +14,7 @@ use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
 use crate::size::Size;
-use crate::stack::plain;
+use crate::stack::{plain, random_uuid, seconds_now};
 use crate::volume::{Made, ground, not_created, require_empty};
 use crate::{in_wall_time, print};
 
@@ -71,15 +71,6 @@ pub(crate) struct MkfsArguments {
     force: bool,
 }
 
-impl FormatName {
-    fn with_article(self) -> &'static str {
-        match self {
-            FormatName::Ext4 => "an ext4",
-            FormatName::F2fs => "an F2FS",
-        }
-    }
-}
-
 /// Runs the command.
 pub(crate) fn run(arguments: &MkfsArguments) -> Result<(), CliError> {
     in_wall_time(0, async |handle: Handle| make(handle, arguments).await)
@@ -110,14 +101,16 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     };
     let size = size.inspect_err(|_| made.undo(path))?;
     disk.name()?;
-    let told = match arguments.volume {
-        true => format!("a volume with {} filesystem of {size}", arguments.format.with_article()),
-        false if arguments.format == FormatName::F2fs => format!("an F2FS filesystem of {size}"),
-        false => {
-            format!(
-                "an ext4 filesystem of {size}, without a volume: on a mount, each barrier waits and flushes"
-            )
+    let filesystem = match arguments.format {
+        FormatName::Ext4 => format!("an ext4 filesystem of {size}"),
+        FormatName::F2fs => format!("an F2FS filesystem of {size}"),
+    };
+    let told = match (arguments.volume, arguments.format) {
+        (true, _) => format!("a volume with {filesystem}"),
+        (false, FormatName::Ext4) => {
+            format!("{filesystem}, without a volume: on a mount, each barrier waits and flushes")
         }
+        (false, FormatName::F2fs) => filesystem,
     };
     print(&format!("{}: {told}", path.display()))
 }
@@ -154,7 +147,7 @@ async fn make_on(
 
 /// What `mkfs.f2fs` makes, with checksums and times of creation unless they are not wanted.
 fn f2fs_options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool) -> weir_f2fs::Mkfs {
-    let named = plain(handle, blocks);
+    let (uuid, created) = (random_uuid(handle), seconds_now(handle));
     weir_f2fs::Mkfs {
         label: arguments.label.clone(),
         extra_attributes: !arguments.no_checksums,
@@ -162,7 +155,7 @@ fn f2fs_options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed:
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
         // A checkpoint of an older filesystem on the device has another version.
-        ..weir_f2fs::Mkfs::new(blocks, named.uuid, handle.entropy() | 1, named.created.into())
+        ..weir_f2fs::Mkfs::new(blocks, uuid, handle.entropy() | 1, created.into())
     }
 }
 

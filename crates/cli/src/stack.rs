@@ -253,13 +253,24 @@ pub(crate) fn overlay(handle: &Handle, disk: &Rc<FileDisk>) -> Overlay {
 
 /// A filesystem with nothing special about it, and a name of its own.
 pub(crate) fn plain(handle: &Handle, blocks: u64) -> Mkfs {
-    let random = || (u128::from(handle.entropy()) << 64 | u128::from(handle.entropy())).to_be_bytes();
-    let mut uuid = random();
-    // Version 4 of RFC 9562: random.
+    Mkfs::new(blocks, random_uuid(handle), random_bytes(handle), seconds_now(handle))
+}
+
+fn random_bytes(handle: &Handle) -> [u8; 16] {
+    (u128::from(handle.entropy()) << 64 | u128::from(handle.entropy())).to_be_bytes()
+}
+
+/// The name of a new filesystem: version 4 of RFC 9562, random.
+pub(crate) fn random_uuid(handle: &Handle) -> [u8; 16] {
+    let mut uuid = random_bytes(handle);
     uuid[6] = uuid[6] & 0x0F | 0x40;
     uuid[8] = uuid[8] & 0x3F | 0x80;
-    let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
-    Mkfs::new(blocks, uuid, random(), created)
+    uuid
+}
+
+/// Seconds since 1970, when a filesystem is made.
+pub(crate) fn seconds_now(handle: &Handle) -> u32 {
+    u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX)
 }
 
 impl Stack {

@@ -397,7 +397,7 @@ impl Tested for WorkloadArguments {
 /// A campaign on the generated workloads.
 fn generated(plan: Plan, ground: FsGround, engine: Engine) -> WorkloadCampaign {
     let setup = Setup { seed: plan.seed, ..Setup::new(ground, engine) };
-    WorkloadCampaign { plan, setup, workloads: Vec::new() }
+    WorkloadCampaign { plan, setup, workloads: None }
 }
 
 impl Tested for FsArguments {

@@ -17,15 +17,15 @@ pub struct WorkloadCampaign {
     pub plan: Plan,
     /// What the filesystem stands on, how it is mounted, and who judges.
     pub setup: Setup,
-    /// One workload for each run, and the campaign ends behind the last. If there are none, a run plays one of the generated
-    /// workloads of one or two operations, drawn by its seed.
-    pub workloads: Vec<Workload>,
+    /// One workload for each run, and the campaign ends behind the last. `None`: a run plays one of the generated workloads
+    /// of one or two operations, drawn by its seed.
+    pub workloads: Option<Vec<Workload>>,
 }
 
 impl WorkloadCampaign {
     /// The workload of a run.
     fn workload<'a>(&self, workloads: &'a [Workload], number: u64, seed: u64) -> Option<&'a Workload> {
-        let place = if self.workloads.is_empty() { seed % workloads.len() as u64 } else { number };
+        let place = if self.workloads.is_none() { seed % workloads.len() as u64 } else { number };
         workloads.get(place as usize)
     }
 
@@ -48,15 +48,13 @@ impl Campaign for WorkloadCampaign {
 
     fn prepare(&self) -> Result<(Bench, Vec<Workload>), String> {
         let bench = self.setup.prepare().map_err(|error| error.to_string())?;
-        let workloads = match self.workloads.is_empty() {
-            true => [Length::One, Length::Two].into_iter().flat_map(generate).collect(),
-            false => self.workloads.clone(),
-        };
+        let generated = || [Length::One, Length::Two].into_iter().flat_map(generate).collect();
+        let workloads = self.workloads.clone().unwrap_or_else(generated);
         Ok((bench, workloads))
     }
 
     fn runs(&self) -> u64 {
-        if self.workloads.is_empty() { u64::MAX } else { self.workloads.len() as u64 }
+        self.workloads.as_ref().map_or(u64::MAX, |workloads| workloads.len() as u64)
     }
 
     fn play_run(
