@@ -17,7 +17,7 @@
 //!
 //! # What a caller keeps in mind
 //!
-//! Everything that is read is checked where it is read, so hostile bytes lead to a [`FormatError`] and never
+//! Everything that is read is checked where it is read, so hostile bytes lead to a [`FormatError`](weir_format::FormatError) and never
 //! out of the filesystem. Everything that is changed is sealed before it is written: inodes, descriptors and
 //! superblocks by their own `seal` or `write`, bitmaps through their descriptor, other blocks by
 //! [`Checksums::update_checksum`]. Bytes that this crate does not understand stay as they were.

@@ -9,9 +9,8 @@ use weir_format::{
 use crate::attribute::read_attributes;
 use crate::block::{BlockAddress, NodeId, SEGMENT_BLOCKS};
 use crate::buckets;
-use crate::checkpoint::CheckpointPack;
+use crate::checkpoint::{CheckpointHeader, CheckpointPack};
 use crate::dentry::{Dentry, NameArea, slots_of};
-use crate::features::Feature;
 use crate::inode::{Inode, inline_flags};
 use crate::layout::Layout;
 use crate::name_hash::hash_name;
@@ -45,8 +44,7 @@ impl<R: ImageReader> Image<R> {
     /// # Errors
     /// Those of [`Superblock::choose`] and [`CheckpointPack::choose`], and of the reader.
     pub async fn open(reader: R) -> Result<Self, R::Error> {
-        let blocks = [read_block(&reader, 0).await?, read_block(&reader, 1).await?];
-        let (superblock, _) = Superblock::choose(&blocks[0][..], &blocks[1][..], reader.blocks())?;
+        let (superblock, _) = read_superblock(&reader).await??;
         let layout = Layout::new(&superblock)?;
         let packs = [read_pack(&reader, &layout, 0).await?, read_pack(&reader, &layout, 1).await?];
         let (checkpoint, _) = CheckpointPack::choose(packs)?;
@@ -58,8 +56,8 @@ impl<R: ImageReader> Image<R> {
     ///
     /// # Errors
     /// Those of the reader.
-    pub async fn block(&self, number: u32) -> Result<Block, R::Error> {
-        read_block(&self.reader, number.into()).await
+    async fn block(&self, address: BlockAddress) -> Result<Block, R::Error> {
+        Ok(Box::new(read_block(&self.reader, address).await?))
     }
 
     /// Where the table and its journal say that a node is.
@@ -76,7 +74,7 @@ impl<R: ImageReader> Image<R> {
         let (index, at) = self.layout.node_entry_of(node).ok_or_else(corrupt)?;
         let second = self.checkpoint.node_copies.is_second(index);
         let place = self.layout.node_table_block(index, second).ok_or_else(corrupt)?;
-        let table = NodeTableBlock::read(&self.block(place.0).await?[..], index, &self.layout)?;
+        let table = NodeTableBlock::read(&self.block(place).await?[..], index, &self.layout)?;
         Ok(table.entries[at])
     }
 
@@ -86,12 +84,17 @@ impl<R: ImageReader> Image<R> {
     /// [`FormatError::Corrupt`] for a node that is free, or another one than its footer says.
     pub async fn node(&self, node: NodeId, inode: NodeId) -> Result<Block, R::Error> {
         let entry = self.node_entry(node).await?;
+        self.node_at(&entry, node, inode).await
+    }
+
+    /// The same, where its entry is known.
+    async fn node_at(&self, entry: &NodeEntry, node: NodeId, inode: NodeId) -> Result<Block, R::Error> {
         let address = entry.address();
         if !address.is_block() || entry.inode.get() != inode.0 {
             let what = "a file leads to a node that is free, or another file's";
             return Err(FormatError::corrupt(Structure::Node, Place::Inode(inode.0), what).into());
         }
-        let block = self.block(address.0).await?;
+        let block = self.block(address).await?;
         NodeFooter::check(&block[..], node, inode, address)?;
         Ok(block)
     }
@@ -101,11 +104,29 @@ impl<R: ImageReader> Image<R> {
     /// # Errors
     /// [`FormatError::Corrupt`] and [`FormatError::Checksum`] for damage, and a number that no inode has.
     pub async fn inode(&self, number: NodeId) -> Result<Inode, R::Error> {
-        let block = self.node(number, number).await?;
-        let address = self.node_entry(number).await?.address();
-        let has_sum = self.superblock.features().has(Feature::INODE_CHECKSUM);
-        let seed = has_sum.then(|| self.superblock.inode_seed());
-        Ok(Inode::read(&block[..], number, address, seed)?)
+        let entry = self.node_entry(number).await?;
+        self.inode_at(&entry, number).await
+    }
+
+    /// The inode of a number that may be anything; `None` if it is not in use.
+    ///
+    /// # Errors
+    /// As [`inode`](Self::inode).
+    pub async fn find_inode(&self, number: NodeId) -> Result<Option<Inode>, R::Error> {
+        if number < NodeId::ROOT || self.layout.node_entry_of(number).is_none() {
+            return Ok(None);
+        }
+        let entry = self.node_entry(number).await?;
+        match entry.address().is_block() {
+            true => self.inode_at(&entry, number).await.map(Some),
+            false => Ok(None),
+        }
+    }
+
+    async fn inode_at(&self, entry: &NodeEntry, number: NodeId) -> Result<Inode, R::Error> {
+        let block = self.node_at(entry, number, number).await?;
+        let seed = self.superblock.inode_seed();
+        Ok(Inode::read(&block[..], number, entry.address(), seed)?)
     }
 
     /// Where a page of a file is: [`BlockAddress::NULL`] for a hole, [`BlockAddress::NEW`] for one that is allocated and was
@@ -117,17 +138,17 @@ impl<R: ImageReader> Image<R> {
         Ok(self.find_page(inode, page).await?.0)
     }
 
-    /// The first page from `page` on that has a block; `None` if there is none before the end of the file. It takes no more
+    /// The first page from `page` on that has a block, and its block; `None` if there is none before the end of the file. It takes no more
     /// steps than the file has nodes and blocks, whatever its size is.
     ///
     /// # Errors
     /// As [`page_address`](Self::page_address).
-    pub async fn next_page(&self, inode: &Inode, page: u64) -> Result<Option<u64>, R::Error> {
+    pub async fn next_page(&self, inode: &Inode, page: u64) -> Result<Option<(u64, BlockAddress)>, R::Error> {
         let pages = inode.size.get().div_ceil(BLOCK_BYTES as u64).min(pages_max(inode.addresses()));
         let mut page = page;
         while page < pages {
             match self.find_page(inode, page).await? {
-                (address, _) if address.is_block() => return Ok(Some(page)),
+                (address, _) if address.is_block() => return Ok(Some((page, address))),
                 (_, next) => page = next,
             }
         }
@@ -178,21 +199,25 @@ impl<R: ImageReader> Image<R> {
     /// # Errors
     /// As [`page_address`](Self::page_address).
     pub async fn page(&self, inode: &Inode, page: u64) -> Result<Block, R::Error> {
-        let mut content: Block = Box::new([0; BLOCK_BYTES]);
-        let size = inode.size.get();
-        let start = page.saturating_mul(BLOCK_BYTES as u64);
-        let bytes = usize::try_from(size.saturating_sub(start)).unwrap_or(BLOCK_BYTES).min(BLOCK_BYTES);
         if inode.has_inline(inline_flags::DATA) {
+            let mut content: Block = Box::new([0; BLOCK_BYTES]);
             let area = inode.inline_area();
-            let bytes = if page == 0 { bytes.min(area.len()) } else { 0 };
+            let bytes = if page == 0 { bytes_of_page(inode, 0).min(area.len()) } else { 0 };
             content[..bytes].copy_from_slice(&area[..bytes]);
             return Ok(content);
         }
         let address = self.page_address(inode, page).await?;
-        if bytes > 0 && address.is_block() {
-            content = self.block(address.0).await?;
-            content[bytes..].fill(0);
+        self.page_at(inode, page, address).await
+    }
+
+    /// The same, where its place is known.
+    async fn page_at(&self, inode: &Inode, page: u64, address: BlockAddress) -> Result<Block, R::Error> {
+        let bytes = bytes_of_page(inode, page);
+        if bytes == 0 || !address.is_block() {
+            return Ok(Box::new([0; BLOCK_BYTES]));
         }
+        let mut content = self.block(address).await?;
+        content[bytes..].fill(0);
         Ok(content)
     }
 
@@ -252,8 +277,8 @@ impl<R: ImageReader> Image<R> {
             return Ok(entries);
         }
         let mut next = self.next_page(directory, first).await?;
-        while let Some(block) = next {
-            let names = self.page(directory, block).await?;
+        while let Some((block, address)) = next {
+            let names = self.page_at(directory, block, address).await?;
             let mut enough = false;
             for found in NameArea::BLOCK.names(&names[..], from(block), place) {
                 enough = take(block, found?);
@@ -295,27 +320,57 @@ impl<R: ImageReader> Image<R> {
     }
 }
 
+/// Bytes of a page that lie before the end of its file.
+fn bytes_of_page(inode: &Inode, page: u64) -> usize {
+    let start = page.saturating_mul(BLOCK_BYTES as u64);
+    usize::try_from(inode.size.get().saturating_sub(start))
+        .map_or(BLOCK_BYTES, |bytes| bytes.min(BLOCK_BYTES))
+}
+
 /// The cookie of a name: its block is the group, and the rest is the slot behind its own.
 fn cookie_behind(block: u64, found: &Dentry<'_>) -> Cookie {
     Cookie(block << 32 | (found.slot + slots_of(found.name.len())) as u64)
 }
 
-async fn read_block<R: ImageReader>(reader: &R, number: u64) -> Result<Block, R::Error> {
-    let mut block: Block = Box::new([0; BLOCK_BYTES]);
-    if number < reader.blocks() {
-        reader.read(number, &mut block[..]).await?;
+/// Reads the superblock, from its second copy where the first is damaged, and says which copy it is. What is wrong with both is for
+/// the caller to judge.
+///
+/// # Errors
+/// What the reader fails by.
+pub async fn read_superblock<R: ImageReader>(
+    reader: &R,
+) -> Result<Result<(Superblock, u64), FormatError>, R::Error> {
+    if reader.blocks() < 2 {
+        return Ok(Err(FormatError::Foreign { format: "F2FS" }));
     }
-    Ok(block)
+    let first = read_block(reader, BlockAddress(0)).await?;
+    let second = read_block(reader, BlockAddress(1)).await?;
+    Ok(Superblock::choose(&first, &second, reader.blocks()))
 }
 
-/// One of the packs: of what is wrong with it the caller decides, but not of what the reader fails by.
-async fn read_pack<R: ImageReader>(
-    reader: &R,
+/// Reads a checkpoint pack. What is wrong with it is for the caller to judge, but not what the reader fails by.
+pub(crate) async fn read_pack<R: ImageReader>(
+    image: &R,
     layout: &Layout,
     pack: usize,
 ) -> Result<Result<CheckpointPack, FormatError>, R::Error> {
-    let start = layout.pack_start(pack).0;
-    let mut bytes = vec![0; SEGMENT_BLOCKS as usize * BLOCK_BYTES];
-    reader.read(start.into(), &mut bytes).await?;
-    Ok(CheckpointPack::read(&bytes, start, layout))
+    let start = layout.pack_start(pack);
+    let header = read_block(image, start).await?;
+    let blocks = match CheckpointHeader::read(&header, start.0, layout) {
+        Ok(header) => header.pack_blocks.get().min(SEGMENT_BLOCKS),
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut bytes = vec![0; blocks as usize * BLOCK_BYTES];
+    image.read(u64::from(start.0), &mut bytes).await?;
+    Ok(CheckpointPack::read(&bytes, start.0, layout))
+}
+
+/// Reads a block of an area, or of the main area: the superblock's check has them all on the device.
+pub(crate) async fn read_block<R: ImageReader>(
+    image: &R,
+    address: BlockAddress,
+) -> Result<[u8; BLOCK_BYTES], R::Error> {
+    let mut bytes = [0; BLOCK_BYTES];
+    image.read(u64::from(address.0), &mut bytes).await?;
+    Ok(bytes)
 }

@@ -239,9 +239,9 @@ impl Superblock {
         Features(self.features.get())
     }
 
-    /// What checksums of inodes start from: that of the UUID.
-    pub fn inode_seed(&self) -> u32 {
-        crc32(!0, &self.uuid)
+    /// What checksums of inodes start from, that of the UUID; `None` where inodes have none.
+    pub fn inode_seed(&self) -> Option<u32> {
+        self.features().has(Feature::INODE_CHECKSUM).then(|| crc32(!0, &self.uuid))
     }
 
     /// The label. What is not UTF-16 is replaced.

@@ -173,8 +173,8 @@ fn each_kind_of_damage_is_found() {
         assert!(warm.entry.set_valid(5, true));
         pack.set_segment_journal(&SegmentJournal::from_entries(&entries).expect("six"));
     });
-    let nobody = Problem::DataOwner { offset: 5, owner: NodeId(0) };
-    assert!(used.iter().any(|(_, problem)| *problem == nobody), "{used:?}");
+    let unowned = Problem::DataOwner { offset: 5, owner: NodeId(0) };
+    assert!(used.iter().any(|(_, problem)| *problem == unowned), "{used:?}");
 
     let mut changed = Changed::new(&image);
     changed.block(node)[4072] = 9;

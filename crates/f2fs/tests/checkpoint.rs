@@ -1,4 +1,5 @@
-//! Checkpoint packs: of f2fs-tools read and written again, of ours with everything that a pack may hold, halves of packs.
+//! Checkpoint packs: those of f2fs-tools are read and written again, ours hold everything that a pack may hold, and half a
+//! pack is refused.
 
 use weir_f2fs::{
     Allocation, BLOCK_BYTES, CheckpointPack, FormatError, Layout, Log, LogState, MAX_ORPHANS_PER_BLOCK, Mkfs,

@@ -5,7 +5,7 @@
 //! 1. The call that takes the last name puts the inode on the list of orphans, in the transaction that takes the name.
 //! 2. If no caller has the inode open and no door holds it, that call deletes it, too. Otherwise it stays as it is, and
 //!    all calls on it work.
-//! 3. The last [`release`](crate::Filesystem::release) deletes it, if it is not held.
+//! 3. The last [`release`](weir_vfs::NameCalls::release) deletes it, if it is not held.
 //! 4. The hold that is let go last has no caller that waits: a task deletes the inode, and those that follow, one after
 //!    the other. Each is a turn among other tasks.
 //! 5. What no task comes to is deleted by the unmount, or by the next mount.

@@ -10,8 +10,8 @@ use weir_journal::{CheckpointBy, Engine, HomeIntegrity, JournalStats, Waits};
 use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
 use weir_vfs::{
-    Caller, Filesystem, FilesystemCalls, FsError, HOLD_BYTES, InodeNumber, MountedCalls, ReadOnlyReason,
-    Statfs,
+    Caller, Filesystem, FilesystemCalls, FsError, HOLD_BYTES, InodeNumber, MountedCalls, NAME_BYTES_MAX,
+    ReadOnlyReason, Statfs,
 };
 
 use crate::memory::MemoryBound;
@@ -160,7 +160,7 @@ impl BarrierFs {
     ///   more for what was written to atomic files and is not synchronised, and 1 KiB for each of [`cache_inodes`](crate::MountOptions::cache_inodes);
     /// - `caches`: *block* for each of [`cache_metadata_blocks`](crate::MountOptions::cache_metadata_blocks), or of the
     ///   journal if it has more, as it may need all that it holds; 1 KiB for each of `cache_inodes`; 20 MiB for names;
-    ///   20 KiB for each group of 32,768 blocks; and 21 bytes for each inode that is [held](Self::held_inodes) now.
+    ///   20 KiB for each group of 32,768 blocks; and 21 bytes for each inode that is [held](weir_vfs::NameCalls::held_inodes) now.
     ///
     /// Of the journal, at most [`journal_blocks_max`](crate::MountOptions::journal_blocks_max) blocks count.
     ///
@@ -210,7 +210,7 @@ impl MountedCalls for BarrierFs {
                 available_blocks: space.available_blocks(),
                 inodes: layout.inodes(),
                 free_inodes: space.free_inodes(),
-                name_bytes_max: 255,
+                name_bytes_max: NAME_BYTES_MAX as u32,
             }
         })
     }

@@ -101,7 +101,7 @@
 //!
 //! docs/RULES.md lists them with the tests. With the feature `mutants`, [`FsMutant`] drops
 //! one of them, to prove that tests notice. A write or flush of the journal that fails aborts it: the filesystem is
-//! read-only from then on, says why ([`ReadOnlyReason`]), and no later call reports durability.
+//! read-only from then on, says why ([`ReadOnlyReason`](weir_vfs::ReadOnlyReason)), and no later call reports durability.
 
 mod accesses;
 mod atomic;

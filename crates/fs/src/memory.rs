@@ -14,7 +14,7 @@ const NODE_COST: u64 = 1 << 10;
 const GROUP_BITMAPS: u64 = 5;
 
 /// What a mounted filesystem takes of memory at most, in bytes; see
-/// [`memory_bound`](crate::Filesystem::memory_bound).
+/// [`memory_bound`](crate::BarrierFs::memory_bound).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryBound {
     /// For what files hold.

@@ -129,7 +129,7 @@ pub struct MountOptions {
     /// Whether blocks are discarded when the transaction that freed them is durable (J7). Default: where that is
     /// cheap.
     pub discard: Discards,
-    /// Which times of access that [`BarrierFs::accessed`](crate::Filesystem::accessed) notes are kept.
+    /// Which times of access that [`accessed`](weir_vfs::FileCalls::accessed) notes are kept.
     pub access_times: AccessTimes,
     /// How long blocks wait for their discard after that, so that many go with one command, and none that are
     /// allocated again soon. Default: 100 ms.

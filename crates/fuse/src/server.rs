@@ -96,8 +96,8 @@ pub struct Server {
 impl Server {
     /// Mounts a filesystem on a directory. `status` is what [`STATUS_ATTRIBUTE`](crate::control::STATUS_ATTRIBUTE)
     /// tells, of the load now and of what is counted of files: JSON of less than 64 KiB. `trim` is what
-    /// [`TRIM`](crate::control::TRIM) does, to a range of bytes in runs of a minimum: as [`Filesystem::trim`], and what is
-    /// to be done below it.
+    /// [`TRIM`](crate::control::TRIM) does, to a range of bytes in runs of a minimum: as
+    /// [`trim`](weir_vfs::MountedCalls::trim), and what is to be done below it.
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].

@@ -2,11 +2,16 @@
 
 use std::rc::Rc;
 
-use weir_f2fs::{Image, Inode, Mkfs, NodeId, Superblock, checkpoint_flags};
-use weir_format::{BLOCK_BYTES, FileTime, FormatError, ImageReader as _};
+use weir_f2fs::{Image, Inode, Mkfs, NodeId, checkpoint_flags, read_superblock};
+use weir_format::FormatError;
 use weir_runtime::Handle as Clock;
 use weir_storage::Storage;
-use weir_vfs::{Filesystem, FsError, InodeNumber, LetGo, NewFilesystem, StorageImage, write_filesystem};
+use weir_vfs::{
+    Filesystem, FsError, InodeNumber, LetGo, NewFilesystem, StorageImage, Timer, write_filesystem,
+};
+
+/// Ticks of the clock that callers are told: nothing is stamped with it.
+const TICKS_A_SECOND: u32 = 1_000_000_000;
 
 /// An image of F2FS that is read; clones share it.
 #[derive(Clone)]
@@ -15,7 +20,7 @@ pub struct F2fs(pub(crate) Rc<Mounted>);
 /// What is known of it.
 pub(crate) struct Mounted {
     pub(crate) image: Image<StorageImage>,
-    clock: Clock,
+    pub(crate) timer: Timer,
 }
 
 impl F2fs {
@@ -31,32 +36,19 @@ impl F2fs {
 
     /// Whether the first two blocks of a storage are those of F2FS, of any kind. Blocks that cannot be read are not known to be.
     pub async fn is_on(device: &Rc<dyn Storage>) -> bool {
-        if device.blocks() < 2 {
-            return false;
-        }
-        let mut blocks = vec![0; 2 * BLOCK_BYTES];
-        if StorageImage(Rc::clone(device)).read(0, &mut blocks).await.is_err() {
-            return false;
-        }
-        let (first, second) = blocks.split_at(BLOCK_BYTES);
-        let chosen = Superblock::choose(first, second, device.blocks());
-        !matches!(chosen, Err(FormatError::Foreign { .. }))
+        let read = read_superblock(&StorageImage(Rc::clone(device))).await;
+        read.is_ok_and(|chosen| !matches!(chosen, Err(FormatError::Foreign { .. })))
     }
 
     /// Opens the image on a storage, to read it.
     ///
     /// # Errors
     /// [`FsError::Format`] names what is not supported, or damaged; [`FsError::NotRolledForward`] for an image that was not
-    /// unmounted, where `checkpoint_alone` is not set: files may be newer behind its checkpoint.
-    pub async fn mount(
-        clock: &Clock,
-        device: Rc<dyn Storage>,
-        checkpoint_alone: bool,
-    ) -> Result<F2fs, FsError> {
+    /// unmounted: files may be newer behind its checkpoint.
+    pub async fn mount(clock: &Clock, device: Rc<dyn Storage>) -> Result<F2fs, FsError> {
         let image = Image::open(StorageImage(device)).await?;
-        let unmounted = image.checkpoint.header.has(checkpoint_flags::UMOUNT);
-        match unmounted || checkpoint_alone {
-            true => Ok(F2fs(Rc::new(Mounted { image, clock: clock.clone() }))),
+        match image.checkpoint.header.has(checkpoint_flags::UMOUNT) {
+            true => Ok(F2fs(Rc::new(Mounted { image, timer: Timer::new(clock, TICKS_A_SECOND) }))),
             false => Err(FsError::NotRolledForward),
         }
     }
@@ -71,18 +63,7 @@ impl From<F2fs> for Filesystem {
 impl Mounted {
     /// The inode of a number; [`FsError::NotFound`] for one that is not in use.
     pub(crate) async fn inode(&self, number: InodeNumber) -> Result<Inode, FsError> {
-        let node = NodeId(number);
-        let in_use = self.image.layout.node_entry_of(node).is_some() && node >= NodeId::ROOT;
-        if !in_use || !self.image.node_entry(node).await?.address().is_block() {
-            return Err(FsError::NotFound);
-        }
-        self.image.inode(node).await
-    }
-
-    pub(crate) fn now(&self) -> FileTime {
-        let nanos = self.clock.wall_clock_nanos();
-        let seconds = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX);
-        FileTime { seconds, nanoseconds: (nanos % 1_000_000_000) as u32 }
+        self.image.find_inode(NodeId(number)).await?.ok_or(FsError::NotFound)
     }
 }
 

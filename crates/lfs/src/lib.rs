@@ -2,7 +2,7 @@
 //! newest checkpoint has it. A call that changes something is refused.
 //!
 //! What `fsync` has written behind the newest checkpoint of an image that was not unmounted is not rolled forward:
-//! [`F2fs::mount`] refuses such an image, unless it is told to read the checkpoint alone.
+//! [`F2fs::mount`] refuses such an image.
 
 mod calls;
 mod filesystem;

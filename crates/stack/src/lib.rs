@@ -15,7 +15,7 @@
 //!
 //! What is left open here is what differs between callers: a command waits for the lock of a file and names its holder, a crash
 //! campaign draws the parameters of its disks from a seed, a figure measures between the disk and what is above it. They make a
-//! [`Disk`], and put the rest on it by [`Stack::on`].
+//! [`Disk`], and put a volume on it by [`Stack::make_volume`] or [`Stack::open`].
 
 mod cut;
 mod error;

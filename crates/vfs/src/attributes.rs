@@ -7,7 +7,7 @@ use weir_format::{
 
 use crate::error::FsError;
 
-/// The number of an inode, from 1; the root directory is [`root`](crate::FilesystemCalls::root).
+/// The number of an inode, from 1; the root directory is [`root`](crate::MountedCalls::root).
 pub type InodeNumber = u32;
 
 /// The numbers of a device.

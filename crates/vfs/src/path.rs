@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use futures_util::future::LocalBoxFuture;
 use weir_format::FileType;
 
 use crate::attributes::InodeNumber;
@@ -16,45 +17,55 @@ const PATH_MAX: usize = 4096;
 /// Bytes in a name at most.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// What a path stands for, from the root. Symbolic links on the way are followed.
-///
-/// # Errors
-/// As [`resolve`](crate::NameCalls::resolve).
-pub async fn resolve_path(calls: &dyn FilesystemCalls, path: &[u8]) -> Result<InodeNumber, FsError> {
-    let mut names = split(path)?;
-    let mut directory = calls.root();
-    let mut followed = 0;
-    while let Some(name) = names.pop_front() {
-        let inode = calls.lookup(directory, &name).await?;
-        if names.is_empty() || calls.attributes(inode).await?.kind != FileType::Symlink {
-            directory = inode;
-            continue;
-        }
-        followed += 1;
-        if followed > LINKS_FOLLOWED_MAX {
-            return Err(FsError::LinkLoop);
-        }
-        let target = calls.read_link(inode).await?;
-        if target.starts_with(b"/") {
-            directory = calls.root();
-        }
-        for name in split(&target)?.into_iter().rev() {
-            names.push_front(name);
-        }
+impl dyn FilesystemCalls + '_ {
+    /// What a path stands for, from the root. Symbolic links on the way are followed; one at the end is the
+    /// answer itself, unless a slash follows.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], [`FsError::LinkLoop`] after
+    /// 40 symbolic links, [`FsError::Invalid`] for a path of more than 4,096 bytes, and what reading may fail
+    /// by.
+    pub fn resolve<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move {
+            let mut names = split(path)?;
+            let mut directory = self.root();
+            let mut followed = 0;
+            while let Some(name) = names.pop_front() {
+                let inode = self.lookup(directory, &name).await?;
+                if names.is_empty() || self.attributes(inode).await?.kind != FileType::Symlink {
+                    directory = inode;
+                    continue;
+                }
+                followed += 1;
+                if followed > LINKS_FOLLOWED_MAX {
+                    return Err(FsError::LinkLoop);
+                }
+                let target = self.read_link(inode).await?;
+                if target.starts_with(b"/") {
+                    directory = self.root();
+                }
+                for name in split(&target)?.into_iter().rev() {
+                    names.push_front(name);
+                }
+            }
+            Ok(directory)
+        })
     }
-    Ok(directory)
-}
 
-/// The directory of a path's last name, which need not be there, and that name.
-///
-/// # Errors
-/// As [`resolve_parent`](crate::NameCalls::resolve_parent).
-pub async fn resolve_parent<'a>(calls: &dyn FilesystemCalls, path: &'a [u8]) -> Result<Parent<'a>, FsError> {
-    let end = path.iter().rposition(|&byte| byte != b'/').ok_or(FsError::Exists)? + 1;
-    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let name = &path[start..end];
-    check_name_length(name)?;
-    Ok(Parent { directory: resolve_path(calls, &path[..start]).await?, name })
+    /// The directory of a path's last name, which need not be there, and that name.
+    ///
+    /// # Errors
+    /// As `resolve` for what is before the last name; [`FsError::Exists`] for a path without
+    /// names, which is the root.
+    pub fn resolve_parent<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<Parent<'a>, FsError>> {
+        Box::pin(async move {
+            let end = path.iter().rposition(|&byte| byte != b'/').ok_or(FsError::Exists)? + 1;
+            let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+            let name = &path[start..end];
+            check_name_length(name)?;
+            Ok(Parent { directory: self.resolve(&path[..start]).await?, name })
+        })
+    }
 }
 
 /// A name as it can be looked up.

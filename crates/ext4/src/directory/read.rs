@@ -27,7 +27,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Corrupt`](crate::FormatError::Corrupt) for damage, and those from below.
+    /// [`FormatError::Corrupt`](weir_format::FormatError::Corrupt) for damage, and those from below.
     pub async fn read(&self, after: Cookie, limit: usize) -> Result<Vec<DirectoryEntry>, B::Error> {
         let mut batch = Batch { after, limit: limit.max(1), entries: Vec::new() };
         if after < Cookie::DOT_DOT {

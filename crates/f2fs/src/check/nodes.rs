@@ -5,8 +5,9 @@ use zerocopy::little_endian::U32;
 
 use super::ImageReader;
 use super::finding::{Findings, Problem};
-use super::tables::{Tables, read_block};
+use super::tables::Tables;
 use crate::block::{BlockAddress, NodeId, SegmentNumber};
+use crate::image::read_block;
 use crate::node::NodeFooter;
 use crate::node_table::NodeEntry;
 use crate::summary::SummaryBlock;

@@ -4,11 +4,9 @@ use weir_format::{FormatError, Place};
 
 use super::ImageReader;
 use super::finding::{Findings, Problem};
-use crate::block::{
-    BLOCK_BYTES, BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId, SEGMENT_BLOCKS, SegmentNumber,
-};
-use crate::checkpoint::{CheckpointHeader, CheckpointPack, checkpoint_flags};
-use crate::features::Feature;
+use crate::block::{BLOCK_BYTES, BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId, SegmentNumber};
+use crate::checkpoint::{CheckpointPack, checkpoint_flags};
+use crate::image::{read_block, read_pack, read_superblock};
 use crate::layout::Layout;
 use crate::log::Log;
 use crate::node_table::{NodeEntry, NodeTableBlock};
@@ -34,8 +32,7 @@ impl Tables {
     /// `None`: too damaged to go on.
     pub async fn read<R: ImageReader>(image: &R, findings: &mut Findings) -> Result<Option<Self>, R::Error> {
         let Some((superblock, layout)) = read_layout(image, findings).await? else { return Ok(None) };
-        let has_sums = superblock.features().has(Feature::INODE_CHECKSUM);
-        let inode_seed = has_sums.then(|| superblock.inode_seed());
+        let inode_seed = superblock.inode_seed();
         let packs = [read_pack(image, &layout, 0).await?, read_pack(image, &layout, 1).await?];
         let (pack, index) = match CheckpointPack::choose(packs) {
             Ok(chosen) => chosen,
@@ -156,12 +153,7 @@ async fn read_layout<R: ImageReader>(
     image: &R,
     findings: &mut Findings,
 ) -> Result<Option<(Superblock, Layout)>, R::Error> {
-    if image.blocks() < 2 {
-        return Err(FormatError::Foreign { format: "F2FS" }.into());
-    }
-    let (first, second) =
-        (read_block(image, BlockAddress(0)).await?, read_block(image, BlockAddress(1)).await?);
-    let (superblock, number) = match Superblock::choose(&first, &second, image.blocks()) {
+    let (superblock, number) = match read_superblock(image).await? {
         Ok(chosen) => chosen,
         Err(error) => return note(error, findings),
     };
@@ -181,30 +173,4 @@ fn note<T, E: From<FormatError>>(error: FormatError, findings: &mut Findings) ->
         return Ok(None);
     }
     Err(error.into())
-}
-
-async fn read_pack<R: ImageReader>(
-    image: &R,
-    layout: &Layout,
-    pack: usize,
-) -> Result<Result<CheckpointPack, FormatError>, R::Error> {
-    let start = layout.pack_start(pack);
-    let header = read_block(image, start).await?;
-    let blocks = match CheckpointHeader::read(&header, start.0, layout) {
-        Ok(header) => header.pack_blocks.get().min(SEGMENT_BLOCKS),
-        Err(error) => return Ok(Err(error)),
-    };
-    let mut bytes = vec![0; blocks as usize * BLOCK_BYTES];
-    image.read(u64::from(start.0), &mut bytes).await?;
-    Ok(CheckpointPack::read(&bytes, start.0, layout))
-}
-
-/// Reads a block of an area, or of the main area: the superblock's check has them all on the device.
-pub(super) async fn read_block<R: ImageReader>(
-    image: &R,
-    address: BlockAddress,
-) -> Result<[u8; BLOCK_BYTES], R::Error> {
-    let mut bytes = [0; BLOCK_BYTES];
-    image.read(u64::from(address.0), &mut bytes).await?;
-    Ok(bytes)
 }

@@ -8,11 +8,12 @@ use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
 
 use super::ImageReader;
 use super::finding::{Findings, Problem};
-use super::tables::{Tables, read_block};
+use super::tables::Tables;
 use crate::attribute::read_attributes;
 use crate::bitmap::{get_low_bit, set_low_bit};
 use crate::block::{BlockAddress, NodeId, SEGMENT_BLOCKS};
 use crate::dentry::NameArea;
+use crate::image::read_block;
 use crate::inode::{Inode, inline_flags};
 use crate::node::{ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, NodeFooter, read_word};
 use crate::path::{NodePath, pages_max};
@@ -161,7 +162,7 @@ impl<R: ImageReader> Walk<'_, R> {
         let mut page = u64::from(inode.addresses());
         let mut held: Vec<(u32, [u8; BLOCK_BYTES])> = Vec::new();
         while let Some(path) = NodePath::new(page, inode.addresses()) {
-            let mut skipped = None;
+            let mut hole = None;
             for (depth, step) in path.steps().iter().enumerate() {
                 if held.get(depth).is_some_and(|(place, _)| *place == step.place) {
                     continue;
@@ -172,7 +173,7 @@ impl<R: ImageReader> Walk<'_, R> {
                     Some((_, block)) => read_word(block, step.word),
                 };
                 if node == 0 {
-                    skipped = Some(pages_below(path.steps().len() - depth));
+                    hole = Some(path.end_below(page, depth));
                     break;
                 }
                 let block = self.node(NodeId(node), inode.number()).await?;
@@ -182,13 +183,13 @@ impl<R: ImageReader> Walk<'_, R> {
                 }
                 held.push((step.place, block));
             }
-            match (skipped, held.last()) {
+            match (hole, held.last()) {
                 (None, Some((_, direct))) => {
                     (0..ADDRESSES_PER_NODE)
                         .for_each(|word| take(self, BlockAddress(read_word(direct, word))));
                     page += u64::from(ADDRESSES_PER_NODE);
                 }
-                (skipped, _) => page += skipped.unwrap_or(1),
+                (hole, _) => page = hole.unwrap_or(page + 1),
             }
         }
         debug_assert!(page >= pages_max(inode.addresses()), "the whole file was walked over");
@@ -280,9 +281,4 @@ impl<R: ImageReader> Walk<'_, R> {
         let stored = self.tables.pack.header.valid_blocks.get();
         findings.count("valid blocks", stored, self.blocks, self.tables.place);
     }
-}
-
-/// Pages below a node that is so many steps above the direct nodes, itself one counted.
-fn pages_below(steps: usize) -> u64 {
-    (0..steps).fold(1, |pages, _| pages * u64::from(ADDRESSES_PER_NODE))
 }

@@ -8,8 +8,14 @@ use crate::dentry::{NameArea, write_dots};
 use crate::image::Block;
 use crate::inode::{EXTRA_BYTES, Inode};
 
-/// The block of the root inode, which will be at `node`, with its names at `names`. `seed` is that of checksums of inodes.
-pub(super) fn encode_root_inode(options: &Mkfs, node: BlockAddress, names: BlockAddress, seed: u32) -> Block {
+/// The block of the root inode, which will be at `node`, with its names at `names`. `seed` is that of checksums of inodes, if they have
+/// some.
+pub(super) fn encode_root_inode(
+    options: &Mkfs,
+    node: BlockAddress,
+    names: BlockAddress,
+    seed: Option<u32>,
+) -> Block {
     let extra = if options.extra_attributes { EXTRA_BYTES } else { 0 };
     let mut root = Inode::new(NodeId::ROOT, FileType::Directory, options.permissions, extra);
     (root.uid, root.gid, root.links) = (options.uid.into(), options.gid.into(), 2.into());
@@ -22,7 +28,7 @@ pub(super) fn encode_root_inode(options: &Mkfs, node: BlockAddress, names: Block
     root.set_address(0, names);
     root.footer_mut().set_written(options.version, BlockAddress(node.0 + 1));
     let mut block = Block::new([0; BLOCK_BYTES]);
-    root.write(&mut block, options.extra_attributes.then_some(seed));
+    root.write(&mut block, seed);
     block
 }
 

@@ -30,7 +30,7 @@ impl ImageFile {
         Self { directory, file }
     }
 
-    /// A new image of ours.
+    /// A new image that this crate makes.
     pub fn from_new(image: &NewImage) -> Self {
         let file = Self::new(image.superblock().blocks.get());
         image.writes().for_each(|(block, bytes)| file.write(block, &bytes));

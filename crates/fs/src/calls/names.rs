@@ -13,10 +13,7 @@ use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
 use weir_format::{Cookie, DirectoryEntry, FileType};
-use weir_vfs::{
-    FsError, Hold, InodeNumber, LetGo as _, NameCalls, NewNode, Parent, RenameFlags, resolve_parent,
-    resolve_path,
-};
+use weir_vfs::{FsError, Hold, InodeNumber, LetGo as _, NameCalls, NewNode, RenameFlags};
 
 use crate::filesystem::BarrierFs;
 
@@ -35,14 +32,6 @@ impl NameCalls for BarrierFs {
         after: Cookie,
     ) -> LocalBoxFuture<'_, Result<Vec<DirectoryEntry>, FsError>> {
         Box::pin(async move { self.0.directories.read(directory, after).await })
-    }
-
-    fn resolve<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(resolve_path(self, path))
-    }
-
-    fn resolve_parent<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<Parent<'a>, FsError>> {
-        Box::pin(resolve_parent(self, path))
     }
 
     fn create<'a>(

@@ -24,7 +24,7 @@ impl Mounted {
     async fn next_page(&self, inode: &Inode, page: u64) -> Result<Option<u64>, FsError> {
         match inode.has_inline(inline_flags::DATA) {
             true => Ok((page == 0 && inode.size.get() > 0).then_some(0)),
-            false => self.image.next_page(inode, page).await,
+            false => Ok(self.image.next_page(inode, page).await?.map(|(page, _)| page)),
         }
     }
 

@@ -1,7 +1,5 @@
 //! The filesystem as a whole, and its order and durability: nothing changes, so all of it is on the disk.
 
-use std::ops::Range;
-
 use futures_util::future::LocalBoxFuture;
 use weir_f2fs::SEGMENT_BLOCKS;
 use weir_format::{BLOCK_BYTES, FileTime};
@@ -26,7 +24,7 @@ impl MountedCalls for F2fs {
     }
 
     fn now(&self) -> FileTime {
-        self.0.now()
+        self.0.timer.now()
     }
 
     fn read_only(&self) -> Option<ReadOnlyReason> {
@@ -50,10 +48,6 @@ impl MountedCalls for F2fs {
             }
         })
     }
-
-    fn trim(&self, _range: Range<u64>, _minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
-        Box::pin(async { Err(FsError::ReadOnly(ReadOnlyReason::Mounted)) })
-    }
 }
 
 impl SyncCalls for F2fs {
@@ -67,18 +61,5 @@ impl SyncCalls for F2fs {
 
     fn is_atomic(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<bool, FsError>> {
         Box::pin(async { Ok(false) })
-    }
-
-    fn synchronise_group<'a>(
-        &'a self,
-        inodes: &'a [InodeNumber],
-        call: SyncCall,
-    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(async move {
-            for inode in inodes {
-                self.synchronise(*inode, call).await?;
-            }
-            Ok(())
-        })
     }
 }

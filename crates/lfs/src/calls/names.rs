@@ -6,9 +6,7 @@ use std::rc::Rc;
 use futures_util::future::LocalBoxFuture;
 use weir_f2fs::Inode;
 use weir_format::{Cookie, DirectoryEntry, FileType};
-use weir_vfs::{
-    FsError, Hold, InodeNumber, LetGo, NameCalls, Parent, check_name_length, resolve_parent, resolve_path,
-};
+use weir_vfs::{FsError, Hold, InodeNumber, LetGo, NameCalls, check_name_length};
 
 use crate::filesystem::{F2fs, Mounted};
 
@@ -56,14 +54,6 @@ impl NameCalls for F2fs {
             let directory = self.0.directory(directory).await?;
             self.0.image.read_names(&directory, after, NAMES_AT_ONCE).await
         })
-    }
-
-    fn resolve<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(resolve_path(self, path))
-    }
-
-    fn resolve_parent<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<Parent<'a>, FsError>> {
-        Box::pin(resolve_parent(self, path))
     }
 
     fn read_link(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<u8>, FsError>> {

@@ -30,7 +30,7 @@ pub trait AttributeCalls {
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::ReadOnly`], [`FsError::NoSpace`] when the block that its list lies in has to be
-    /// split off from other files, those of [`truncate`](Self::truncate) for a size, and what
+    /// split off from other files, those of [`truncate`](crate::FileCalls::truncate) for a size, and what
     /// reading may fail by.
     fn set_attributes<'a>(
         &'a self,

@@ -34,12 +34,12 @@ pub trait FileCalls {
     /// if it has to.
     ///
     /// Nothing of it is promised to be on disk, nor in which order it goes there, before a call of
-    /// [`fsync`](Self::fsync), [`fbarrier`](Self::fbarrier) or their like.
+    /// [`fsync`](crate::SyncCalls::fsync), [`fbarrier`](crate::SyncCalls::fbarrier) or their like.
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails by;
-    /// [`FsError::UpdateTooLarge`] for an atomic file ([`set_atomic`](Self::set_atomic)).
+    /// [`FsError::UpdateTooLarge`] for an atomic file ([`set_atomic`](crate::SyncCalls::set_atomic)).
     fn write<'a>(
         &'a self,
         inode: InodeNumber,
@@ -51,7 +51,7 @@ pub trait FileCalls {
     }
 
     /// Writes as [`write`](Self::write) does, and leaves the times: for a caller that has a cache of its own, writes it back
-    /// later, and sets the times by [`set_attributes`](Self::set_attributes).
+    /// later, and sets the times by [`set_attributes`](crate::AttributeCalls::set_attributes).
     ///
     /// # Errors
     /// Those of [`write`](Self::write).

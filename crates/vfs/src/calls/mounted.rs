@@ -9,6 +9,7 @@ use crate::attributes::InodeNumber;
 use crate::caller::Caller;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::Filesystem;
+use crate::refusal::refuse;
 use crate::statfs::Statfs;
 
 /// The filesystem as a whole.
@@ -43,5 +44,8 @@ pub trait MountedCalls {
     /// # Errors
     /// [`FsError::ReadOnly`]; [`FsError::Unsupported`] if the storage cannot discard; [`FsError::Invalid`] for a range
     /// of less than a block or beyond the end, and a minimum that no run can have.
-    fn trim(&self, range: Range<u64>, minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>>;
+    fn trim(&self, range: Range<u64>, minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
+        let _ = (range, minimum);
+        refuse()
+    }
 }

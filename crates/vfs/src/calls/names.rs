@@ -16,7 +16,7 @@ use weir_format::{Cookie, DirectoryEntry};
 use crate::attributes::InodeNumber;
 use crate::error::FsError;
 use crate::hold::Hold;
-use crate::names::{NewNode, Parent, RenameFlags};
+use crate::names::{NewNode, RenameFlags};
 use crate::refusal::refuse;
 
 /// Names, and what keeps inodes.
@@ -41,22 +41,6 @@ pub trait NameCalls {
         directory: InodeNumber,
         after: Cookie,
     ) -> LocalBoxFuture<'_, Result<Vec<DirectoryEntry>, FsError>>;
-
-    /// What a path stands for, from the root. Symbolic links on the way are followed; one at the end is the
-    /// answer itself, unless a slash follows.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], [`FsError::LinkLoop`] after
-    /// 40 symbolic links, [`FsError::Invalid`] for a path of more than 4,096 bytes, and what reading may fail
-    /// by.
-    fn resolve<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>>;
-
-    /// The directory of a path's last name, which need not be there, and that name.
-    ///
-    /// # Errors
-    /// As [`resolve`](Self::resolve) for what is before the last name; [`FsError::Exists`] for a path without
-    /// names, which is the root.
-    fn resolve_parent<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<Parent<'a>, FsError>>;
 
     /// Makes a file, directory, device, pipe or socket.
     ///
@@ -211,8 +195,8 @@ pub trait NameCalls {
     fn hold(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Hold, FsError>>;
 
     /// Takes so many [kept](Hold::keep) holds of an inode back; what is more than it has does nothing. After the last, an
-    /// inode without names that no caller has open is deleted soon: [`statfs`](Self::statfs) and the search for space wait for
-    /// that. What is left of it after a crash is deleted at the next mount.
+    /// inode without names that no caller has open is deleted soon: [`statfs`](crate::MountedCalls::statfs) and the search
+    /// for space wait for that. What is left of it after a crash is deleted at the next mount.
     fn let_go(&self, inode: InodeNumber, count: u64);
 
     /// Has `take_in` called and awaited before free space is reported or an allocation fails: it releases what the client has forgotten by

@@ -80,7 +80,7 @@ pub trait SyncCalls {
     fn is_atomic(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<bool, FsError>>;
 
     /// Does what a call promises, for a group of files: what [`sync_group`](Self::sync_group) and
-    /// [`order_group`](Self::order_group) are short for.
+    /// [`order_group`](Self::order_group) are short for. Without atomic files, for one after the other.
     ///
     /// # Errors
     /// As [`sync_group`](Self::sync_group).
@@ -88,7 +88,14 @@ pub trait SyncCalls {
         &'a self,
         inodes: &'a [InodeNumber],
         call: SyncCall,
-    ) -> LocalBoxFuture<'a, Result<(), FsError>>;
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move {
+            for inode in inodes {
+                self.synchronise(*inode, call).await?;
+            }
+            Ok(())
+        })
+    }
 
     /// Synchronises a group of files as [`fsync`](Self::fsync) does: after a crash the updates of all atomic ones among
     /// them are there, or none is.
@@ -112,7 +119,7 @@ pub trait SyncCalls {
     ///
     /// # Errors
     /// [`FsError::Invalid`] for a file that is not atomic, [`FsError::UpdateOpen`] if one was begun,
-    /// and those of [`write`](Self::write).
+    /// and those of [`write`](crate::FileCalls::write).
     fn begin_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
         let _ = inode;
         refuse()
@@ -122,7 +129,7 @@ pub trait SyncCalls {
     /// running transaction then, so any synchronisation call for one of the files covers all.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] if one was not begun, and those of [`write`](Self::write).
+    /// [`FsError::Invalid`] if one was not begun, and those of [`write`](crate::FileCalls::write).
     fn end_updates<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
         let _ = inodes;
         refuse()
