@@ -18,7 +18,7 @@ mod header;
 mod orphans;
 mod pack;
 
-pub use header::{Allocation, CheckpointHeader, LogState, checkpoint_flags};
+pub use header::{Allocation, CheckpointHeader, LogState, checkpoint_flags, header_checksum};
 pub use orphans::MAX_ORPHANS_PER_BLOCK;
 pub use pack::CheckpointPack;
 

@@ -1,29 +1,19 @@
-//! An image as its newest checkpoint has it, to be read: nodes, files, names, attributes. What `fsync` has written behind the
-//! checkpoint is not part of it.
+//! An image as its newest checkpoint has it, to be read. What `fsync` has written behind the checkpoint is not part of it.
 
-use weir_format::{
-    Attributes, BLOCK_BYTES, Cookie, DirectoryEntry, FileType, FormatError, ImageReader, Place, Structure,
-    Target,
-};
+use weir_format::{BLOCK_BYTES, FormatError, ImageReader, Place, Structure};
 
-use crate::attribute::read_attributes;
 use crate::block::{BlockAddress, NodeId, SEGMENT_BLOCKS};
-use crate::buckets;
 use crate::checkpoint::{CheckpointHeader, CheckpointPack};
-use crate::dentry::{Dentry, NameArea, slots_of};
-use crate::inode::{Inode, inline_flags};
+use crate::inode::Inode;
 use crate::layout::Layout;
-use crate::name_hash::hash_name;
-use crate::node::{ADDRESSES_PER_NODE, NodeFooter, read_word};
+use crate::node::NodeFooter;
 use crate::node_table::{NodeEntry, NodeTableBlock};
-use crate::path::{NodePath, pages_max};
+use crate::reader::{FileReader, bytes_of_page};
 use crate::summary::NodeJournal;
 use crate::superblock::Superblock;
 
 /// A block in memory.
 pub type Block = Box<[u8; BLOCK_BYTES]>;
-/// The longest target of a symbolic link.
-const TARGET_MAX: u64 = BLOCK_BYTES as u64 - 1;
 
 /// An image that is read.
 pub struct Image<R> {
@@ -34,6 +24,8 @@ pub struct Image<R> {
     pub layout: Layout,
     /// The newest checkpoint.
     pub checkpoint: CheckpointPack,
+    /// Which of the two packs it is.
+    pub pack: usize,
     /// Changes of the node table that it carries.
     journal: NodeJournal,
 }
@@ -47,9 +39,9 @@ impl<R: ImageReader> Image<R> {
         let (superblock, _) = read_superblock(&reader).await??;
         let layout = Layout::new(&superblock)?;
         let packs = [read_pack(&reader, &layout, 0).await?, read_pack(&reader, &layout, 1).await?];
-        let (checkpoint, _) = CheckpointPack::choose(packs)?;
+        let (checkpoint, pack) = CheckpointPack::choose(packs)?;
         let journal = checkpoint.node_journal(&layout)?;
-        Ok(Self { reader, superblock, layout, checkpoint, journal })
+        Ok(Self { reader, superblock, layout, checkpoint, pack, journal })
     }
 
     /// A block of the image.
@@ -78,16 +70,7 @@ impl<R: ImageReader> Image<R> {
         Ok(table.entries[at])
     }
 
-    /// The block of a node that belongs to an inode.
-    ///
-    /// # Errors
-    /// [`FormatError::Corrupt`] for a node that is free, or another one than its footer says.
-    pub async fn node(&self, node: NodeId, inode: NodeId) -> Result<Block, R::Error> {
-        let entry = self.node_entry(node).await?;
-        self.node_at(&entry, node, inode).await
-    }
-
-    /// The same, where its entry is known.
+    /// The block of a node that belongs to an inode, where its entry is known.
     async fn node_at(&self, entry: &NodeEntry, node: NodeId, inode: NodeId) -> Result<Block, R::Error> {
         let address = entry.address();
         if !address.is_block() || entry.inode.get() != inode.0 {
@@ -128,89 +111,20 @@ impl<R: ImageReader> Image<R> {
         let seed = self.superblock.inode_seed();
         Ok(Inode::read(&block[..], number, entry.address(), seed)?)
     }
+}
 
-    /// Where a page of a file is: [`BlockAddress::NULL`] for a hole, [`BlockAddress::NEW`] for one that is allocated and was
-    /// never written. Both read as zeros.
-    ///
-    /// # Errors
-    /// [`FormatError::Corrupt`] for an address outside the main area, and those of [`node`](Self::node).
-    pub async fn page_address(&self, inode: &Inode, page: u64) -> Result<BlockAddress, R::Error> {
-        Ok(self.find_page(inode, page).await?.0)
+impl<R: ImageReader> FileReader for Image<R> {
+    type Error = R::Error;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 
-    /// The first page from `page` on that has a block, and its block; `None` if there is none before the end of the file. It takes no more
-    /// steps than the file has nodes and blocks, whatever its size is.
-    ///
-    /// # Errors
-    /// As [`page_address`](Self::page_address).
-    pub async fn next_page(&self, inode: &Inode, page: u64) -> Result<Option<(u64, BlockAddress)>, R::Error> {
-        let pages = inode.size.get().div_ceil(BLOCK_BYTES as u64).min(pages_max(inode.addresses()));
-        let mut page = page;
-        while page < pages {
-            match self.find_page(inode, page).await? {
-                (address, _) if address.is_block() => return Ok(Some((page, address))),
-                (_, next) => page = next,
-            }
-        }
-        Ok(None)
+    async fn node(&self, node: NodeId, inode: NodeId) -> Result<Block, R::Error> {
+        let entry = self.node_entry(node).await?;
+        self.node_at(&entry, node, inode).await
     }
 
-    /// Where a page is, and the next page that can have a block.
-    async fn find_page(&self, inode: &Inode, page: u64) -> Result<(BlockAddress, u64), R::Error> {
-        let hole = |next| Ok((BlockAddress::NULL, next));
-        let Some(path) = NodePath::new(page, inode.addresses()) else { return hole(u64::MAX) };
-        let number = inode.number();
-        let mut last: Option<Block> = None;
-        for (depth, step) in path.steps().iter().enumerate() {
-            let node = match &last {
-                None => inode.nodes.get(step.word as usize).map_or(0, |node| node.get()),
-                Some(block) => read_word(&block[..], step.word),
-            };
-            if node == 0 {
-                return hole(path.end_below(page, depth));
-            }
-            let block = self.node(NodeId(node), number).await?;
-            if NodeFooter::of_block(&block[..]).is_none_or(|footer| footer.place() != step.place) {
-                let what = "a node that lies elsewhere in its file";
-                return Err(FormatError::corrupt(Structure::Node, Place::Inode(number.0), what).into());
-            }
-            last = Some(block);
-        }
-        let word = |word| match &last {
-            None => inode.address(word),
-            Some(block) => BlockAddress(read_word(&block[..], word)),
-        };
-        let words = if path.steps().is_empty() { inode.addresses() } else { ADDRESSES_PER_NODE };
-        let skipped = (path.word + 1..words).take_while(|nth| !word(*nth).is_block()).count() as u64;
-        let address = word(path.word);
-        match address.is_block() && self.layout.segment_of(address).is_none() {
-            true => Err(FormatError::corrupt(
-                Structure::Node,
-                Place::Inode(number.0),
-                "a page outside the main area",
-            )
-            .into()),
-            false => Ok((address, page + 1 + skipped)),
-        }
-    }
-
-    /// A page of a file, zeros where it has no block. What lies behind the end of the file is zeros.
-    ///
-    /// # Errors
-    /// As [`page_address`](Self::page_address).
-    pub async fn page(&self, inode: &Inode, page: u64) -> Result<Block, R::Error> {
-        if inode.has_inline(inline_flags::DATA) {
-            let mut content: Block = Box::new([0; BLOCK_BYTES]);
-            let area = inode.inline_area();
-            let bytes = if page == 0 { bytes_of_page(inode, 0).min(area.len()) } else { 0 };
-            content[..bytes].copy_from_slice(&area[..bytes]);
-            return Ok(content);
-        }
-        let address = self.page_address(inode, page).await?;
-        self.page_at(inode, page, address).await
-    }
-
-    /// The same, where its place is known.
     async fn page_at(&self, inode: &Inode, page: u64, address: BlockAddress) -> Result<Block, R::Error> {
         let bytes = bytes_of_page(inode, page);
         if bytes == 0 || !address.is_block() {
@@ -220,118 +134,7 @@ impl<R: ImageReader> Image<R> {
         content[bytes..].fill(0);
         Ok(content)
     }
-
-    /// What a name in a directory stands for.
-    ///
-    /// # Errors
-    /// [`FormatError::Corrupt`] for damage.
-    pub async fn find_name(&self, directory: &Inode, name: &[u8]) -> Result<Option<NodeId>, R::Error> {
-        let place = Place::Inode(directory.number().0);
-        if directory.has_inline(inline_flags::NAMES) {
-            let area = directory.inline_area();
-            return Ok(NameArea::of_inline(area.len()).find(area, name, place)?.map(|found| found.inode));
-        }
-        let (hash, end) = (hash_name(name), directory.size.get().div_ceil(BLOCK_BYTES as u64));
-        for level in 0..directory.depth.get().min(buckets::LEVELS_MAX) {
-            for block in
-                buckets::blocks_of(level, directory.directory_level, hash).take_while(|block| *block < end)
-            {
-                let names = self.page(directory, block).await?;
-                if let Some(found) = NameArea::BLOCK.find(&names[..], name, place)? {
-                    return Ok(Some(found.inode));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// The names of a directory behind a cookie, at least `limit` if there are so many; none at the end. A name's cookie is
-    /// that of its place, which it keeps.
-    ///
-    /// # Errors
-    /// [`FormatError::Corrupt`] for damage.
-    pub async fn read_names(
-        &self,
-        directory: &Inode,
-        after: Cookie,
-        limit: usize,
-    ) -> Result<Vec<DirectoryEntry>, R::Error> {
-        let place = Place::Inode(directory.number().0);
-        let mut entries = Vec::new();
-        let mut take = |block: u64, found: Dentry<'_>| {
-            let target = Target { inode: found.inode.0, kind: found.kind };
-            entries.push(DirectoryEntry {
-                cookie: cookie_behind(block, &found),
-                name: found.name.to_vec(),
-                target,
-            });
-            entries.len() >= limit
-        };
-        let first = u64::from(after.group());
-        let from = |block: u64| if block == first { (after.0 & u64::from(u32::MAX)) as usize } else { 0 };
-        if directory.has_inline(inline_flags::NAMES) {
-            let area = directory.inline_area();
-            for found in NameArea::of_inline(area.len()).names(area, from(0), place) {
-                take(0, found?);
-            }
-            return Ok(entries);
-        }
-        let mut next = self.next_page(directory, first).await?;
-        while let Some((block, address)) = next {
-            let names = self.page_at(directory, block, address).await?;
-            let mut enough = false;
-            for found in NameArea::BLOCK.names(&names[..], from(block), place) {
-                enough = take(block, found?);
-            }
-            if enough {
-                break;
-            }
-            next = self.next_page(directory, block + 1).await?;
-        }
-        Ok(entries)
-    }
-
-    /// The attributes of an inode.
-    ///
-    /// # Errors
-    /// [`FormatError::Corrupt`] for damage.
-    pub async fn attributes(&self, inode: &Inode) -> Result<Attributes, R::Error> {
-        let node = match inode.attribute_node.get() {
-            0 => None,
-            node => Some(self.node(NodeId(node), inode.number()).await?),
-        };
-        let bytes = node.as_ref().map(|node| &node[..]);
-        Ok(read_attributes(inode.number(), inode.attribute_area(), bytes)?)
-    }
-
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// [`FormatError::Corrupt`] for a target that is empty, too long, or has a zero byte.
-    pub async fn link_target(&self, inode: &Inode) -> Result<Vec<u8>, R::Error> {
-        let size = inode.size.get();
-        let corrupt =
-            || FormatError::corrupt(Structure::SymlinkTarget, Place::Inode(inode.number().0), "its target");
-        if inode.file_type() != Some(FileType::Symlink) || !(1..=TARGET_MAX).contains(&size) {
-            return Err(corrupt().into());
-        }
-        let target = self.page(inode, 0).await?[..size as usize].to_vec();
-        if target.contains(&0) { Err(corrupt().into()) } else { Ok(target) }
-    }
 }
-
-/// Bytes of a page that lie before the end of its file.
-fn bytes_of_page(inode: &Inode, page: u64) -> usize {
-    let start = page.saturating_mul(BLOCK_BYTES as u64);
-    usize::try_from(inode.size.get().saturating_sub(start))
-        .map_or(BLOCK_BYTES, |bytes| bytes.min(BLOCK_BYTES))
-}
-
-/// The cookie of a name: its block is the group, and the rest is the slot behind its own.
-fn cookie_behind(block: u64, found: &Dentry<'_>) -> Cookie {
-    Cookie(block << 32 | (found.slot + slots_of(found.name.len())) as u64)
-}
-
 /// Reads the superblock, from its second copy where the first is damaged, and says which copy it is. What is wrong with both is for
 /// the caller to judge.
 ///

@@ -48,6 +48,7 @@ mod name_hash;
 mod node;
 mod node_table;
 mod path;
+mod reader;
 mod segment_table;
 mod summary;
 mod superblock;
@@ -58,6 +59,7 @@ pub use block::{
 };
 pub use checkpoint::{
     Allocation, CheckpointHeader, CheckpointPack, LogState, MAX_ORPHANS_PER_BLOCK, checkpoint_flags,
+    header_checksum,
 };
 pub use crc::crc32;
 pub use dentry::{Dentry, NAME_MAX, NameArea, slots_of, write_dots};
@@ -73,6 +75,7 @@ pub use node::{
 };
 pub use node_table::{NodeEntry, NodeTableBlock};
 pub use path::{NodePath, Step, first_page, pages_max};
+pub use reader::{FileReader, FoundName, bytes_of_page};
 pub use segment_table::{SegmentEntry, SegmentTableBlock};
 pub use summary::{
     Journal, NODE_JOURNAL_ENTRIES, NodeJournal, NodeJournalEntry, SEGMENT_JOURNAL_ENTRIES, SegmentJournal,

@@ -21,7 +21,7 @@ const PLACE_SHIFT: u32 = 3;
 /// Marks of a node in its footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeMark {
-    /// It belongs to a file whose data is seldom changed.
+    /// It belongs to a file that is no directory, so its direct nodes go to the log of warm nodes.
     Cold = 0,
     /// `fsync` has written it: recovery takes it, and what was written before it.
     Fsync = 1,

@@ -4,16 +4,11 @@ use weir_ext4::Inode;
 
 use weir_vfs::{Device, FsError};
 
-/// Device numbers in a block area: in the first word if both fit in a byte, else in the second, spread.
-pub(crate) fn put_device(inode: &mut Inode, Device { major, minor }: Device) -> Result<(), FsError> {
-    if major >= 1 << 12 || minor >= 1 << 20 {
-        return Err(FsError::Invalid("a device has numbers of 12 and 20 bits"));
+/// Puts device numbers into the first two words of a block area.
+pub(crate) fn put_device(inode: &mut Inode, device: Device) -> Result<(), FsError> {
+    for (at, word) in [0, 4].into_iter().zip(device.to_words()?) {
+        inode.block_area[at..at + 4].copy_from_slice(&word.to_le_bytes());
     }
-    let (at, word) = match (major, minor) {
-        (0..256, 0..256) => (0, major << 8 | minor),
-        _ => (4, minor & 0xFF | major << 8 | (minor & !0xFF) << 12),
-    };
-    inode.block_area[at..at + 4].copy_from_slice(&word.to_le_bytes());
     Ok(())
 }
 

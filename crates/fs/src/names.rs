@@ -28,7 +28,7 @@ use std::rc::Rc;
 use weir_format::{FormatError, Place, Structure};
 use weir_runtime::{Handle as Clock, Semaphore};
 use weir_storage::Rules;
-use weir_vfs::{FsError, Hold, InodeNumber, Timer, check_name_length};
+use weir_vfs::{FsError, Hold, InodeNumber, Timer};
 
 use crate::attributes::AttributeStore;
 use crate::changes::Changes;
@@ -97,17 +97,4 @@ impl Namespace {
 fn dangling(directory: &Node) -> FsError {
     let place = Place::Inode(directory.number);
     FormatError::corrupt(Structure::Directory, place, "an entry of a deleted inode").into()
-}
-
-/// A name as it can be given and taken: not one of those that every directory has.
-fn check_ordinary(name: &[u8]) -> Result<(), FsError> {
-    check_name_length(name)?;
-    if name.contains(&0) || name.contains(&b'/') {
-        return Err(FsError::Invalid("a name has no zero byte and no slash"));
-    }
-    if is_dots(name) { Err(FsError::Invalid("\".\" and \"..\" stay what they are")) } else { Ok(()) }
-}
-
-fn is_dots(name: &[u8]) -> bool {
-    name == b"." || name == b".."
 }

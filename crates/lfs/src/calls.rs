@@ -1,4 +1,4 @@
-//! The calls, by their subject.
+//! The calls that every filesystem has.
 
 mod attributes;
 mod files;

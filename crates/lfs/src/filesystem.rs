@@ -1,27 +1,22 @@
-//! A mounted image.
+//! F2FS: making and mounting.
 
+use std::ops::Deref;
 use std::rc::Rc;
 
-use weir_f2fs::{Image, Inode, Mkfs, NodeId, checkpoint_flags, read_superblock};
-use weir_format::FormatError;
+use weir_f2fs::{FormatError, Mkfs, read_superblock};
 use weir_runtime::Handle as Clock;
-use weir_storage::Storage;
+use weir_storage::{Recorder, Storage};
 use weir_vfs::{
-    Filesystem, FsError, InodeNumber, LetGo, NewFilesystem, StorageImage, Timer, write_filesystem,
+    Caller, Filesystem, FilesystemCalls, FsError, NewFilesystem, StorageImage, write_filesystem,
 };
 
-/// Ticks of the clock that callers are told: nothing is stamped with it.
-const TICKS_A_SECOND: u32 = 1_000_000_000;
+use crate::mount;
+use crate::mounted::Mounted;
+use crate::options::F2fsOptions;
 
-/// An image of F2FS that is read; clones share it.
+/// A mounted filesystem; clones share it. [`F2fs::unmount`](weir_vfs::MountedCalls::unmount) ends it for all of them.
 #[derive(Clone)]
-pub struct F2fs(pub(crate) Rc<Mounted>);
-
-/// What is known of it.
-pub(crate) struct Mounted {
-    pub(crate) image: Image<StorageImage>,
-    pub(crate) timer: Timer,
-}
+pub struct F2fs(pub(crate) Rc<Mounted>, pub(crate) Caller);
 
 impl F2fs {
     /// Makes a filesystem of `options.blocks` blocks on a storage, whatever is there. One that was not finished is none.
@@ -40,17 +35,35 @@ impl F2fs {
         read.is_ok_and(|chosen| !matches!(chosen, Err(FormatError::Foreign { .. })))
     }
 
-    /// Opens the image on a storage, to read it.
+    /// Mounts the filesystem on a storage: one made by [`F2fs::make`], or by `mkfs.f2fs` with features of the subset
+    /// (docs/format/f2fs.md). What `fsync` has written behind the newest checkpoint is rolled forward first.
     ///
     /// # Errors
-    /// [`FsError::Format`] names what is not supported, or damaged; [`FsError::NotRolledForward`] for an image that was not
-    /// unmounted: files may be newer behind its checkpoint.
-    pub async fn mount(clock: &Clock, device: Rc<dyn Storage>) -> Result<F2fs, FsError> {
-        let image = Image::open(StorageImage(device)).await?;
-        match image.checkpoint.header.has(checkpoint_flags::UMOUNT) {
-            true => Ok(F2fs(Rc::new(Mounted { image, timer: Timer::new(clock, TICKS_A_SECOND) }))),
-            false => Err(FsError::NotRolledForward),
-        }
+    /// [`FsError::Format`] names what is not supported, or damaged; [`FsError::NotRolledForward`] for a read-only mount of what a
+    /// power cut has left.
+    pub async fn mount(clock: &Clock, device: Rc<dyn Storage>, options: F2fsOptions) -> Result<F2fs, FsError> {
+        F2fs::mount_recorded(clock, device, None, options).await
+    }
+
+    /// The same, with a recorder that sees every request: simulations check the orders with it.
+    ///
+    /// # Errors
+    /// As [`F2fs::mount`].
+    pub async fn mount_recorded(
+        clock: &Clock,
+        device: Rc<dyn Storage>,
+        recorder: Option<Rc<Recorder>>,
+        options: F2fsOptions,
+    ) -> Result<F2fs, FsError> {
+        Ok(F2fs(mount::mount(clock, device, recorder, options).await?, Caller::SUPERUSER))
+    }
+}
+
+impl Deref for F2fs {
+    type Target = dyn FilesystemCalls;
+
+    fn deref(&self) -> &Self::Target {
+        self
     }
 }
 
@@ -58,16 +71,4 @@ impl From<F2fs> for Filesystem {
     fn from(mounted: F2fs) -> Filesystem {
         Filesystem::new(Rc::new(mounted))
     }
-}
-
-impl Mounted {
-    /// The inode of a number; [`FsError::NotFound`] for one that is not in use.
-    pub(crate) async fn inode(&self, number: InodeNumber) -> Result<Inode, FsError> {
-        self.image.find_inode(NodeId(number)).await?.ok_or(FsError::NotFound)
-    }
-}
-
-impl LetGo for Mounted {
-    /// Nothing is ever deleted, so nothing has to be kept.
-    fn let_go(self: Rc<Self>, _inode: InodeNumber, _count: u64) {}
 }

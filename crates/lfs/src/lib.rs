@@ -1,10 +1,46 @@
-//! F2FS, the log-structured filesystem for flash, behind the calls that every filesystem has. It is read so far: an image as its
-//! newest checkpoint has it. A call that changes something is refused.
+//! F2FS, the log-structured filesystem for flash, behind the calls that every filesystem has. On the disk it is F2FS, in the subset of
+//! [`weir_f2fs`]; what is written, and in which order, is here.
 //!
-//! What `fsync` has written behind the newest checkpoint of an image that was not unmounted is not rolled forward:
-//! [`F2fs::mount`] refuses such an image.
+//! # The parts
+//!
+//! - `space`, `node_table`: which blocks are free, where the six logs append, where nodes are.
+//! - `nodes`, `file`, `files`, `pages`: nodes, inodes and pages in memory.
+//! - `placement`, `mapping`: new places of blocks, and the way from a page to its address.
+//! - `directory`, `namespace`, `content`, `attributes`, `deletion`: what calls do.
+//! - `sync`, `checkpoint`, `recovery`: what synchronisation calls write and wait for, checkpoints, roll-forward.
+//! - `operations`, `mount`: what holds calls and checkpoints apart, and the beginning and the end.
+//!
+//! # Rules
+//!
+//! - L1. The footer of a checkpoint is behind all that the checkpoint leads to.
+//! - L2. A segment is written again only behind a checkpoint that has no block in it, and so is the number of a node used again.
+//! - L3. A node that roll-forward may take is behind the pages that it leads to.
+//! - L4. Nodes of one chain only follow one another: a mount begins a new one behind a checkpoint.
 
+mod attributes;
+mod blocks;
 mod calls;
+mod changes;
+mod checkpoint;
+mod content;
+mod deletion;
+mod directory;
+mod file;
+mod files;
 mod filesystem;
+mod mapping;
+mod mount;
+mod mounted;
+mod namespace;
+mod node_table;
+mod nodes;
+mod operations;
+mod options;
+mod pages;
+mod placement;
+mod recovery;
+mod space;
+mod sync;
 
 pub use filesystem::F2fs;
+pub use options::{F2fsOptions, SyncMode};

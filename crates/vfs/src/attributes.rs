@@ -20,6 +20,19 @@ pub struct Device {
 }
 
 impl Device {
+    /// The numbers as Linux's filesystems store them: in the first word if both fit in a byte, otherwise in the second.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for a major number of more than 12 bits, or a minor one of more than 20.
+    pub fn to_words(self) -> Result<[u32; 2], FsError> {
+        let Device { major, minor } = self;
+        match (major, minor) {
+            (0..256, 0..256) => Ok([major << 8 | minor, 0]),
+            (0..0x1000, 0..0x10_0000) => Ok([0, minor & 0xFF | major << 8 | (minor & !0xFF) << 12]),
+            _ => Err(FsError::Invalid("a device has numbers of 12 and 20 bits")),
+        }
+    }
+
     /// The numbers in the first two words of an inode's addresses: in the first if both fit in a byte, else in the second,
     /// spread. Both formats have them so.
     #[must_use]

@@ -76,6 +76,24 @@ pub fn check_name_length(name: &[u8]) -> Result<(), FsError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX { Err(FsError::NameLength) } else { Ok(()) }
 }
 
+/// That a name can be given and taken: it is not one of those that every directory has.
+///
+/// # Errors
+/// [`FsError::NameLength`]; [`FsError::Invalid`] for a name with a zero byte or a slash, and for `.` and `..`.
+pub fn check_ordinary_name(name: &[u8]) -> Result<(), FsError> {
+    check_name_length(name)?;
+    if name.contains(&0) || name.contains(&b'/') {
+        return Err(FsError::Invalid("a name has no zero byte and no slash"));
+    }
+    if is_dots(name) { Err(FsError::Invalid("\".\" and \"..\" stay what they are")) } else { Ok(()) }
+}
+
+/// Whether a name is one of the two that every directory has.
+#[must_use]
+pub fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
 /// The names of a path; a slash at its end stands for ".".
 fn split(path: &[u8]) -> Result<VecDeque<Vec<u8>>, FsError> {
     if path.len() > PATH_MAX {

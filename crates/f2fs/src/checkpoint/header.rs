@@ -144,7 +144,7 @@ impl CheckpointHeader {
         if offset as usize != CHECKPOINT_CHECKSUM {
             return Err(corrupt(start, "place of the checksum"));
         }
-        if sum(block) != stored_sum(block) {
+        if sum(block) != header_checksum(block) {
             let (structure, place) = (Structure::Checkpoint, Place::Block(u64::from(start)));
             return Err(FormatError::Checksum { structure, place });
         }
@@ -281,7 +281,10 @@ pub(super) fn sum(block: &[u8; BLOCK_BYTES]) -> u32 {
     crc32(MAGIC, &block[..CHECKPOINT_CHECKSUM])
 }
 
-fn stored_sum(block: &[u8; BLOCK_BYTES]) -> u32 {
-    let [.., a, b, c, d] = *block;
-    u32::from_le_bytes([a, b, c, d])
+/// The checksum that a header's block has; 0 of a block that is too short.
+pub fn header_checksum(block: &[u8]) -> u32 {
+    match block.get(CHECKPOINT_CHECKSUM..BLOCK_BYTES) {
+        Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),
+        _ => 0,
+    }
 }

@@ -3,7 +3,7 @@
 use weir_format::{FormatError, Place};
 use zerocopy::IntoBytes;
 
-use super::header::{CheckpointHeader, checkpoint_flags, sum};
+use super::header::{CheckpointHeader, checkpoint_flags, header_checksum, sum};
 use super::{compact, corrupt, orphans};
 use crate::block::{BLOCK_BYTES, NodeId, SEGMENT_BLOCKS};
 use crate::layout::{CHECKPOINT_CHECKSUM, Layout, TableCopies};
@@ -25,9 +25,21 @@ pub struct CheckpointPack {
     pub data_summaries: [Box<SummaryBlock>; 3],
     /// Of the open segments of hot, warm and cold nodes. `None`: they are to be made from the node blocks' footers.
     pub node_summaries: Option<[Box<SummaryBlock>; 3]>,
+    /// The checksum of the header that it was read from; 0 where it was not read.
+    pub checksum: u32,
 }
 
 impl CheckpointPack {
+    /// The version that nodes carry which are written behind this checkpoint, so that roll-forward finds them
+    /// ([`NodeFooter::version`](crate::NodeFooter::version)).
+    pub fn chain_version(&self) -> u64 {
+        let version = self.header.version.get();
+        match self.header.has(checkpoint_flags::CRC_RECOVERY) {
+            true => version | u64::from(self.checksum) << 32,
+            false => version,
+        }
+    }
+
     /// Reads the pack that starts at block `start`, of which `bytes` has all blocks or more.
     ///
     /// # Errors
@@ -77,6 +89,7 @@ impl CheckpointPack {
             orphans,
             data_summaries,
             node_summaries,
+            checksum: header_checksum(bytes),
         })
     }
 

@@ -139,6 +139,7 @@ fn plan_pack(
         orphans: Vec::new(),
         data_summaries,
         node_summaries: Some(node_summaries),
+        checksum: 0,
     };
     let root = NodeJournalEntry { node: NodeId::ROOT.0.into(), entry: root_entry(node) };
     pack.set_node_journal(&NodeJournal::from_entries(&[root])?);

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use weir_ext4::{Blocks, ExtentTree, Inode, Kind, inode_flags, symlink};
 use weir_format::{FileType, Stamp};
 use weir_journal::TxHandle;
-use weir_vfs::{Caller, FsError, Hold, InodeNumber, NewNode};
+use weir_vfs::{Caller, FsError, Hold, InodeNumber, NewNode, check_ordinary_name};
 
-use super::{Namespace, check_ordinary};
+use super::Namespace;
 use crate::device::put_device;
 use crate::mapping::Tree;
 use crate::mutants::FsMutant;
@@ -60,7 +60,7 @@ impl Namespace {
         new: &NewNode,
         target: &[u8],
     ) -> Result<Hold, FsError> {
-        check_ordinary(name)?;
+        check_ordinary_name(name)?;
         let mut inode = self.inode_of(new)?;
         let short = new.kind != FileType::Symlink || symlink::set_short_target(&mut inode, target);
         let content = Content { inode, umask: new.umask, target: (!short).then_some(target) };

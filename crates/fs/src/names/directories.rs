@@ -9,10 +9,10 @@ use weir_format::{Cookie, DirectoryEntry, Target};
 use weir_journal::TxHandle;
 use weir_runtime::Permit;
 use weir_storage::Rules;
-use weir_vfs::{FsError, InodeNumber, NameCache, Timer, check_name_length};
+use weir_vfs::{FsError, InodeNumber, NameCache, Timer, check_name_length, is_dots};
 
 use super::blocks::{DirectoryBlocks, Entries};
-use super::{LOOKS_MAX, dangling, is_dots};
+use super::{LOOKS_MAX, dangling};
 use crate::mapping::Tree;
 use crate::mutants::FsMutant;
 use crate::superblock::MountedSuperblock;

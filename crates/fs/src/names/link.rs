@@ -5,10 +5,10 @@ use std::rc::Rc;
 use weir_ext4::{Blocks, Kind, symlink};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::TxHandle;
-use weir_vfs::{Caller, FsError, Hold, InodeNumber, NewNode};
+use weir_vfs::{Caller, FsError, Hold, InodeNumber, NewNode, check_ordinary_name};
 
 use super::blocks::add_block;
-use super::{Namespace, check_ordinary};
+use super::Namespace;
 use crate::mapping::Tree;
 use crate::{inodes::LINKS_MAX, inodes::Node, inodes::lock};
 
@@ -37,7 +37,7 @@ impl Namespace {
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<Hold, FsError> {
-        check_ordinary(name)?;
+        check_ordinary_name(name)?;
         self.changes.changing_with_space(async || self.link_once(caller, inode, directory, name).await).await
     }
 

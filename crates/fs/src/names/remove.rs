@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use weir_format::Cookie;
 use weir_journal::TxHandle;
-use weir_vfs::{FsError, InodeNumber};
+use weir_vfs::{FsError, InodeNumber, check_ordinary_name};
 
-use super::{Namespace, check_ordinary};
+use super::Namespace;
 use crate::inodes::Node;
 use crate::mutants::FsMutant;
 
@@ -14,7 +14,7 @@ impl Namespace {
     /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open
     /// or holds it.
     pub(crate) async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
-        check_ordinary(name)?;
+        check_ordinary_name(name)?;
         let done = self.changes.changing(self.unlink_checked(directory, name)).await;
         self.deletion.keep_up().await;
         done
@@ -34,7 +34,7 @@ impl Namespace {
 
     /// Removes an empty directory.
     pub(crate) async fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
-        check_ordinary(name)?;
+        check_ordinary_name(name)?;
         let done = self.changes.changing(self.rmdir_checked(directory, name)).await;
         self.deletion.keep_up().await;
         done

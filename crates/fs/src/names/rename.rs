@@ -6,9 +6,9 @@ use weir_ext4::ROOT_INODE;
 use weir_format::{FileType, FormatError, Place, Stamp, Structure};
 use weir_journal::TxHandle;
 use weir_runtime::Permit;
-use weir_vfs::{Caller, FsError, InodeNumber, NewNode, RenameFlags};
+use weir_vfs::{Caller, FsError, InodeNumber, NewNode, RenameFlags, check_ordinary_name};
 
-use super::{LOOKS_MAX, Namespace, check_ordinary, dangling};
+use super::{LOOKS_MAX, Namespace, dangling};
 use crate::space::GROUP_CREDITS;
 use crate::{inodes::Node, inodes::lock};
 
@@ -41,8 +41,8 @@ impl Namespace {
         (to, new): (InodeNumber, &[u8]),
         flags: RenameFlags,
     ) -> Result<(), FsError> {
-        check_ordinary(old)?;
-        check_ordinary(new)?;
+        check_ordinary_name(old)?;
+        check_ordinary_name(new)?;
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(FsError::Invalid("a rename that exchanges replaces nothing, and leaves no whiteout"));
         }

@@ -1,7 +1,9 @@
-//! The filesystem as a whole, and its order and durability: nothing changes, so all of it is on the disk.
+//! The filesystem as a whole, and its order and durability.
+
+use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_f2fs::SEGMENT_BLOCKS;
+use weir_f2fs::{NodeId, SEGMENT_BLOCKS};
 use weir_format::{BLOCK_BYTES, FileTime};
 use weir_vfs::{
     Caller, Filesystem, FsError, InodeNumber, MountedCalls, NAME_BYTES_MAX, ReadOnlyReason, Statfs, SyncCall,
@@ -9,18 +11,19 @@ use weir_vfs::{
 };
 
 use crate::filesystem::F2fs;
+use crate::mount;
 
 impl MountedCalls for F2fs {
     fn root(&self) -> InodeNumber {
-        self.0.image.superblock.root_inode.get()
+        NodeId::ROOT.0
     }
 
     fn unmount(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async { Ok(()) })
+        Box::pin(mount::unmount(&self.0))
     }
 
-    fn for_caller(&self, _caller: Caller) -> Filesystem {
-        self.clone().into()
+    fn for_caller(&self, caller: Caller) -> Filesystem {
+        F2fs(Rc::clone(&self.0), caller).into()
     }
 
     fn now(&self) -> FileTime {
@@ -28,22 +31,23 @@ impl MountedCalls for F2fs {
     }
 
     fn read_only(&self) -> Option<ReadOnlyReason> {
-        Some(ReadOnlyReason::Mounted)
+        self.0.operations.read_only()
     }
 
     fn statfs(&self) -> LocalBoxFuture<'_, Statfs> {
         Box::pin(async {
-            let (image, header) = (&self.0.image, &self.0.image.checkpoint.header);
-            let blocks = u64::from(image.layout.main_segments()) * u64::from(SEGMENT_BLOCKS);
-            let (nodes, valid) = (image.layout.nodes(), header.valid_blocks.get());
-            let available = header.user_blocks.get().saturating_sub(valid);
+            let placement = &self.0.placement;
+            let blocks = u64::from(self.0.layout.main_segments()) * u64::from(SEGMENT_BLOCKS);
+            let (user, used) = placement.space.borrow().user_blocks();
+            let (nodes, _) = placement.table.counts();
+            let all = self.0.layout.nodes();
             Statfs {
                 block_bytes: BLOCK_BYTES as u32,
                 blocks,
-                free_blocks: blocks.saturating_sub(valid),
-                available_blocks: available,
-                inodes: nodes,
-                free_inodes: nodes.saturating_sub(header.valid_nodes.get()),
+                free_blocks: blocks.saturating_sub(used),
+                available_blocks: user.saturating_sub(used),
+                inodes: all,
+                free_inodes: all.saturating_sub(nodes),
                 name_bytes_max: NAME_BYTES_MAX as u32,
             }
         })
@@ -52,11 +56,11 @@ impl MountedCalls for F2fs {
 
 impl SyncCalls for F2fs {
     fn sync(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async { Ok(()) })
+        Box::pin(self.0.sync())
     }
 
-    fn synchronise(&self, inode: InodeNumber, _call: SyncCall) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async move { self.0.inode(inode).await.map(|_| ()) })
+    fn synchronise(&self, inode: InodeNumber, call: SyncCall) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(self.0.synchronise(NodeId(inode), call))
     }
 
     fn is_atomic(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<bool, FsError>> {

@@ -1,38 +1,32 @@
-//! Names, and what keeps inodes: nothing is deleted, so nothing has to.
+//! Names, and what keeps inodes.
 
 use std::pin::Pin;
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_f2fs::Inode;
+use weir_f2fs::{FileReader, NodeId};
 use weir_format::{Cookie, DirectoryEntry, FileType};
-use weir_vfs::{FsError, Hold, InodeNumber, LetGo, NameCalls, check_name_length};
+use weir_vfs::{FsError, Hold, InodeNumber, LetGo, NameCalls, NewNode, RenameFlags, check_name_length};
 
-use crate::filesystem::{F2fs, Mounted};
+use crate::file::File;
+use crate::filesystem::F2fs;
+use crate::mounted::Mounted;
 
 /// Names that one call reads, and the rest of their block.
 const NAMES_AT_ONCE: usize = 256;
 
-impl Mounted {
-    async fn directory(&self, number: InodeNumber) -> Result<Inode, FsError> {
-        let inode = self.inode(number).await?;
-        match inode.file_type() {
-            Some(FileType::Directory) => Ok(inode),
-            _ => Err(FsError::NotDirectory),
-        }
-    }
-
-    async fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, FsError> {
-        check_name_length(name)?;
-        let directory = self.directory(directory).await?;
-        let found = self.image.find_name(&directory, name).await?;
-        found.map(|node| node.0).ok_or(FsError::NotFound)
-    }
-}
-
 impl F2fs {
-    fn held(&self, inode: InodeNumber) -> Hold {
-        Hold::new(inode, Rc::<Mounted>::clone(&self.0) as Rc<dyn LetGo>)
+    /// Holds a file.
+    fn held(&self, file: &File) -> Hold {
+        self.0.files.holds.add(file.number.0);
+        Hold::new(file.number.0, Rc::<Mounted>::clone(&self.0) as Rc<dyn LetGo>)
+    }
+
+    async fn find_file(&self, directory: InodeNumber, name: &[u8]) -> Result<Rc<File>, FsError> {
+        check_name_length(name)?;
+        let directory = self.0.files.get(NodeId(directory)).await?;
+        let found = self.0.find(&directory, name).await?.ok_or(FsError::NotFound)?;
+        self.0.files.get(found.inode).await
     }
 }
 
@@ -42,7 +36,7 @@ impl NameCalls for F2fs {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(self.0.lookup(directory, name))
+        Box::pin(async move { Ok(self.find_file(directory, name).await?.number.0) })
     }
 
     fn read_directory(
@@ -52,38 +46,134 @@ impl NameCalls for F2fs {
     ) -> LocalBoxFuture<'_, Result<Vec<DirectoryEntry>, FsError>> {
         Box::pin(async move {
             let directory = self.0.directory(directory).await?;
-            self.0.image.read_names(&directory, after, NAMES_AT_ONCE).await
+            let inode = *directory.inode.borrow();
+            self.0.read_names(&inode, after, NAMES_AT_ONCE).await
         })
+    }
+
+    fn create<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move { Ok(self.create_held(directory, name, new).await?.inode()) })
+    }
+
+    fn mkdir<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move {
+            let new = NewNode { kind: FileType::Directory, ..*new };
+            Ok(self.0.create_file((directory, name), &new, &[]).await?.number.0)
+        })
+    }
+
+    fn create_unnamed<'a>(
+        &'a self,
+        directory: InodeNumber,
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move { Ok(self.0.create_unnamed_file(directory, new).await?.number.0) })
+    }
+
+    fn symlink<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+        target: &'a [u8],
+        owner: (u32, u32),
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move { Ok(self.0.create_link((directory, name), target, owner).await?.number.0) })
     }
 
     fn read_link(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<u8>, FsError>> {
         Box::pin(async move {
-            let inode = self.0.inode(inode).await?;
+            let file = self.0.files.get(NodeId(inode)).await?;
+            let inode = *file.inode.borrow();
             match inode.file_type() {
-                Some(FileType::Symlink) => self.0.image.link_target(&inode).await,
+                Some(FileType::Symlink) => self.0.link_target(&inode).await,
                 _ => Err(FsError::Invalid("only a symbolic link has a target")),
             }
         })
     }
 
-    fn open(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async move { self.0.inode(inode).await.map(|_| ()) })
+    fn link<'a>(
+        &'a self,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.0.add_name(inode, (directory, name)).await.map(drop) })
     }
 
-    fn release(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async { Ok(()) })
+    fn unlink<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(self.0.take_name(directory, name, false))
+    }
+
+    fn rmdir<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(self.0.take_name(directory, name, true))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        from: (InodeNumber, &'a [u8]),
+        to: (InodeNumber, &'a [u8]),
+        flags: RenameFlags,
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(self.0.rename_file(self.1, from, to, flags))
+    }
+
+    fn open(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let file = self.0.files.get(NodeId(inode)).await?;
+            if file.links() == 0 && !self.0.files.is_in_use(&file) {
+                // It is being deleted.
+                return Err(FsError::NotFound);
+            }
+            file.opens.set(file.opens.get() + 1);
+            Ok(())
+        })
+    }
+
+    fn release(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let file = self.0.files.get(NodeId(inode)).await?;
+            let left = file.opens.get().checked_sub(1).ok_or(FsError::Invalid("the inode is not open"))?;
+            file.opens.set(left);
+            if left > 0 || file.links() > 0 {
+                // Nothing changes, so nothing has to be writable.
+                return Ok(());
+            }
+            let _call = self.0.operations.begin().await;
+            self.0.operations.check_writable()?;
+            self.0.delete_if_unused(&file).await
+        })
     }
 
     fn hold(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Hold, FsError>> {
-        Box::pin(async move { self.0.inode(inode).await.map(|_| self.held(inode)) })
+        Box::pin(async move { Ok(self.held(&*self.0.files.get(NodeId(inode)).await?)) })
     }
 
-    fn let_go(&self, _inode: InodeNumber, _count: u64) {}
+    fn let_go(&self, inode: InodeNumber, count: u64) {
+        LetGo::let_go(Rc::<Mounted>::clone(&self.0), inode, count);
+    }
 
     fn on_reclaim(&self, _take_in: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>) {}
 
     fn held_inodes(&self) -> u64 {
-        0
+        self.0.files.holds.inodes() as u64
     }
 
     fn lookup_held<'a>(
@@ -91,6 +181,65 @@ impl NameCalls for F2fs {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
-        Box::pin(async move { self.0.lookup(directory, name).await.map(|inode| self.held(inode)) })
+        Box::pin(async move { Ok(self.held(&*self.find_file(directory, name).await?)) })
+    }
+
+    fn create_held<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        Box::pin(async move {
+            if new.kind == FileType::Symlink {
+                return Err(FsError::Invalid("a symbolic link has a target"));
+            }
+            Ok(self.held(&*self.0.create_file((directory, name), new, &[]).await?))
+        })
+    }
+
+    fn create_unnamed_held<'a>(
+        &'a self,
+        directory: InodeNumber,
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        Box::pin(async move { Ok(self.held(&*self.0.create_unnamed_file(directory, new).await?)) })
+    }
+
+    fn symlink_held<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+        target: &'a [u8],
+        owner: (u32, u32),
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        Box::pin(async move { Ok(self.held(&*self.0.create_link((directory, name), target, owner).await?)) })
+    }
+
+    fn link_held<'a>(
+        &'a self,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        Box::pin(async move { Ok(self.held(&*self.0.add_name(inode, (directory, name)).await?)) })
+    }
+}
+
+impl LetGo for Mounted {
+    /// The last hold of an inode without a name deletes it, in a task of its own.
+    fn let_go(self: Rc<Self>, inode: InodeNumber, count: u64) {
+        if !self.files.holds.remove(inode, count) {
+            return;
+        }
+        let Some(file) = self.files.find(NodeId(inode)).filter(|file| file.links() == 0) else { return };
+        let clock = self.disk.handle().clone();
+        drop(clock.spawn_thread("deletion", async move {
+            let _call = self.operations.begin().await;
+            if self.operations.read_only().is_none() {
+                // A failure leaves an orphan, which the next mount deletes.
+                let _ = self.delete_if_unused(&file).await;
+            }
+        }));
     }
 }

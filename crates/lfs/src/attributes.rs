@@ -1,0 +1,191 @@
+//! Attributes of inodes, and extended ones.
+
+use std::rc::Rc;
+
+use weir_f2fs::attribute::store_attributes;
+use weir_f2fs::{ATTRIBUTE_NODE_PLACE, FileReader, NodeId};
+use weir_format::acl::Acl;
+use weir_format::{AttributeName, Attributes as Extended, FileType, Stamp};
+use weir_vfs::{AclKind, AttributeChanges, Attributes, Device, Expect, FsError};
+
+use crate::file::File;
+use crate::mounted::Mounted;
+
+/// Units of 512 bytes in a block.
+const SECTORS: u64 = 8;
+/// Bits of a mode that are permissions.
+const PERMISSIONS: u16 = 0xFFF;
+
+impl Mounted {
+    /// The attributes of an inode.
+    pub(crate) async fn attributes_of(&self, number: NodeId) -> Result<Attributes, FsError> {
+        let file = self.files.get(number).await?;
+        let inode = file.inode.borrow();
+        let kind = inode.file_type().ok_or(FsError::NotFound)?;
+        let is_device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
+        Ok(Attributes {
+            inode: number.0,
+            generation: inode.generation.get(),
+            kind,
+            permissions: inode.mode.get() & PERMISSIONS,
+            links: inode.links.get(),
+            takes_first_name: file.takes_first_name.get(),
+            uid: inode.uid.get(),
+            gid: inode.gid.get(),
+            size: inode.size.get(),
+            sectors: inode.blocks.get().saturating_mul(SECTORS),
+            accessed: inode.time(Stamp::Accessed),
+            changed: inode.time(Stamp::Changed),
+            modified: inode.time(Stamp::Modified),
+            created: inode.time(Stamp::Created),
+            device: match is_device {
+                true => Device::from_words(inode.address(0).0, inode.address(1).0),
+                false => Device::default(),
+            },
+        })
+    }
+
+    /// Changes permissions, owner and times.
+    pub(crate) async fn change_attributes(&self, number: NodeId, changes: &AttributeChanges) -> Result<(), FsError> {
+        let _call = self.operations.begin().await;
+        self.operations.check_writable()?;
+        let file = self.files.get(number).await?;
+        let now = self.timer.now();
+        file.change(|inode| {
+            if let Some(permissions) = changes.permissions {
+                let kind = inode.mode.get() & !PERMISSIONS;
+                inode.mode = (kind | permissions & PERMISSIONS).into();
+            }
+            inode.uid = changes.uid.map_or(inode.uid, Into::into);
+            inode.gid = changes.gid.map_or(inode.gid, Into::into);
+            let times = [
+                (Stamp::Accessed, changes.accessed),
+                (Stamp::Modified, changes.modified),
+                (Stamp::Changed, Some(changes.changed.unwrap_or(now))),
+            ];
+            for (stamp, time) in times {
+                time.into_iter().for_each(|time| inode.set_time(stamp, time));
+            }
+        });
+        Ok(())
+    }
+
+    async fn extended(&self, file: &File) -> Result<Extended, FsError> {
+        let inode = *file.inode.borrow();
+        self.attributes(&inode).await
+    }
+
+    /// The list of an inode.
+    pub(crate) async fn find_acl(&self, number: NodeId, kind: AclKind) -> Result<Option<Acl>, FsError> {
+        let file = self.files.get(number).await?;
+        let name = parse(kind.attribute())?;
+        let attributes = self.extended(&file).await?;
+        Ok(attributes.get(&name).map(|stored| Acl::read(number.0, stored)).transpose()?)
+    }
+
+    /// The value of an extended attribute.
+    pub(crate) async fn extended_attribute(&self, number: NodeId, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        if let Some(kind) = AclKind::of_attribute(name) {
+            return Ok(self.find_acl(number, kind).await?.ok_or(FsError::NoAttribute)?.to_interface());
+        }
+        let file = self.files.get(number).await?;
+        let found = self.extended(&file).await?;
+        let name = AttributeName::parse(name).map_err(|_| FsError::NoAttribute)?;
+        found.get(&name).map(<[u8]>::to_vec).ok_or(FsError::NoAttribute)
+    }
+
+    /// The names of all extended attributes.
+    pub(crate) async fn extended_names(&self, number: NodeId) -> Result<Vec<Vec<u8>>, FsError> {
+        let file = self.files.get(number).await?;
+        Ok(self.extended(&file).await?.names().filter_map(AttributeName::full).collect())
+    }
+
+    /// Sets an extended attribute.
+    pub(crate) async fn set_extended(
+        &self,
+        number: NodeId,
+        name: &[u8],
+        value: &[u8],
+        expect: Expect,
+    ) -> Result<(), FsError> {
+        let is_users = name.starts_with(b"user.");
+        let name = parse(name)?;
+        self.change_extended(number, |file, attributes| {
+            if is_users && !matches!(file.kind(), Some(FileType::Regular | FileType::Directory)) {
+                return Err(FsError::NotPermitted("user attributes are for files and directories"));
+            }
+            expect.check(attributes.get(&name).is_some())?;
+            attributes.set(name, value.to_vec());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes an extended attribute.
+    pub(crate) async fn remove_extended(&self, number: NodeId, name: &[u8]) -> Result<(), FsError> {
+        let name = parse(name)?;
+        self.change_extended(number, |_, attributes| match attributes.remove(&name) {
+            true => Ok(()),
+            false => Err(FsError::NoAttribute),
+        })
+        .await
+    }
+
+    async fn change_extended(
+        &self,
+        number: NodeId,
+        change: impl FnOnce(&File, &mut Extended) -> Result<(), FsError>,
+    ) -> Result<(), FsError> {
+        self.prepare_change().await?;
+        let _call = self.operations.begin().await;
+        self.operations.check_writable()?;
+        let file = self.files.get(number).await?;
+        let _locked = file.lock_exclusive().await;
+        let mut attributes = self.extended(&file).await?;
+        change(&file, &mut attributes)?;
+        self.store_extended(&file, &attributes).await?;
+        file.change(|inode| inode.set_time(Stamp::Changed, self.timer.now()));
+        Ok(())
+    }
+
+    /// Stores all extended attributes: in the inode, and where they do not fit, in a node of their own.
+    async fn store_extended(&self, file: &Rc<File>, attributes: &Extended) -> Result<(), FsError> {
+        let mut area = file.inode.borrow().attribute_area().to_vec();
+        let outside =
+            store_attributes(attributes, &mut area).map_err(|error| FsError::from(error).full_is_no_space())?;
+        let node = NodeId(file.inode.borrow().attribute_node.get());
+        match outside {
+            None => self.free_attribute_node(file).await?,
+            Some(bytes) => {
+                let block = if node == NodeId::NULL {
+                    self.make_attribute_node(file).await?
+                } else {
+                    self.placement.nodes.load(node, file.number).await?
+                };
+                self.placement.nodes.set_bytes(&block, &bytes);
+            }
+        }
+        file.change(|inode| inode.attribute_area_mut().copy_from_slice(&area));
+        file.needs_checkpoint.set(true);
+        Ok(())
+    }
+
+    /// Makes the node of a file's attributes.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`]; what reading the node table fails by.
+    pub(crate) async fn make_attribute_node(&self, file: &Rc<File>) -> Result<Rc<crate::nodes::NodeBlock>, FsError> {
+        self.placement.space.borrow_mut().promise(1)?;
+        let made = self.placement.nodes.create(file.number, ATTRIBUTE_NODE_PLACE).await;
+        let give_back = |_: &FsError| self.placement.space.borrow_mut().give_back(weir_f2fs::BlockAddress::NEW);
+        let block = made.inspect_err(give_back)?;
+        file.change(|inode| inode.attribute_node = block.id.0.into());
+        file.count_blocks(1);
+        Ok(block)
+    }
+}
+
+fn parse(name: &[u8]) -> Result<AttributeName, FsError> {
+    AttributeName::parse(name)
+        .map_err(|_| FsError::Invalid("an attribute's name has 1 to 255 bytes, none zero"))
+}

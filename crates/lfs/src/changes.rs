@@ -1,0 +1,49 @@
+//! What a call that changes something waits for before: that not too much is dirty, and that enough is free.
+
+use weir_f2fs::SEGMENT_BLOCKS;
+use weir_vfs::FsError;
+
+use crate::checkpoint::Purpose;
+use crate::mounted::Mounted;
+
+/// Dirty nodes at which a checkpoint is written: 32 MiB of them.
+const DIRTY_NODES_MAX: u64 = 1 << 13;
+/// Segments that one call may fill, with what it changes of nodes.
+const CALL_SEGMENTS: u64 = 3;
+
+impl Mounted {
+    /// Waits until a call may change something. It has no permit and no lock yet.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`]; those of a checkpoint.
+    pub(crate) async fn prepare_change(&self) -> Result<(), FsError> {
+        self.operations.check_writable()?;
+        self.files.cache.throttle().await;
+        if self.dirty_nodes() >= DIRTY_NODES_MAX {
+            self.write_checkpoint(Purpose::Order).await?;
+        }
+        if self.has_few_segments() {
+            // What was freed since the last checkpoint is free after the next.
+            self.write_checkpoint(Purpose::Order).await?;
+        }
+        Ok(())
+    }
+
+    /// Inodes and other nodes that were changed since they were written.
+    pub(crate) fn dirty_nodes(&self) -> u64 {
+        self.placement.dirty_files.get() + self.placement.nodes.dirty_count()
+    }
+
+    /// Whether what is dirty, and one call more, would take segments of the cleaner's reserve.
+    fn has_few_segments(&self) -> bool {
+        let dirty = self.files.cache.dirty() as u64 + self.dirty_nodes();
+        let space = self.placement.space.borrow();
+        let needed = dirty.div_ceil(u64::from(SEGMENT_BLOCKS)) + CALL_SEGMENTS;
+        u64::from(space.free_segments()) < needed + u64::from(space.reserved_segments())
+    }
+
+    /// A number that no inode had before in this mount.
+    pub(crate) fn take_generation(&self) -> u32 {
+        self.generation.replace(self.generation.get().wrapping_add(1))
+    }
+}

@@ -1,0 +1,273 @@
+//! Checkpoints: all of the filesystem as it is between two calls, in the older of the two packs.
+//!
+//! 1. No call changes anything, and dirty data is submitted: a checkpoint has the data that its nodes lead to. (Linux's F2FS leaves
+//!    it dirty, and a power cut shows zeros where a file has grown.)
+//! 2. Dirty nodes, the blocks of the two tables, summaries and the pack are laid out, all at once. Calls go on.
+//! 3. All of it is submitted but the pack's footer, as one epoch; the footer is an epoch of its own (L1). Where the storage keeps no
+//!    order, the footer is written with pre-flush and FUA when the rest is transferred.
+//! 4. Segments and numbers of nodes that the checkpoint freed may be used (L2).
+//!
+//! A caller that only needs order waits for queue space alone, and for the checkpoint before to be transferred.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use weir_block::{Class, Run};
+use weir_f2fs::{
+    CheckpointPack, Log, LogState, NodeId, SEGMENT_ENTRIES_PER_BLOCK, SEGMENT_JOURNAL_ENTRIES, SegmentEntry, SegmentJournal,
+    SegmentJournalEntry, SegmentNumber, SegmentTableBlock, checkpoint_flags, header_checksum,
+};
+use weir_journal::SyncedFile;
+use weir_runtime::{Buffer, Semaphore};
+use weir_storage::Ticket;
+use weir_vfs::{FsError, ReadOnlyReason};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::blocks::BlockWrite;
+use crate::mounted::Mounted;
+use crate::placement::Marks;
+use crate::space::Space;
+
+/// Why a checkpoint is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// What comes next is behind it.
+    Order,
+    /// It is to be durable.
+    Durability,
+    /// It is to be durable, and nothing comes behind it.
+    Unmount,
+}
+
+/// The newest checkpoint, and the next.
+pub(crate) struct Checkpoints {
+    pack: RefCell<CheckpointPack>,
+    /// Which of the two packs is written next.
+    next: Cell<usize>,
+    /// Nodes and checkpoints are submitted by one task at a time: on the disk they are in the order of their places.
+    pub(crate) submitting: Semaphore,
+    /// The footer of the last one.
+    footer: RefCell<Option<Ticket>>,
+    written: Cell<u64>,
+}
+
+/// A checkpoint that is laid out, and nothing of it is written.
+struct LaidOut {
+    blocks: Vec<BlockWrite>,
+    footer: BlockWrite,
+    released: BTreeSet<u32>,
+}
+
+impl Checkpoints {
+    /// The checkpoint that was read, from pack `index`.
+    pub(crate) fn new(pack: CheckpointPack, index: usize) -> Checkpoints {
+        Checkpoints {
+            pack: RefCell::new(pack),
+            next: Cell::new(1 - index.min(1)),
+            submitting: Semaphore::new(1),
+            footer: RefCell::default(),
+            written: Cell::new(0),
+        }
+    }
+
+    /// Where a log went on at the newest one.
+    pub(crate) fn log(&self, log: Log) -> Option<LogState> {
+        self.pack.borrow().header.log(log)
+    }
+
+    /// How many were written since the mount.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.get()
+    }
+}
+
+impl Mounted {
+    /// Writes a checkpoint.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`]; what reading tables and writing fails by, after which nothing can be changed.
+    pub(crate) async fn write_checkpoint(&self, purpose: Purpose) -> Result<(), FsError> {
+        let alone = self.operations.begin_checkpoint().await;
+        self.operations.check_writable()?;
+        let data = self.submit_all_data().await?;
+        let footer = self.checkpoints.footer.borrow().clone();
+        if let Some(before) = footer {
+            self.disk.wait_transferred(&[before]).await?;
+        }
+        let submitting = self.checkpoints.submitting.acquire(1).await;
+        let laid_out = self.lay_out(purpose).await.inspect_err(|error| self.stop_after(error))?;
+        drop(alone);
+        let done = self.submit_checkpoint(laid_out, data, purpose).await;
+        drop(submitting);
+        done.inspect_err(|error| self.stop_after(error))
+    }
+
+    /// Half of a checkpoint is in memory as if it were on the disk: nothing may follow it.
+    fn stop_after(&self, error: &FsError) {
+        self.operations.stop(ReadOnlyReason::from(error.stop_reason()));
+    }
+
+    /// Submits all dirty pages, of files and directories. What is on its way.
+    async fn submit_all_data(&self) -> Result<Vec<Ticket>, FsError> {
+        let class = self.class();
+        for file in self.files.cache.dirty_files() {
+            file.submit_dirty(class, class).await?;
+        }
+        Ok(self.files.all().iter().flat_map(|file| file.pages.untransferred()).collect())
+    }
+
+    /// Lays out a checkpoint. What it needs of the tables is read first; then nothing waits.
+    async fn lay_out(&self, purpose: Purpose) -> Result<LaidOut, FsError> {
+        let placement = &self.placement;
+        let files: Vec<_> = self.files.all().into_iter().filter(|file| file.is_dirty()).collect();
+        let inodes = placement.nodes.dirty_inodes();
+        let nodes: Vec<_> = inodes.iter().flat_map(|inode| placement.nodes.dirty_of(*inode)).collect();
+        let numbers = files.iter().map(|file| file.number).chain(nodes.iter().map(|node| node.id));
+        let loaded = placement.table.load_blocks(numbers).await?;
+
+        let mut blocks = Vec::new();
+        for node in &nodes {
+            let is_directory = self.files.find(node.inode).is_some_and(|file| file.is_directory());
+            blocks.push(placement.write_node(node, is_directory, Marks::default())?);
+        }
+        for file in &files {
+            blocks.push(placement.write_inode(file, Marks::default())?);
+        }
+        let mut pack = self.checkpoints.pack.borrow_mut();
+        let version = pack.header.version.get().wrapping_add(1);
+        pack.header.version = version.into();
+        let flags = [(checkpoint_flags::CRC_RECOVERY, true), (checkpoint_flags::COMPACT, false)];
+        flags.into_iter().for_each(|(flag, on)| set_flag(&mut pack, flag, on));
+        [checkpoint_flags::TRIMMED, checkpoint_flags::NO_CRC_RECOVERY]
+            .into_iter()
+            .for_each(|flag| set_flag(&mut pack, flag, false));
+        pack.orphans = self.orphans();
+        blocks.extend(placement.table.fill_pack(&mut pack, &loaded)?);
+        let mut space = placement.space.borrow_mut();
+        space.set_elapsed(self.elapsed());
+        blocks.extend(write_segment_table(&mut space, &mut pack)?);
+        space.fill_pack(&mut pack, purpose == Purpose::Unmount)?;
+        let compact = pack.fits_compact();
+        set_flag(&mut pack, checkpoint_flags::COMPACT, compact);
+        let layout = space.layout().clone();
+        for (segment, summary) in space.take_summaries() {
+            if let Some(place) = layout.summary_block(*segment) {
+                blocks.push(block_write(place.0.into(), &summary.to_bytes()));
+            }
+        }
+        let encoded = pack.encode(&layout)?;
+        pack.checksum = encoded.first().map_or(0, |header| header_checksum(header));
+        placement.chain_version.set(pack.chain_version());
+        let start = u64::from(layout.pack_start(self.checkpoints.next.get()).0);
+        blocks.extend((start..).zip(&encoded).map(|(place, block)| block_write(place, block)));
+        let footer = blocks.pop().ok_or(FsError::NoSpace)?;
+        self.checkpoints.next.set(1 - self.checkpoints.next.get());
+        for file in self.files.all() {
+            file.is_new.set(false);
+            file.needs_checkpoint.set(false);
+            file.lost_names.borrow_mut().clear();
+        }
+        Ok(LaidOut { blocks, footer, released: space.released() })
+    }
+
+    /// Submits what is laid out (L1), and waits as far as the storage and the purpose demand.
+    async fn submit_checkpoint(
+        &self,
+        LaidOut { blocks, footer, released }: LaidOut,
+        mut tickets: Vec<Ticket>,
+        purpose: Purpose,
+    ) -> Result<(), FsError> {
+        let ticket = if self.has_barriers() {
+            self.submit_blocks(blocks, Class::Barrier, &mut tickets).await?;
+            let mut last = Vec::new();
+            self.submit_blocks(vec![footer], Class::Barrier, &mut last).await?;
+            last.pop()
+        } else {
+            self.submit_blocks(blocks, Class::Orderless, &mut tickets).await?;
+            self.disk.wait_transferred(&tickets).await?;
+            Some(self.disk.write_commit(footer.place, &footer.content, true).await?)
+        };
+        self.placement.space.borrow_mut().take_over_released(&released);
+        self.placement.table.take_over_freed();
+        self.checkpoints.written.set(self.checkpoints.written.get() + 1);
+        if purpose != Purpose::Order && self.has_barriers() {
+            tickets.extend(ticket.clone());
+            self.disk.wait_transferred(&tickets).await?;
+            self.disk.flush().await?;
+        }
+        *self.checkpoints.footer.borrow_mut() = ticket;
+        Ok(())
+    }
+
+    /// Submits blocks in the order of their places; the last one is of class `last`. Waits for queue space only.
+    pub(crate) async fn submit_blocks(
+        &self,
+        mut blocks: Vec<BlockWrite>,
+        last: Class,
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<(), FsError> {
+        blocks.sort_by_key(|block| block.place);
+        let mut runs: Vec<Run> = Vec::new();
+        for BlockWrite { place, content } in blocks {
+            Run::push(&mut runs, place, content);
+        }
+        let count = runs.len();
+        for (nth, run) in (1..).zip(&runs) {
+            let last = if nth == count { last } else { self.class() };
+            self.disk.write(run.start, &run.blocks, self.class(), last, tickets).await?;
+        }
+        Ok(())
+    }
+
+    /// Inodes without a name that are in use: the next mount frees them, if there is a power cut.
+    fn orphans(&self) -> Vec<NodeId> {
+        self.files.all().iter().filter(|file| file.links() == 0).map(|file| file.number).collect()
+    }
+}
+
+fn set_flag(pack: &mut CheckpointPack, flag: u32, on: bool) {
+    let flags = pack.header.flags.get();
+    pack.header.flags = (if on { flags | flag } else { flags & !flag }).into();
+}
+
+fn block_write(place: u64, bytes: &[u8]) -> BlockWrite {
+    BlockWrite { place, content: Rc::new(Buffer::copy_of(bytes)) }
+}
+
+/// Puts the newest entries of segments into the pack's journal, or all of them into the blocks of the table that are to be written.
+fn write_segment_table(space: &mut Space, pack: &mut CheckpointPack) -> Result<Vec<BlockWrite>, FsError> {
+    let changed: Vec<u32> = space.changed().iter().copied().collect();
+    let mut writes = Vec::new();
+    if changed.len() > SEGMENT_JOURNAL_ENTRIES {
+        let blocks: BTreeSet<u32> =
+            changed.iter().map(|segment| segment / SEGMENT_ENTRIES_PER_BLOCK as u32).collect();
+        for index in blocks {
+            pack.segment_copies.switch(index);
+            let second = pack.segment_copies.is_second(index);
+            let Some(place) = space.layout().segment_table_block(index, second) else { continue };
+            writes.push(block_write(place.0.into(), segment_table_block(space, index).as_bytes()));
+        }
+        space.written_to_table(changed);
+    }
+    let journal: Vec<_> = space
+        .changed()
+        .iter()
+        .filter_map(|segment| {
+            let entry = *space.entry(SegmentNumber(*segment))?;
+            Some(SegmentJournalEntry { segment: (*segment).into(), entry })
+        })
+        .collect();
+    pack.set_segment_journal(&SegmentJournal::from_entries(&journal)?);
+    Ok(writes)
+}
+
+/// A block of the segment table, as the segments are.
+fn segment_table_block(space: &Space, index: u32) -> SegmentTableBlock {
+    let mut block = SegmentTableBlock::new_zeroed();
+    let first = index * SEGMENT_ENTRIES_PER_BLOCK as u32;
+    for (segment, slot) in (first..).zip(block.entries.iter_mut()) {
+        *slot = space.entry(SegmentNumber(segment)).copied().unwrap_or_else(SegmentEntry::new_zeroed);
+    }
+    block
+}

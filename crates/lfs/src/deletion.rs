@@ -1,0 +1,73 @@
+//! Deletion: an inode without a name goes when no program has it open and no door holds it. Until then a checkpoint lists it as an
+//! orphan, and the mount after a power cut deletes it.
+
+use std::rc::Rc;
+
+use weir_f2fs::NodeId;
+use weir_vfs::FsError;
+
+use crate::file::File;
+use crate::mounted::Mounted;
+
+impl Mounted {
+    /// Deletes a file that has no name, if it is not in use. The caller has a permit of the operations, and not the file's lock.
+    ///
+    /// # Errors
+    /// Those of reading its nodes: then it stays an orphan.
+    pub(crate) async fn delete_if_unused(&self, file: &Rc<File>) -> Result<(), FsError> {
+        let _locked = file.lock_exclusive().await;
+        let is_current = self.files.find(file.number).is_some_and(|known| Rc::ptr_eq(&known, file));
+        if file.links() > 0 || self.files.is_in_use(file) || !is_current {
+            return Ok(());
+        }
+        self.delete(file).await
+    }
+
+    async fn delete(&self, file: &Rc<File>) -> Result<(), FsError> {
+        self.forget_pages(file, 0..u32::MAX).await;
+        self.placement.truncate_pages(file, 0).await?;
+        self.free_attribute_node(file).await?;
+        file.set_dirty(false);
+        self.files.forget(file.number);
+        let entry = file.entry.get();
+        self.placement.table.free_number(file.number, entry);
+        self.placement.space.borrow_mut().give_back(entry.address());
+        Ok(())
+    }
+
+    /// Frees the node of a file's attributes, if there is one.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) async fn free_attribute_node(&self, file: &Rc<File>) -> Result<(), FsError> {
+        let node = NodeId(file.inode.borrow().attribute_node.get());
+        if node != NodeId::NULL {
+            let node = self.placement.nodes.load(node, file.number).await?;
+            self.placement.space.borrow_mut().give_back(self.placement.nodes.remove(&node));
+            file.change(|inode| inode.attribute_node = 0.into());
+            file.count_blocks(-1);
+        }
+        Ok(())
+    }
+
+    /// Deletes an inode without a name that nothing has in use: one that a checkpoint lists as an orphan. Nothing if it is not there, or has
+    /// a name.
+    ///
+    /// # Errors
+    /// As [`delete_if_unused`](Self::delete_if_unused).
+    pub(crate) async fn delete_orphan(&self, number: NodeId) -> Result<(), FsError> {
+        let Some(file) = (match self.files.find(number) {
+            Some(file) => Some(file),
+            None => self.files.load(number).await?,
+        }) else {
+            return Ok(());
+        };
+        // A checkpoint that lists an inode may have it with the name that was its last.
+        if file.links() > 1 {
+            return Ok(());
+        }
+        file.change(|inode| inode.links = 0.into());
+        let _locked = file.lock_exclusive().await;
+        self.delete(&file).await
+    }
+}

@@ -1,0 +1,196 @@
+//! A *file*: an inode of any kind in memory, with its cached pages, and with what a synchronisation call has to know of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+
+use weir_cache::{CachedFile, PageCache};
+use weir_f2fs::{BLOCK_BYTES, BlockAddress, Inode, NodeEntry, NodeId};
+use weir_format::{FileTime, FileType, Stamp};
+use weir_runtime::{Acquire, Semaphore};
+use weir_storage::Ticket;
+
+use crate::nodes::NodeBlock;
+use crate::placement::{FilePlacement, Placement};
+
+/// Calls that read what a file maps at one time; more of them wait.
+const READERS_MAX: usize = 1 << 10;
+
+/// Where the address of a page is stored: a word of the inode, or of another node.
+#[derive(Clone)]
+pub(crate) struct Slot {
+    /// The node; `None` for the inode.
+    pub(crate) node: Option<Rc<NodeBlock>>,
+    /// Which of its words.
+    pub(crate) word: u32,
+}
+
+/// An inode in memory.
+pub(crate) struct File {
+    pub(crate) number: NodeId,
+    pub(crate) inode: RefCell<Inode>,
+    /// What the node table says of it.
+    pub(crate) entry: Cell<NodeEntry>,
+    /// Its inode was changed since it was written.
+    dirty: Cell<bool>,
+    /// How many files are dirty.
+    dirty_files: Rc<Cell<u64>>,
+    /// It was changed in something that roll-forward does not know by the other nodes.
+    pub(crate) changed_itself: Cell<bool>,
+    /// The last write of its inode.
+    pub(crate) write: RefCell<Option<Ticket>>,
+    /// A call that changes the file takes all permits, one that reads what it maps takes one. Files are locked in the order of their
+    /// numbers.
+    lock: Semaphore,
+    pub(crate) pages: Rc<CachedFile>,
+    /// Where the addresses of dirty pages are stored.
+    pub(crate) slots: RefCell<BTreeMap<u32, Slot>>,
+    /// A synchronisation call submits its pages: few of them are overwritten in place.
+    pub(crate) is_synchronised: Cell<bool>,
+    /// Pages that the cleaner moves: they go to the log of cold data.
+    pub(crate) moved: RefCell<BTreeSet<u32>>,
+    /// How often it is open.
+    pub(crate) opens: Cell<u32>,
+    /// It was made without a name, and had none so far.
+    pub(crate) takes_first_name: Cell<bool>,
+    /// The newest checkpoint does not have it: roll-forward gives it its name.
+    pub(crate) is_new: Cell<bool>,
+    /// Something of it has changed since the newest checkpoint that roll-forward does not bring back.
+    pub(crate) needs_checkpoint: Cell<bool>,
+    /// Of a directory: names that the newest checkpoint has, and that stand for nothing or another file now.
+    pub(crate) lost_names: RefCell<BTreeSet<Vec<u8>>>,
+}
+
+impl File {
+    /// A file with this inode.
+    pub(crate) fn new(
+        number: NodeId,
+        inode: Inode,
+        entry: NodeEntry,
+        cache: &Rc<PageCache>,
+        placement: &Rc<Placement>,
+    ) -> Rc<File> {
+        Rc::new_cyclic(|file: &Weak<File>| {
+            let dirty_files = Rc::clone(&placement.dirty_files);
+            let placement = FilePlacement::new(Weak::clone(file), Rc::clone(placement));
+            File {
+                number,
+                inode: RefCell::new(inode),
+                entry: Cell::new(entry),
+                dirty: Cell::new(false),
+                dirty_files,
+                changed_itself: Cell::new(false),
+                write: RefCell::default(),
+                lock: Semaphore::new(READERS_MAX),
+                pages: CachedFile::placed(number.0, cache, Rc::new(placement)),
+                slots: RefCell::default(),
+                is_synchronised: Cell::new(false),
+                moved: RefCell::default(),
+                opens: Cell::new(0),
+                takes_first_name: Cell::new(false),
+                is_new: Cell::new(false),
+                needs_checkpoint: Cell::new(false),
+                lost_names: RefCell::default(),
+            }
+        })
+    }
+
+    /// Locks it, to change it.
+    pub(crate) fn lock_exclusive(&self) -> Acquire {
+        self.lock.acquire(READERS_MAX)
+    }
+
+    /// Locks it, shared with other calls that read what it maps.
+    pub(crate) fn lock_shared(&self) -> Acquire {
+        self.lock.acquire(1)
+    }
+
+    /// The size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.inode.borrow().size.get()
+    }
+
+    /// What it is.
+    pub(crate) fn kind(&self) -> Option<FileType> {
+        self.inode.borrow().file_type()
+    }
+
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind() == Some(FileType::Directory)
+    }
+
+    /// How many names it has.
+    pub(crate) fn links(&self) -> u32 {
+        self.inode.borrow().links.get()
+    }
+
+    /// Whether flags say that its content or its names are in the inode.
+    pub(crate) fn has_inline(&self, flag: u8) -> bool {
+        self.inode.borrow().has_inline(flag)
+    }
+
+    /// Changes the inode, which is to be written.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Inode) -> T) -> T {
+        self.changed_itself.set(true);
+        self.change_derived(change)
+    }
+
+    /// The same, where roll-forward finds by the other nodes what has changed, or nothing is promised of it.
+    fn change_derived<T>(&self, change: impl FnOnce(&mut Inode) -> T) -> T {
+        self.set_dirty(true);
+        change(&mut self.inode.borrow_mut())
+    }
+
+    /// Whether its inode was changed since it was written.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.get()
+    }
+
+    /// Its inode is to be written, or is about to be.
+    pub(crate) fn set_dirty(&self, dirty: bool) {
+        match (self.dirty.replace(dirty), dirty) {
+            (false, true) => self.dirty_files.set(self.dirty_files.get() + 1),
+            (true, false) => self.dirty_files.set(self.dirty_files.get().saturating_sub(1)),
+            _ => {}
+        }
+    }
+
+    /// The file ends there now, behind a page that was written. Roll-forward finds the last page of a file, and no part of it.
+    pub(crate) fn grow(&self, size: u64) {
+        match size.is_multiple_of(BLOCK_BYTES as u64) {
+            true => self.change_derived(|inode| inode.size = size.into()),
+            false => self.change(|inode| inode.size = size.into()),
+        }
+    }
+
+    /// The content has changed.
+    pub(crate) fn stamp(&self, now: FileTime) {
+        self.change_derived(|inode| {
+            inode.set_time(Stamp::Modified, now);
+            inode.set_time(Stamp::Changed, now);
+        });
+    }
+
+    /// The address of the page whose slot this is.
+    pub(crate) fn address(&self, slot: &Slot) -> BlockAddress {
+        match &slot.node {
+            Some(node) => BlockAddress(node.word(slot.word)),
+            None => self.inode.borrow().address(slot.word),
+        }
+    }
+
+    /// Counts blocks of data and nodes: `change` more, or fewer.
+    pub(crate) fn count_blocks(&self, change: i64) {
+        self.change_derived(|inode| inode.blocks = inode.blocks.get().saturating_add_signed(change).into());
+    }
+
+    /// Whether the disk has all of it, and none of its writes failed.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        let is_transferred = |write: &Ticket| write.poll_transferred().is_some();
+        !self.is_dirty()
+            && self.write.borrow().as_ref().is_none_or(is_transferred)
+            && self.slots.borrow().is_empty()
+            && self.pages.is_on_disk()
+    }
+}

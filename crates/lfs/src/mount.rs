@@ -1,0 +1,215 @@
+//! Mounting and unmounting.
+//!
+//! 1. The superblock, the newer whole checkpoint, the segment table, and the summaries of open node segments are read.
+//! 2. What `fsync` has written behind the checkpoint is rolled forward ([`recovery`](crate::recovery)), and orphans are deleted, in memory.
+//! 3. A checkpoint makes that durable, and begins a new chain: blocks of the old one, behind a gap, are never taken for its continuation
+//!    (L4). No block of the old chain is overwritten before that, so a power cut here loses nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::{Rc, Weak};
+
+use tracing::info;
+use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_cache::PageCache;
+use weir_f2fs::{
+    Allocation, CheckpointPack, Image, Layout, Log, NodeFooter, SegmentEntry, SegmentNumber, SegmentTableBlock,
+    SummaryBlock, SummaryKind, checkpoint_flags,
+};
+use weir_format::{FormatError, Place, Structure};
+use weir_journal::Disk;
+use weir_runtime::{Handle as Clock, Semaphore};
+use weir_storage::{Extent, Lba, Ordering, Recorder, Storage, read};
+use weir_vfs::{FsError, ReadOnlyReason, StorageImage, Timer};
+
+use crate::checkpoint::{Checkpoints, Purpose};
+use crate::files::Files;
+use crate::mounted::{Mounted, TICKS_A_SECOND};
+use crate::node_table::NodeTable;
+use crate::nodes::Nodes;
+use crate::operations::Operations;
+use crate::options::F2fsOptions;
+use crate::placement::Placement;
+use crate::space::{Space, summary_of_node};
+
+/// Mounts the filesystem on `device`.
+pub(crate) async fn mount(
+    clock: &Clock,
+    device: Rc<dyn Storage>,
+    recorder: Option<Rc<Recorder>>,
+    options: F2fsOptions,
+) -> Result<Rc<Mounted>, FsError> {
+    let image = Image::open(StorageImage(Rc::clone(&device))).await?;
+    let was_unmounted = image.checkpoint.header.has(checkpoint_flags::UMOUNT);
+    let Image { superblock, layout, checkpoint, pack, .. } = image;
+    let image = Rc::new(StorageImage(Rc::clone(&device)));
+    let space = read_space(&image, &layout, &checkpoint).await?;
+    let dispatch = match device.capabilities().ordering {
+        Ordering::Barrier => Dispatch::OrderPreserving,
+        _ => Dispatch::Legacy,
+    };
+    let capabilities = *device.capabilities();
+    let layer_options = BlockOptions { dispatch, ..BlockOptions::default() };
+    let layer =
+        BlockLayer::recorded(clock, device, layer_options, recorder).map_err(|_| FsError::NoBarriers)?;
+    let disk = Disk::new(clock, layer, capabilities, Default::default());
+    // Nothing is written without order (L2).
+    disk.promise_order();
+    let table = Rc::new(NodeTable::from_checkpoint(Rc::clone(&image), &layout, &checkpoint)?);
+    let placement = Rc::new(Placement {
+        space: RefCell::new(space),
+        nodes: Nodes::new(Rc::clone(&image), Rc::clone(&table), options.cache_inodes),
+        dirty_files: Rc::default(),
+        table,
+        chain_version: Cell::new(checkpoint.chain_version()),
+        inode_seed: superblock.inode_seed(),
+        in_place_pages: options.in_place_pages,
+    });
+    let cache = PageCache::new(Rc::clone(&disk), options.cache());
+    let stopped = options.read_only.then_some(ReadOnlyReason::Mounted);
+    let orphans = checkpoint.orphans.clone();
+    let mounted = Rc::new(Mounted {
+        options,
+        timer: Timer::new(clock, TICKS_A_SECOND),
+        operations: Operations::new(stopped),
+        names: Semaphore::new(1),
+        generation: Cell::new(checkpoint.header.version.get() as u32),
+        files: Files::new(Rc::clone(&image), Rc::clone(&placement), cache, options.cache_inodes),
+        since: (clock.now(), checkpoint.header.elapsed.get()),
+        checkpoints: Checkpoints::new(checkpoint, pack),
+        superblock,
+        layout,
+        image,
+        disk,
+        placement,
+    });
+    if options.read_only && !(was_unmounted && mounted.has_no_chain().await?) {
+        return Err(FsError::NotRolledForward);
+    }
+    if !options.read_only {
+        let recovered = mounted.roll_forward().await?;
+        if recovered == 0 {
+            mounted.start_appending()?;
+        }
+        for orphan in &orphans {
+            mounted.delete_orphan(*orphan).await?;
+        }
+        info!(recovered, orphans = orphans.len(), "mounted");
+        mounted.write_checkpoint(Purpose::Durability).await?;
+        let task = checkpoint_task(Rc::downgrade(&mounted));
+        drop(clock.spawn_thread("checkpoint", task));
+    }
+    Ok(mounted)
+}
+
+/// Ends a mount.
+pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
+    if mounted.operations.read_only().is_some() {
+        return Ok(());
+    }
+    // No call will come back to files that are open and have no name.
+    for file in mounted.files.all().into_iter().filter(|file| file.links() == 0) {
+        mounted.delete_orphan(file.number).await?;
+    }
+    mounted.write_checkpoint(Purpose::Unmount).await?;
+    mounted.operations.stop(ReadOnlyReason::Unmounted);
+    info!(checkpoints = mounted.checkpoints.written(), "unmounted");
+    Ok(())
+}
+
+/// Writes a checkpoint each interval, if anything was changed, for as long as the filesystem is mounted.
+async fn checkpoint_task(mounted: Weak<Mounted>) {
+    loop {
+        let Some(now) = mounted.upgrade() else { return };
+        let (clock, interval) = (now.disk.handle().clone(), now.options.checkpoint_interval);
+        drop(now);
+        clock.sleep(interval).await;
+        let Some(now) = mounted.upgrade() else { return };
+        if now.operations.read_only().is_some() {
+            return;
+        }
+        if now.has_changes() {
+            // A failure stops all changes, and every call says so.
+            let _ = now.write_checkpoint(Purpose::Order).await;
+        }
+    }
+}
+
+impl Mounted {
+    /// Whether a checkpoint would be another one than the newest.
+    fn has_changes(&self) -> bool {
+        let is_changed = |file: &Rc<crate::file::File>| file.is_dirty() || file.pages.has_dirty();
+        !self.placement.nodes.dirty_inodes().is_empty() || self.files.all().iter().any(is_changed)
+    }
+
+    /// Lets each log append: one that filled gaps of a segment goes on in a free one.
+    fn start_appending(&self) -> Result<(), FsError> {
+        for log in Log::ALL {
+            let state = self.checkpoints.log(log);
+            if state.is_none_or(|state| state.allocation == Allocation::Reuse) {
+                self.placement.space.borrow_mut().start_segment(log)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the segment table, and the summaries of open node segments.
+async fn read_space(image: &StorageImage, layout: &Layout, pack: &CheckpointPack) -> Result<Space, FsError> {
+    let mut segments: Vec<SegmentEntry> = Vec::new();
+    for index in 0..layout.segment_table_blocks() {
+        let corrupt = || FormatError::corrupt(Structure::SegmentTable, Place::Block(index.into()), "its place");
+        let second = pack.segment_copies.is_second(index);
+        let place = layout.segment_table_block(index, second).ok_or_else(corrupt)?;
+        let bytes = read(&*image.0, Extent::new(Lba(place.0.into()), 1)).await?;
+        segments.extend_from_slice(&SegmentTableBlock::read(&bytes, index, layout)?.entries);
+    }
+    segments.truncate(layout.main_segments() as usize);
+    let mut journaled = BTreeSet::new();
+    for change in pack.segment_journal(layout)?.entries() {
+        let segment = change.segment.get();
+        if let Some(entry) = segments.get_mut(segment as usize) {
+            *entry = change.entry;
+            journaled.insert(segment);
+        }
+    }
+    let nodes = match &pack.node_summaries {
+        Some(summaries) => summaries.clone(),
+        None => read_node_summaries(image, layout, pack, &segments).await?,
+    };
+    Space::from_checkpoint(layout, pack, nodes, segments, journaled)
+}
+
+/// The summaries of open node segments, by the footers of their nodes: only the pack of an unmount has them.
+async fn read_node_summaries(
+    image: &StorageImage,
+    layout: &Layout,
+    pack: &CheckpointPack,
+    segments: &[SegmentEntry],
+) -> Result<[Box<SummaryBlock>; 3], FsError> {
+    let mut summaries = [0; 3].map(|_| SummaryBlock::new(SummaryKind::Node));
+    for (log, summary) in [Log::HotNode, Log::WarmNode, Log::ColdNode].into_iter().zip(&mut summaries) {
+        let Some(state) = pack.header.log(log) else { continue };
+        let Some(entry) = segments.get(state.segment.0 as usize) else { continue };
+        for offset in (0..weir_f2fs::SEGMENT_BLOCKS).filter(|offset| entry.is_valid(*offset)) {
+            let Some(address) = layout.block_of(state.segment, offset) else { continue };
+            let bytes = read(&*image.0, Extent::new(Lba(address.0.into()), 1)).await?;
+            if let Some(footer) = NodeFooter::of_block(&bytes) {
+                summary.entries[offset as usize] = summary_of_node(footer.node(), 0);
+            }
+        }
+    }
+    Ok(summaries)
+}
+
+/// The summary of a segment as the disk has it.
+pub(crate) async fn read_summary(
+    image: &StorageImage,
+    layout: &Layout,
+    segment: SegmentNumber,
+) -> Result<Box<SummaryBlock>, FsError> {
+    let corrupt = || FormatError::corrupt(Structure::Summary, Place::Segment(segment.0), "its place");
+    let place = layout.summary_block(segment).ok_or_else(corrupt)?;
+    let bytes = read(&*image.0, Extent::new(Lba(place.0.into()), 1)).await?;
+    Ok(SummaryBlock::read(&bytes, Place::Segment(segment.0))?)
+}

@@ -1,0 +1,60 @@
+//! How a filesystem is mounted.
+
+use std::time::Duration;
+
+use weir_cache::CacheOptions;
+
+/// What a synchronisation call does to the storage's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Order by barriers where the storage has them; durability by a flush.
+    #[default]
+    Barrier,
+    /// No flush and no barrier, as F2FS's mount option `nobarrier`: a comparator. A power cut may lose what was synchronised.
+    NoBarrier,
+}
+
+/// How a filesystem is mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct F2fsOptions {
+    /// Nothing is changed: an image that a power cut has left is refused.
+    pub read_only: bool,
+    /// What a synchronisation call does to the storage's cache.
+    pub sync: SyncMode,
+    /// A synchronisation call overwrites so many dirty pages of a file, or fewer, in place; the default of Linux's F2FS is 8, and 0 writes
+    /// every page to a new place.
+    pub in_place_pages: usize,
+    /// Bytes of file data in memory.
+    pub cache_bytes: u64,
+    /// Dirty bytes from which on they are written back.
+    pub dirty_background_bytes: u64,
+    /// Dirty bytes at which writers wait.
+    pub dirty_bytes: u64,
+    /// Inodes, and as many other nodes, that stay in memory beside those in use.
+    pub cache_inodes: usize,
+    /// A checkpoint is written when the last one is so old, if anything was changed.
+    pub checkpoint_interval: Duration,
+}
+
+impl F2fsOptions {
+    /// Those of the page cache.
+    pub(crate) fn cache(&self) -> CacheOptions {
+        let F2fsOptions { cache_bytes, dirty_background_bytes, dirty_bytes, .. } = *self;
+        CacheOptions { cache_bytes, dirty_background_bytes, dirty_bytes, rules: Default::default() }
+    }
+}
+
+impl Default for F2fsOptions {
+    fn default() -> F2fsOptions {
+        F2fsOptions {
+            read_only: false,
+            sync: SyncMode::Barrier,
+            in_place_pages: 8,
+            cache_bytes: 256 << 20,
+            dirty_background_bytes: 32 << 20,
+            dirty_bytes: 64 << 20,
+            cache_inodes: 1 << 14,
+            checkpoint_interval: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Pages of files in memory: brought there, changed, and forgotten.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_cache::index_of;
+use weir_f2fs::BlockAddress;
+use weir_format::BLOCK_BYTES;
+use weir_runtime::Buffer;
+use weir_vfs::FsError;
+
+use crate::file::File;
+use crate::mapping::page_outside;
+use crate::mounted::Mounted;
+
+impl Mounted {
+    /// A page of a file, brought to memory; `None` for one that reads as zeros.
+    ///
+    /// # Errors
+    /// What reading fails by.
+    pub(crate) async fn cached_page(
+        &self,
+        file: &Rc<File>,
+        page: u64,
+        address: BlockAddress,
+    ) -> Result<Option<Rc<Buffer>>, FsError> {
+        let index = u32::try_from(page).map_err(|_| FsError::TooLarge)?;
+        if let Some(content) = file.pages.snapshot(index) {
+            return Ok(Some(content));
+        }
+        if !address.is_block() {
+            return Ok(None);
+        }
+        if self.layout.segment_of(address).is_none() {
+            return Err(page_outside(file).into());
+        }
+        if let Some(ended) = file.pages.read_under_way(index) {
+            ended.await;
+        } else {
+            let place = u64::from(address.0);
+            let (content, blocks) = file.pages.begin_read(place, index..index + 1).content().await?;
+            file.pages.insert_read(place, blocks, &content);
+            if file.pages.snapshot(index).is_none() {
+                return Ok(Some(content.into()));
+            }
+        }
+        Ok(file.pages.snapshot(index))
+    }
+
+    /// Writes into a page of a file, whose lock the caller has: the page is promised a place, and is dirty from now on.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`]; what reading the rest of the page fails by.
+    pub(crate) async fn write_page(
+        &self,
+        file: &Rc<File>,
+        page: u64,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), FsError> {
+        let index = u32::try_from(page).map_err(|_| FsError::TooLarge)?;
+        let known = file.slots.borrow().get(&index).cloned();
+        let slot = match known {
+            Some(slot) => slot,
+            None => self.placement.promise_page(file, page).await?,
+        };
+        if !file.pages.contains(index) {
+            let address = file.address(&slot);
+            let is_whole = at == 0 && bytes.len() == BLOCK_BYTES;
+            let content = match is_whole {
+                true => None,
+                false => self.cached_page(file, page, address).await?,
+            };
+            if !file.pages.contains(index) {
+                let content = content.unwrap_or_else(|| Rc::new(Buffer::new(BLOCK_BYTES)));
+                file.pages.insert(index, place_of(address), content);
+            }
+        }
+        // From here on nothing waits.
+        file.slots.borrow_mut().insert(index, slot);
+        file.pages.change(index, at, bytes);
+        Ok(())
+    }
+
+    /// Marks a page that is in memory as dirty, so that it is written to another place.
+    ///
+    /// # Errors
+    /// Those of finding its slot.
+    pub(crate) async fn rewrite_page(&self, file: &Rc<File>, page: u64, address: BlockAddress) -> Result<(), FsError> {
+        let index = index_of(page.saturating_mul(BLOCK_BYTES as u64));
+        let Some(slot) = self.placement.find_slot(file, page).await? else { return Ok(()) };
+        let _in_memory = self.cached_page(file, page, address).await?;
+        file.slots.borrow_mut().entry(index).or_insert(slot);
+        file.pages.mark_dirty(index);
+        Ok(())
+    }
+
+    /// Forgets pages of a file, dirty ones too.
+    pub(crate) async fn forget_pages(&self, file: &File, pages: Range<u32>) {
+        let turn = file.pages.take_turn().await;
+        file.slots.borrow_mut().retain(|index, _| !pages.contains(index));
+        file.moved.borrow_mut().retain(|index| !pages.contains(index));
+        turn.forget(pages);
+    }
+}
+
+/// The place of a page in the page cache: none where it has no block yet.
+fn place_of(address: BlockAddress) -> Option<u64> {
+    address.is_block().then_some(u64::from(address.0))
+}

@@ -1,0 +1,160 @@
+//! Synchronisation calls: what each writes, and what it waits for.
+//!
+//! | call | writes | with barriers, waits for | without, waits for |
+//! |---|---|---|---|
+//! | `fsync` | dirty pages; direct nodes; the inode, if anything of it changed | a transfer of all, a flush | the transfer of pages, a flush, the transfer of nodes, a flush |
+//! | `fdatasync` | the same, and the inode only for what roll-forward cannot tell by other nodes | the same | the same |
+//! | `fbarrier` | as `fdatasync` | queue space | as `fdatasync` |
+//! | `fdatabarrier` | as `fdatasync` | queue space | as `fdatasync` |
+//! | any, where roll-forward cannot bring it back | a [checkpoint](crate::checkpoint) | the same, of the checkpoint | the same, of the checkpoint |
+//!
+//! Pages are one epoch, the nodes behind them the next (L3): a node on the disk leads to pages on the disk. The last node has the mark of
+//! `fsync`, so roll-forward takes all of a call or nothing. Linux's F2FS waits for pages, then for nodes, then for the flush; with its
+//! option `nobarrier` it does not flush ([`SyncMode::NoBarrier`]), and a power cut may leave nodes without their pages.
+//!
+//! Roll-forward cannot bring back a directory, a file with several names or none, what was renamed, cut, or got other attributes, and a
+//! new file in a new directory, or with a name that the newest checkpoint has for another file. Linux's F2FS takes the last of these, and
+//! files that were cut, by roll-forward.
+
+use std::rc::Rc;
+
+use weir_block::Class;
+use weir_cache::SubmitTurn;
+use weir_f2fs::{ATTRIBUTE_NODE_PLACE, NodeId, first_page};
+use weir_format::FileType;
+use weir_journal::{Promise, SyncedFile};
+use weir_storage::Ticket;
+use weir_vfs::{FsError, SyncCall};
+
+use crate::blocks::BlockWrite;
+use crate::checkpoint::Purpose;
+use crate::file::File;
+use crate::mounted::Mounted;
+use crate::options::SyncMode;
+use crate::placement::Marks;
+
+impl Mounted {
+    /// Makes what was changed of a file durable, or puts it before all that comes next.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`]; those of writing, and of writes that failed since the last call.
+    pub(crate) async fn synchronise(&self, number: NodeId, call: SyncCall) -> Result<(), FsError> {
+        let call_permit = self.operations.begin().await;
+        let file = self.files.get(number).await?;
+        if self.operations.read_only().is_some() {
+            return Ok(file.pages.check_written()?);
+        }
+        let is_durable = call.promise() == Promise::Durable;
+        if self.needs_checkpoint(&file) {
+            drop(call_permit);
+            let purpose = if is_durable { Purpose::Durability } else { Purpose::Order };
+            self.write_checkpoint(purpose).await?;
+            return Ok(file.pages.check_written()?);
+        }
+        // No other task submits pages of the file between its pages and its nodes.
+        let turn = file.pages.take_turn().await;
+        let mut tickets = self.submit_pages(&file, &turn).await?;
+        let submitting = self.checkpoints.submitting.acquire(1).await;
+        let nodes = self.lay_out_nodes(&file, call == SyncCall::Fsync)?;
+        drop(turn);
+        if self.has_barriers() {
+            self.submit_nodes(&file, nodes, Class::Barrier, &mut tickets).await?;
+            drop((submitting, call_permit));
+            if is_durable {
+                self.disk.wait_transferred(&tickets).await?;
+                self.flush().await?;
+            }
+        } else {
+            // The submitting permit is kept: no node is durable before one that stands before it in the log.
+            self.disk.wait_transferred(&tickets).await?;
+            if !nodes.is_empty() {
+                self.flush().await?;
+                self.submit_nodes(&file, nodes, Class::Orderless, &mut tickets).await?;
+                self.disk.wait_transferred(&tickets).await?;
+            }
+            self.flush().await?;
+        }
+        Ok(file.pages.check_written()?)
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// As [`write_checkpoint`](Self::write_checkpoint).
+    pub(crate) async fn sync(&self) -> Result<(), FsError> {
+        if self.operations.read_only().is_some() {
+            return Ok(());
+        }
+        self.write_checkpoint(Purpose::Durability).await?;
+        self.files.all().iter().try_for_each(|file| Ok(file.pages.check_written()?))
+    }
+
+    async fn flush(&self) -> Result<(), FsError> {
+        match self.options.sync {
+            SyncMode::Barrier => Ok(self.disk.flush().await?),
+            SyncMode::NoBarrier => Ok(()),
+        }
+    }
+
+    /// Whether roll-forward would not bring a file back as it is.
+    fn needs_checkpoint(&self, file: &File) -> bool {
+        let inode = file.inode.borrow();
+        if file.kind() != Some(FileType::Regular) || file.links() != 1 || file.needs_checkpoint.get() {
+            return true;
+        }
+        let parent = self.files.find(NodeId(inode.parent.get()));
+        let misses = |parent: Rc<File>| {
+            parent.is_new.get() || parent.needs_checkpoint.get() || parent.lost_names.borrow().contains(inode.name())
+        };
+        file.is_new.get() && parent.is_some_and(misses)
+    }
+
+    /// Submits the dirty pages of a file as the end of an epoch, for the caller that has the turn to submit. What is on its way.
+    async fn submit_pages(&self, file: &File, turn: &SubmitTurn<'_>) -> Result<Vec<Ticket>, FsError> {
+        let last = if self.has_barriers() { Class::Barrier } else { Class::Orderless };
+        file.is_synchronised.set(true);
+        let done = turn.submit(self.class(), last).await;
+        file.is_synchronised.set(false);
+        let submitted = done?;
+        let tickets = file.pages.untransferred();
+        // What writeback has submitted is in the current epoch.
+        if !submitted && !tickets.is_empty() && self.has_barriers() {
+            self.disk.barrier().await?;
+        }
+        Ok(tickets)
+    }
+
+    /// The writes of a file's direct nodes, and of the inode if it `changed` or is needed: the last with the mark of `fsync`.
+    fn lay_out_nodes(&self, file: &File, with_times: bool) -> Result<Vec<BlockWrite>, FsError> {
+        let nodes = self.placement.nodes.dirty_of(file.number);
+        let is_direct = |place| place == ATTRIBUTE_NODE_PLACE || first_page(place, 0).is_some();
+        let direct: Vec<_> = nodes.iter().filter(|node| is_direct(node.place)).collect();
+        let is_new = file.is_new.get();
+        let with_inode = is_new || file.changed_itself.get() || (with_times && file.is_dirty());
+        let mut writes = Vec::new();
+        for (nth, node) in (1..).zip(&direct) {
+            let marks = Marks { fsync: nth == direct.len() && !with_inode, name: false };
+            writes.push(self.placement.write_node(node, false, marks)?);
+        }
+        if with_inode && (file.is_dirty() || !direct.is_empty()) {
+            writes.push(self.placement.write_inode(file, Marks { fsync: true, name: is_new })?);
+        }
+        Ok(writes)
+    }
+
+    /// Submits nodes in the order of their log.
+    async fn submit_nodes(
+        &self,
+        file: &File,
+        nodes: Vec<BlockWrite>,
+        last: Class,
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<(), FsError> {
+        let submitted = tickets.len();
+        self.submit_blocks(nodes, last, tickets).await?;
+        if let Some(ticket) = tickets.get(submitted..).and_then(<[Ticket]>::last) {
+            *file.write.borrow_mut() = Some(ticket.clone());
+        }
+        Ok(())
+    }
+}
