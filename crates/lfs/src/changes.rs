@@ -4,12 +4,17 @@ use weir_f2fs::SEGMENT_BLOCKS;
 use weir_vfs::FsError;
 
 use crate::checkpoint::Purpose;
+use crate::cleaner::Policy;
 use crate::mounted::Mounted;
 
 /// Dirty nodes at which a checkpoint is written: 32 MiB of them.
 const DIRTY_NODES_MAX: u64 = 1 << 13;
 /// Segments that one call may fill, with what it changes of nodes.
 const CALL_SEGMENTS: u64 = 3;
+/// Segments that no call fills: each log opens one, and the cleaner moves a victim before it gains one.
+const RESERVE: u64 = 8;
+/// Blocks that a round of cleaning gains.
+const GAIN: u64 = 4 * SEGMENT_BLOCKS as u64;
 
 impl Mounted {
     /// Waits until a call may change something. It has no permit and no lock yet.
@@ -23,10 +28,35 @@ impl Mounted {
             self.write_checkpoint(Purpose::Order).await?;
         }
         if self.has_few_segments() {
-            // What was freed since the last checkpoint is free after the next.
-            self.write_checkpoint(Purpose::Order).await?;
+            self.make_segments_free().await?;
         }
         Ok(())
+    }
+
+    /// Makes segments free, one call at a time: what was freed since the last checkpoint is free behind the next, and what is not is
+    /// cleaned. Each round gains something or is the last: cleaning never ends in a circle.
+    async fn make_segments_free(&self) -> Result<(), FsError> {
+        let _one = self.freeing.acquire(1).await;
+        if self.has_few_segments() {
+            self.write_checkpoint(Purpose::Order).await?;
+        }
+        while self.has_few_segments() {
+            let before = self.placement.space.borrow().free_segments();
+            self.clean(Policy::Greedy, GAIN).await?;
+            self.write_checkpoint(Purpose::Order).await?;
+            if self.placement.space.borrow().free_segments() <= before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the background cleans: a tenth of the main area is neither free nor in use.
+    pub(crate) fn is_worth_cleaning(&self) -> bool {
+        let space = self.placement.space.borrow();
+        let all = u64::from(self.layout.main_segments()) * u64::from(SEGMENT_BLOCKS);
+        let free = u64::from(space.free_segments()) * u64::from(SEGMENT_BLOCKS);
+        all.saturating_sub(free + space.user_blocks().1) > all / 10
     }
 
     /// Inodes and other nodes that were changed since they were written.
@@ -39,7 +69,7 @@ impl Mounted {
         let dirty = self.files.cache.dirty() as u64 + self.dirty_nodes();
         let space = self.placement.space.borrow();
         let needed = dirty.div_ceil(u64::from(SEGMENT_BLOCKS)) + CALL_SEGMENTS;
-        u64::from(space.free_segments()) < needed + u64::from(space.reserved_segments())
+        u64::from(space.free_segments()) < needed + RESERVE
     }
 
     /// A number that no inode had before in this mount.

@@ -7,6 +7,7 @@
 //! - `nodes`, `file`, `files`, `pages`: nodes, inodes and pages in memory.
 //! - `placement`, `mapping`: new places of blocks, and the way from a page to its address.
 //! - `directory`, `namespace`, `content`, `attributes`, `deletion`: what calls do.
+//! - `cleaner`, `changes`: how segments become free, and what a call waits for before it changes something.
 //! - `sync`, `checkpoint`, `recovery`: what synchronisation calls write and wait for, checkpoints, roll-forward.
 //! - `operations`, `mount`: what holds calls and checkpoints apart, and the beginning and the end.
 //!
@@ -16,12 +17,14 @@
 //! - L2. A segment is written again only behind a checkpoint that has no block in it, and so is the number of a node used again.
 //! - L3. A node that roll-forward may take is behind the pages that it leads to.
 //! - L4. Nodes of one chain only follow one another: a mount begins a new one behind a checkpoint.
+//! - L5. What the share command has moved is durable before the checkpoint that leads to its new place.
 
 mod attributes;
 mod blocks;
 mod calls;
 mod changes;
 mod checkpoint;
+mod cleaner;
 mod content;
 mod deletion;
 mod directory;
@@ -42,5 +45,6 @@ mod recovery;
 mod space;
 mod sync;
 
+pub use cleaner::{Cleaner, CleanerCounts};
 pub use filesystem::F2fs;
 pub use options::{F2fsOptions, SyncMode};

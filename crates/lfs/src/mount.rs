@@ -23,6 +23,7 @@ use weir_storage::{Extent, Lba, Ordering, Recorder, Storage, read};
 use weir_vfs::{FsError, ReadOnlyReason, StorageImage, Timer};
 
 use crate::checkpoint::{Checkpoints, Purpose};
+use crate::cleaner::{Cleaner, Policy};
 use crate::files::Files;
 use crate::mounted::{Mounted, TICKS_A_SECOND};
 use crate::node_table::NodeTable;
@@ -39,6 +40,9 @@ pub(crate) async fn mount(
     recorder: Option<Rc<Recorder>>,
     options: F2fsOptions,
 ) -> Result<Rc<Mounted>, FsError> {
+    if options.cleaner == Cleaner::Share && !options.read_only && !device.capabilities().share {
+        return Err(FsError::NoShare);
+    }
     let image = Image::open(StorageImage(Rc::clone(&device))).await?;
     let was_unmounted = image.checkpoint.header.has(checkpoint_flags::UMOUNT);
     let Image { superblock, layout, checkpoint, pack, .. } = image;
@@ -73,7 +77,9 @@ pub(crate) async fn mount(
         timer: Timer::new(clock, TICKS_A_SECOND),
         operations: Operations::new(stopped),
         names: Semaphore::new(1),
+        freeing: Semaphore::new(1),
         generation: Cell::new(checkpoint.header.version.get() as u32),
+        cleaned: Cell::default(),
         files: Files::new(Rc::clone(&image), Rc::clone(&placement), cache, options.cache_inodes),
         since: (clock.now(), checkpoint.header.elapsed.get()),
         checkpoints: Checkpoints::new(checkpoint, pack),
@@ -128,9 +134,9 @@ async fn checkpoint_task(mounted: Weak<Mounted>) {
         if now.operations.read_only().is_some() {
             return;
         }
-        if now.has_changes() {
-            // A failure stops all changes, and every call says so.
-            let _ = now.write_checkpoint(Purpose::Order).await;
+        // A failure stops all changes, and every call says so.
+        if now.has_changes() && now.write_checkpoint(Purpose::Order).await.is_ok() && now.is_worth_cleaning() {
+            let _ = now.clean(Policy::CostBenefit, 1).await;
         }
     }
 }

@@ -14,6 +14,7 @@ use weir_storage::Ordering;
 use weir_vfs::{FsError, StorageImage, Timer};
 
 use crate::checkpoint::Checkpoints;
+use crate::cleaner::CleanerCounts;
 use crate::files::Files;
 use crate::operations::Operations;
 use crate::options::F2fsOptions;
@@ -30,7 +31,10 @@ pub(crate) struct Mounted {
     pub(crate) operations: Operations,
     /// One call at a time changes names.
     pub(crate) names: Semaphore,
+    /// One call at a time makes segments free.
+    pub(crate) freeing: Semaphore,
     pub(crate) generation: Cell<u32>,
+    pub(crate) cleaned: Cell<CleanerCounts>,
     pub(crate) placement: Rc<Placement>,
     pub(crate) files: Files,
     pub(crate) checkpoints: Checkpoints,

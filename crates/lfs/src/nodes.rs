@@ -45,11 +45,6 @@ impl NodeBlock {
         self.content.borrow().clone()
     }
 
-    /// Whether it was changed since it was written.
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.get()
-    }
-
     fn is_on_its_way(&self) -> bool {
         self.write.borrow().as_ref().is_some_and(|write| write.poll_transferred().is_none())
     }

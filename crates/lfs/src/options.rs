@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use weir_cache::CacheOptions;
 
+use crate::cleaner::Cleaner;
+
 /// What a synchronisation call does to the storage's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncMode {
@@ -24,6 +26,8 @@ pub struct F2fsOptions {
     /// A synchronisation call overwrites so many dirty pages of a file, or fewer, in place; the default of Linux's F2FS is 8, and 0 writes
     /// every page to a new place.
     pub in_place_pages: usize,
+    /// How the cleaner moves blocks.
+    pub cleaner: Cleaner,
     /// Bytes of file data in memory.
     pub cache_bytes: u64,
     /// Dirty bytes from which on they are written back.
@@ -50,6 +54,7 @@ impl Default for F2fsOptions {
             read_only: false,
             sync: SyncMode::Barrier,
             in_place_pages: 8,
+            cleaner: Cleaner::Copy,
             cache_bytes: 256 << 20,
             dirty_background_bytes: 32 << 20,
             dirty_bytes: 64 << 20,

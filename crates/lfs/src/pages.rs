@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_cache::index_of;
 use weir_f2fs::BlockAddress;
 use weir_format::BLOCK_BYTES;
 use weir_runtime::Buffer;
@@ -79,19 +78,6 @@ impl Mounted {
         // From here on nothing waits.
         file.slots.borrow_mut().insert(index, slot);
         file.pages.change(index, at, bytes);
-        Ok(())
-    }
-
-    /// Marks a page that is in memory as dirty, so that it is written to another place.
-    ///
-    /// # Errors
-    /// Those of finding its slot.
-    pub(crate) async fn rewrite_page(&self, file: &Rc<File>, page: u64, address: BlockAddress) -> Result<(), FsError> {
-        let index = index_of(page.saturating_mul(BLOCK_BYTES as u64));
-        let Some(slot) = self.placement.find_slot(file, page).await? else { return Ok(()) };
-        let _in_memory = self.cached_page(file, page, address).await?;
-        file.slots.borrow_mut().entry(index).or_insert(slot);
-        file.pages.mark_dirty(index);
         Ok(())
     }
 

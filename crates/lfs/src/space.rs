@@ -36,8 +36,6 @@ pub(crate) struct Space {
     user_blocks: u64,
     /// Blocks in use and promised ones.
     used_blocks: u64,
-    reserved_segments: u32,
-    overprovision_segments: u32,
     /// Seconds that the filesystem was mounted before, and the time of this mount.
     elapsed: u64,
 }
@@ -74,8 +72,6 @@ impl Space {
             written_summaries: Vec::new(),
             user_blocks: header.user_blocks.get(),
             used_blocks: header.valid_blocks.get(),
-            reserved_segments: header.reserved_segments.get(),
-            overprovision_segments: header.overprovision_segments.get(),
             elapsed: header.elapsed.get(),
             segments,
         })
@@ -199,7 +195,8 @@ impl Space {
         self.free.range(behind.0..).next().or_else(|| self.free.iter().next()).copied()
     }
 
-    fn is_open(&self, segment: SegmentNumber) -> bool {
+    /// Whether a log appends to a segment.
+    pub(crate) fn is_open(&self, segment: SegmentNumber) -> bool {
         self.logs.iter().any(|log| log.segment == segment)
     }
 
@@ -285,11 +282,6 @@ impl Space {
         self.free.len() as u32
     }
 
-    /// Segments that are kept for the cleaner.
-    pub(crate) fn reserved_segments(&self) -> u32 {
-        self.reserved_segments
-    }
-
     /// Blocks that users may fill, and those of them in use.
     pub(crate) fn user_blocks(&self) -> (u64, u64) {
         (self.user_blocks, self.used_blocks)
@@ -300,7 +292,12 @@ impl Space {
         &self.layout
     }
 
-    /// Seconds that the filesystem has been mounted, over all mounts.
+    /// Seconds that the filesystem has been mounted, over all mounts, at the last checkpoint.
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.elapsed
+    }
+
+    /// Sets them.
     pub(crate) fn set_elapsed(&mut self, seconds: u64) {
         self.elapsed = seconds;
     }
