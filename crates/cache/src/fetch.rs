@@ -8,12 +8,12 @@ use weir_journal::JournalError;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-use super::file::{CachedFile, split};
-use crate::mutants::FsMutant;
+use crate::file::{CachedFile, split};
+use crate::mutants::CacheMutant;
 
 impl CachedFile {
     /// Copies pages from a byte on, up to the first that is not in memory: how many bytes.
-    pub(crate) fn copy(&self, offset: u64, bytes: &mut [u8]) -> usize {
+    pub fn copy(&self, offset: u64, bytes: &mut [u8]) -> usize {
         let mut pages = self.pages.borrow_mut();
         let mut done = 0;
         while done < bytes.len() {
@@ -27,13 +27,13 @@ impl CachedFile {
     }
 
     /// The end of some read, if one is bringing this block.
-    pub(crate) fn read_under_way(&self, index: u32) -> Option<EventListener> {
+    pub fn read_under_way(&self, index: u32) -> Option<EventListener> {
         self.pages.borrow().reads.bring(index).then(|| self.read_ended.listen())
     }
 
     /// The blocks to read for a miss at `index`, of which `wanted` are asked for: none from `end` on, none that is in
     /// memory or on its way there, and no more than a command has.
-    pub(crate) fn blocks_ahead(&self, index: u32, wanted: u32, end: u32) -> Range<u32> {
+    pub fn blocks_ahead(&self, index: u32, wanted: u32, end: u32) -> Range<u32> {
         let window = self.readahead.borrow().window(index, wanted);
         let most = self.cache.disk.capabilities().max_transfer_blocks.max(1);
         let end = end.min(index.saturating_add(window.min(most)));
@@ -42,14 +42,14 @@ impl CachedFile {
 
     /// Begins a read of blocks that are at `home` on the disk, as long as the caller's lock says. None of them has a page,
     /// or is on its way.
-    pub(crate) fn begin_read(self: &Rc<CachedFile>, home: u64, blocks: Range<u32>) -> UnderWay {
+    pub fn begin_read(self: &Rc<CachedFile>, home: u64, blocks: Range<u32>) -> UnderWay {
         self.pages.borrow_mut().reads.begin(&blocks);
         self.readahead.borrow_mut().begun(blocks.start, blocks.end - blocks.start);
         UnderWay { file: Rc::clone(self), home, blocks }
     }
 
     /// Puts in what was read of blocks at `home`.
-    pub(crate) fn insert_read(self: &Rc<CachedFile>, home: u64, blocks: Range<u32>, content: &[u8]) {
+    pub fn insert_read(self: &Rc<CachedFile>, home: u64, blocks: Range<u32>, content: &[u8]) {
         let count = blocks.len();
         for ((block, bytes), home) in blocks.zip(content.chunks(BLOCK_BYTES)).zip(home..) {
             self.insert(block, home, Rc::new(copy_of(bytes)));
@@ -59,7 +59,7 @@ impl CachedFile {
 }
 
 /// A read that is under way, until dropped.
-pub(crate) struct UnderWay {
+pub struct UnderWay {
     file: Rc<CachedFile>,
     home: u64,
     blocks: Range<u32>,
@@ -67,7 +67,7 @@ pub(crate) struct UnderWay {
 
 impl UnderWay {
     /// Waits for the disk, and ends it: what was read, and which of its blocks are still what they were when it began.
-    pub(crate) async fn content(self) -> Result<(Memory, Range<u32>), JournalError> {
+    pub async fn content(self) -> Result<(Memory, Range<u32>), JournalError> {
         let UnderWay { file, home, blocks } = &self;
         let disk = &file.cache.disk;
         let mut blocks = blocks.clone();
@@ -82,7 +82,7 @@ impl UnderWay {
             file.cache.failures.log(file.number, Some(offset), *home, error);
         })?;
         let freed = file.pages.borrow().reads.end_of(&blocks).min(blocks.end);
-        let outlives = file.cache.rules.drops(FsMutant::ReadsOutliveBlocks);
+        let outlives = file.cache.rules.drops(CacheMutant::ReadsOutliveBlocks);
         Ok((content, blocks.start..if outlives { blocks.end } else { freed }))
     }
 }
