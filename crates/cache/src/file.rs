@@ -15,6 +15,7 @@ use crate::in_flight::InFlight;
 use crate::mutants::CacheMutant;
 use crate::page_cache::PageCache;
 use crate::pages::Pages;
+use crate::place::PlacePages;
 use crate::readahead::Readahead;
 use crate::units::blocks_to_end;
 
@@ -34,12 +35,18 @@ pub struct CachedFile {
     attached_in: Cell<Option<Sequence>>,
     /// Dirty pages were dropped: by the transaction that takes their blocks away no call misses them.
     pub(crate) dropped_in: Cell<Option<Sequence>>,
+    /// Chooses its pages' places when they are submitted, if they get them then.
+    pub(crate) placer: Option<Rc<dyn PlacePages>>,
     pub(crate) cache: Rc<PageCache>,
 }
 
 impl CachedFile {
-    /// One without pages.
-    pub fn new(number: u32, cache: &Rc<PageCache>) -> Rc<CachedFile> {
+    /// One without pages. Their places are those that they are put in with, or those that `placer` chooses.
+    pub fn new(
+        number: u32,
+        cache: &Rc<PageCache>,
+        placer: Option<Rc<dyn PlacePages>>,
+    ) -> Rc<CachedFile> {
         Rc::new(CachedFile {
             number,
             pages: RefCell::default(),
@@ -50,6 +57,7 @@ impl CachedFile {
             read_ended: Event::new(),
             attached_in: Cell::new(None),
             dropped_in: Cell::new(None),
+            placer,
             cache: Rc::clone(cache),
         })
     }
@@ -59,9 +67,9 @@ impl CachedFile {
         self.pages.borrow().contains(index)
     }
 
-    /// Where a page is on disk, if it is in memory.
-    pub fn home(&self, index: u32) -> Option<u64> {
-        self.pages.borrow().home(index)
+    /// Where a page is on disk, if it is in memory and has a place.
+    pub fn place(&self, index: u32) -> Option<u64> {
+        self.pages.borrow().place(index)
     }
 
     /// The content of a page as of now, if it is in memory.
@@ -70,10 +78,14 @@ impl CachedFile {
     }
 
     /// Puts a page in, if it is not there. The caller makes room for it then ([`PageCache::make_room`]).
-    pub fn insert(self: &Rc<CachedFile>, index: u32, home: u64, content: Rc<Memory>) {
+    pub fn insert(self: &Rc<CachedFile>, index: u32, place: u64, content: Rc<Memory>) {
+        self.put_in(index, Some(place), content);
+    }
+
+    pub(crate) fn put_in(self: &Rc<CachedFile>, index: u32, place: Option<u64>, content: Rc<Memory>) {
         if !self.contains(index) {
             let stamp = self.cache.enter(self, index);
-            self.pages.borrow_mut().insert(index, home, content, stamp);
+            self.pages.borrow_mut().insert(index, place, content, stamp);
         }
     }
 

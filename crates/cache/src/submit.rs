@@ -72,6 +72,13 @@ impl CachedFile {
         if class != Class::Orderless && !skips {
             self.promote();
         }
+        if let Err(cause) = self.place_dirty(class) {
+            // As after a write that fails.
+            let given_up = self.pages.borrow_mut().give_up_dirty();
+            self.cache.pages_cleaned(self, given_up);
+            self.in_flight.borrow_mut().failed.get_or_insert(cause);
+            return Err(cause.into());
+        }
         let disk = &self.cache.disk;
         let most = disk.capabilities().max_transfer_blocks.max(1) as usize;
         let runs = self.pages.borrow().dirty_runs(most, self.cache.rules);

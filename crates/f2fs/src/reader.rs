@@ -47,6 +47,11 @@ pub trait FileReader {
     /// Where everything is.
     fn layout(&self) -> &Layout;
 
+    /// Whether the page of a file that has this address may hold something. On an image, one that has no place yet is zeros.
+    fn has_content(&self, _inode: &Inode, address: BlockAddress) -> bool {
+        address.is_block()
+    }
+
     /// The block of a node that belongs to an inode.
     ///
     /// # Errors
@@ -78,7 +83,7 @@ pub trait FileReader {
         let mut page = page;
         while page < pages {
             match self.find_page(inode, page).await? {
-                (address, _) if address.is_block() => return Ok(Some((page, address))),
+                (address, _) if self.has_content(inode, address) => return Ok(Some((page, address))),
                 (_, next) => page = next,
             }
         }
@@ -111,7 +116,7 @@ pub trait FileReader {
             Some(block) => BlockAddress(read_word(&block[..], word)),
         };
         let words = if path.steps().is_empty() { inode.addresses() } else { ADDRESSES_PER_NODE };
-        let skipped = (path.word + 1..words).take_while(|nth| !word(*nth).is_block()).count() as u64;
+        let skipped = (path.word + 1..words).take_while(|nth| !self.has_content(inode, word(*nth))).count() as u64;
         let address = word(path.word);
         match address.is_block() && self.layout().segment_of(address).is_none() {
             true => Err(FormatError::corrupt(

@@ -159,7 +159,7 @@ impl Mounted {
                 continue;
             }
             if found.inode.get() == id.0 {
-                if let Some(file) = self.load_file(id).await? {
+                if let Some(file) = self.files.load(id).await? {
                     file.change(|_| ());
                 }
             } else {
@@ -209,7 +209,7 @@ impl Mounted {
             return Ok(None);
         }
         let inode = NodeId(entry.inode.get());
-        let Some(file) = self.load_file(inode).await? else { return Ok(None) };
+        let Some(file) = self.files.load(inode).await? else { return Ok(None) };
         let word = u32::from(owner.offset.get());
         let (slot, page) = if id == inode {
             (Slot { node: None, word }, u64::from(word))
@@ -220,13 +220,6 @@ impl Mounted {
         };
         let is_there = file.address(&slot) == address;
         Ok(is_there.then_some(VictimPage { file, page, slot, address }))
-    }
-
-    async fn load_file(&self, number: NodeId) -> Result<Option<Rc<File>>, FsError> {
-        match self.files.find(number) {
-            Some(file) => Ok(Some(file)),
-            None => self.files.load(number).await,
-        }
     }
 
     /// Reads pages, and writes them to the log of cold data.

@@ -56,12 +56,7 @@ impl Mounted {
     /// # Errors
     /// As [`delete_if_unused`](Self::delete_if_unused).
     pub(crate) async fn delete_orphan(&self, number: NodeId) -> Result<(), FsError> {
-        let Some(file) = (match self.files.find(number) {
-            Some(file) => Some(file),
-            None => self.files.load(number).await?,
-        }) else {
-            return Ok(());
-        };
+        let Some(file) = self.files.load(number).await? else { return Ok(()) };
         // A checkpoint that lists an inode may have it with the name that was its last.
         if file.links() > 1 {
             return Ok(());

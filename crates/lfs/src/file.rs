@@ -82,7 +82,7 @@ impl File {
                 changed_itself: Cell::new(false),
                 write: RefCell::default(),
                 lock: Semaphore::new(READERS_MAX),
-                pages: CachedFile::placed(number.0, cache, Rc::new(placement)),
+                pages: CachedFile::new(number.0, cache, Some(Rc::new(placement))),
                 slots: RefCell::default(),
                 is_synchronised: Cell::new(false),
                 moved: RefCell::default(),

@@ -66,11 +66,14 @@ impl Files {
         }
     }
 
-    /// A file that may be without a name: an orphan of a checkpoint. `None` if the number is free.
+    /// A file that may be without a name. `None` if the number is free.
     ///
     /// # Errors
     /// As [`get`](Self::get), without `NotFound`.
     pub(crate) async fn load(&self, number: NodeId) -> Result<Option<Rc<File>>, FsError> {
+        if let Some(file) = self.find(number) {
+            return Ok(Some(file));
+        }
         if number < NodeId::ROOT || self.placement.space.borrow().layout().node_entry_of(number).is_none() {
             return Ok(None);
         }

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_f2fs::{ADDRESSES_PER_NODE, BlockAddress, FormatError, NodeId, NodePath, Place, Step, Structure};
+use weir_f2fs::{ADDRESSES_PER_NODE, BlockAddress, FormatError, NodeId, NodePath, Place, Step, Structure, inline_flags};
+use weir_format::FileType;
 use weir_vfs::FsError;
 
 use crate::file::{File, Slot};
@@ -126,6 +127,12 @@ impl Placement {
     /// # Errors
     /// As [`find_slot`](Self::find_slot). What is freed by then stays so.
     pub(crate) async fn truncate_pages(&self, file: &Rc<File>, from: u64) -> Result<(), FsError> {
+        // The first words of a device are its numbers, and what lies in the inode has no pages.
+        let kinds = [FileType::Regular, FileType::Directory, FileType::Symlink];
+        let has_pages = file.kind().is_some_and(|kind| kinds.contains(&kind));
+        if !has_pages || file.has_inline(inline_flags::DATA | inline_flags::NAMES) {
+            return Ok(());
+        }
         let in_inode = file.inode.borrow().addresses();
         for word in u32::try_from(from).unwrap_or(u32::MAX)..in_inode {
             self.free_page(file, &Slot { node: None, word });

@@ -19,7 +19,7 @@ use weir_f2fs::{
 use weir_format::{FormatError, Place, Structure};
 use weir_journal::Disk;
 use weir_runtime::{Handle as Clock, Semaphore};
-use weir_storage::{Extent, Lba, Ordering, Recorder, Storage, read};
+use weir_storage::{Extent, Lba, Recorder, Storage, read};
 use weir_vfs::{FsError, ReadOnlyReason, StorageImage, Timer};
 
 use crate::checkpoint::{Checkpoints, Purpose};
@@ -48,10 +48,7 @@ pub(crate) async fn mount(
     let Image { superblock, layout, checkpoint, pack, .. } = image;
     let image = Rc::new(StorageImage(Rc::clone(&device)));
     let space = read_space(&image, &layout, &checkpoint).await?;
-    let dispatch = match device.capabilities().ordering {
-        Ordering::Barrier => Dispatch::OrderPreserving,
-        _ => Dispatch::Legacy,
-    };
+    let dispatch = if device.capabilities().barriers() { Dispatch::OrderPreserving } else { Dispatch::Legacy };
     let capabilities = *device.capabilities();
     let layer_options = BlockOptions { dispatch, ..BlockOptions::default() };
     let layer =
@@ -144,8 +141,7 @@ async fn checkpoint_task(mounted: Weak<Mounted>) {
 impl Mounted {
     /// Whether a checkpoint would be another one than the newest.
     fn has_changes(&self) -> bool {
-        let is_changed = |file: &Rc<crate::file::File>| file.is_dirty() || file.pages.has_dirty();
-        !self.placement.nodes.dirty_inodes().is_empty() || self.files.all().iter().any(is_changed)
+        self.dirty_nodes() > 0 || self.files.cache.dirty() > 0
     }
 
     /// Lets each log append: one that filled gaps of a segment goes on in a free one.

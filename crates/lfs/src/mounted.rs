@@ -7,10 +7,9 @@ use weir_block::Class;
 use weir_f2fs::{
     Block, BlockAddress, FileReader, Inode, Layout, NodeId, Superblock, bytes_of_page,
 };
-use weir_format::BLOCK_BYTES;
+use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::Disk;
 use weir_runtime::{Instant, Semaphore};
-use weir_storage::Ordering;
 use weir_vfs::{FsError, StorageImage, Timer};
 
 use crate::checkpoint::Checkpoints;
@@ -45,7 +44,7 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// Whether order is kept by barriers, so that no call waits for it.
     pub(crate) fn has_barriers(&self) -> bool {
-        self.disk.capabilities().ordering == Ordering::Barrier
+        self.disk.capabilities().barriers()
     }
 
     /// How everything is written: in order, where the storage keeps it. An orderless write could overtake the checkpoint that
@@ -78,6 +77,12 @@ impl FileReader for Mounted {
 
     fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    fn has_content(&self, inode: &Inode, address: BlockAddress) -> bool {
+        // Names may be in memory alone.
+        let is_directory = inode.file_type() == Some(FileType::Directory);
+        address.is_block() || is_directory && address == BlockAddress::NEW
     }
 
     async fn node(&self, node: NodeId, inode: NodeId) -> Result<Block, FsError> {

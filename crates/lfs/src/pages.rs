@@ -72,11 +72,15 @@ impl Mounted {
             };
             if !file.pages.contains(index) {
                 let content = content.unwrap_or_else(|| Rc::new(Buffer::new(BLOCK_BYTES)));
-                file.pages.insert(index, place_of(address), content);
+                match address.is_block() {
+                    true => file.pages.insert(index, address.0.into(), content),
+                    false => file.pages.insert_new(index, content),
+                }
             }
         }
         // From here on nothing waits.
         file.slots.borrow_mut().insert(index, slot);
+        self.files.cache.make_room(1);
         file.pages.change(index, at, bytes);
         Ok(())
     }
@@ -88,9 +92,4 @@ impl Mounted {
         file.moved.borrow_mut().retain(|index| !pages.contains(index));
         turn.forget(pages);
     }
-}
-
-/// The place of a page in the page cache: none where it has no block yet.
-fn place_of(address: BlockAddress) -> Option<u64> {
-    address.is_block().then_some(u64::from(address.0))
 }

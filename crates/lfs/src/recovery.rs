@@ -69,6 +69,12 @@ impl Mounted {
         };
         let taken: Vec<_> = chain.iter().enumerate().filter(is_taken).collect();
         self.withhold_segments(&chain, &taken).await?;
+        // An inode that the checkpoint does not have comes first: its other nodes may stand before it.
+        for node in marks.values().filter_map(|last| chain.get(last.name?)) {
+            if self.files.load(node.footer.inode()).await?.is_none() {
+                self.make_recovered_inode(node).await?;
+            }
+        }
         for (nth, node) in &taken {
             let Some(last) = marks.get(&node.footer.inode()) else { continue };
             let block = self.read_node(node.address).await?;
@@ -134,18 +140,8 @@ impl Mounted {
     /// Takes one node of the chain.
     async fn take_node(&self, node: &ChainNode, block: &[u8], gets_name: bool) -> Result<(), FsError> {
         let number = node.footer.inode();
-        let known = match self.files.find(number) {
-            Some(file) => Some(file),
-            None => self.files.load(number).await?,
-        };
-        let file = match known {
-            Some(file) => file,
-            None if node.is_inode() && node.footer.has(NodeMark::Dentry) => {
-                self.make_recovered_inode(node, block).await?
-            }
-            // It was made behind the checkpoint, and nothing of it that gives it its name is in the chain.
-            None => return Ok(()),
-        };
+        // One that was made behind the checkpoint, and has nothing in the chain that gives it its name, is left out.
+        let Some(file) = self.files.load(number).await? else { return Ok(()) };
         if file.kind() != Some(FileType::Regular) {
             return Err(damaged(&file, "roll-forward finds nodes of a file that is none").into());
         }
@@ -169,8 +165,9 @@ impl Mounted {
     }
 
     /// Makes an inode that the checkpoint does not have, without pages.
-    async fn make_recovered_inode(&self, node: &ChainNode, block: &[u8]) -> Result<Rc<File>, FsError> {
+    async fn make_recovered_inode(&self, node: &ChainNode) -> Result<Rc<File>, FsError> {
         let number = node.footer.inode();
+        let block = self.read_node(node.address).await?;
         let mut inode = Inode::read(&block[..BLOCK_BYTES], number, node.address, self.placement.inode_seed)?;
         if !inode.has_inline(inline_flags::DATA) {
             (0..inode.addresses()).for_each(|word| inode.set_address(word, BlockAddress::NULL));

@@ -146,7 +146,10 @@ impl<R: ImageReader> Walk<'_, R> {
         findings: &mut Findings,
     ) -> Result<Vec<BlockAddress>, Stop<R::Error>> {
         let mut pages = Vec::new();
-        if inode.has_inline(inline_flags::DATA | inline_flags::NAMES) {
+        // The first words of a device are its numbers.
+        let kinds = [FileType::Regular, FileType::Directory, FileType::Symlink];
+        let has_pages = inode.file_type().is_some_and(|kind| kinds.contains(&kind));
+        if !has_pages || inode.has_inline(inline_flags::DATA | inline_flags::NAMES) {
             return Ok(pages);
         }
         let keeps = inode.file_type() == Some(FileType::Directory);

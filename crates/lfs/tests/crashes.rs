@@ -1,0 +1,118 @@
+//! Power cuts: what synchronisation calls promised is there after each, and the check finds nothing.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use weir_f2fs::NodeId;
+use weir_lfs::{F2fs, F2fsOptions};
+use weir_runtime::Handle;
+use weir_storage::{AdversaryDisk, Image, Storage};
+use weir_vfs::{FsError, SyncCall};
+
+use crate::support::{content, judge_disk, mounted, options, play, regular};
+
+const ROOT: u32 = NodeId::ROOT.0;
+/// Blocks of the disk: 64 MiB.
+const BLOCKS: u64 = 16_384;
+/// Files of a run.
+const FILES: usize = 6;
+
+/// What a file may hold after a power cut: the version that was durable last, or any later one, in whole pages of it.
+#[derive(Clone, Debug, Default)]
+struct History {
+    /// For each page, its versions since the last that is durable, that one first. The page is absent as version 0.
+    pages: BTreeMap<usize, Vec<u8>>,
+    /// It had its name durably.
+    is_named: bool,
+    /// It was made in this run.
+    is_made: bool,
+}
+
+fn page(version: u8) -> Vec<u8> {
+    vec![version; 4096]
+}
+
+/// Judges one state: mounts it, compares, and checks.
+async fn judge(clock: &Handle, image: &Image, histories: &[History], mount: F2fsOptions) {
+    let disk = AdversaryDisk::from_image(clock, options(BLOCKS, true), image);
+    let fs = F2fs::mount(clock, Rc::clone(&disk) as Rc<dyn Storage>, mount).await.expect("mounted");
+    for (nth, history) in histories.iter().enumerate() {
+        let found = fs.lookup(ROOT, format!("file-{nth}").as_bytes()).await;
+        let inode = match found {
+            Err(FsError::NotFound) => {
+                assert!(!history.is_named, "file {nth} has lost its name");
+                continue;
+            }
+            found => found.expect("readable"),
+        };
+        assert!(history.is_made);
+        let bytes = content(&fs, inode).await.expect("readable");
+        for (index, versions) in &history.pages {
+            let read = bytes.get(index * 4096..).unwrap_or_default();
+            let read = &read[..read.len().min(4096)];
+            let is_allowed = versions.iter().any(|version| match version {
+                0 => read.iter().all(|byte| *byte == 0),
+                version => read == page(*version),
+            });
+            assert!(is_allowed, "file {nth}, page {index}: {:?} of {versions:?}", read.first());
+        }
+    }
+    fs.unmount().await.expect("unmounted");
+    drop(fs);
+    judge_disk(disk as Rc<dyn Storage>).await;
+}
+
+/// One run of random calls; states of power cuts are judged on the way.
+async fn run(clock: Handle, mount: F2fsOptions, judged: &RefCell<u32>) {
+    let mut random = clock.random("script");
+    let (disk, fs) = mounted(&clock, BLOCKS, mount).await;
+    let mut histories = vec![History::default(); FILES];
+    let mut inodes = [0; FILES];
+    for step in 0..60_u8 {
+        let nth = random.below(FILES as u64) as usize;
+        let name = format!("file-{nth}");
+        if !histories[nth].is_made {
+            inodes[nth] = fs.create(ROOT, name.as_bytes(), &regular()).await.expect("made");
+            histories[nth].is_made = true;
+        }
+        let inode = inodes[nth];
+        match random.below(10) {
+            0..6 => {
+                let index = random.below(1200) as usize;
+                fs.write(inode, index as u64 * 4096, &page(step + 1)).await.expect("written");
+                histories[nth].pages.entry(index).or_insert_with(|| vec![0]).push(step + 1);
+            }
+            6 => fs.synchronise(inode, SyncCall::Fbarrier).await.expect("ordered"),
+            7 => {
+                fs.synchronise(inode, SyncCall::Fsync).await.expect("durable");
+                make_durable(&mut histories[nth]);
+            }
+            8 => fs.fdatasync(inode).await.map(|()| make_durable(&mut histories[nth])).expect("durable"),
+            _ => {
+                fs.sync().await.expect("durable");
+                histories.iter_mut().filter(|history| history.is_made).for_each(make_durable);
+            }
+        }
+        if random.below(3) == 0 {
+            let image = disk.crash_states().sample(&mut random);
+            *judged.borrow_mut() += 1;
+            judge(&clock, &image, &histories, mount).await;
+        }
+    }
+}
+
+fn make_durable(history: &mut History) {
+    history.is_named = true;
+    history.pages.values_mut().for_each(|versions| _ = versions.drain(..versions.len() - 1));
+}
+
+#[test]
+fn what_was_promised_is_there_after_a_power_cut() {
+    let judged = RefCell::new(0);
+    for seed in 0..20 {
+        let mount = F2fsOptions { in_place_pages: if seed % 2 == 0 { 8 } else { 0 }, ..F2fsOptions::default() };
+        play(seed, async |clock| run(clock, mount, &judged).await);
+    }
+    assert!(judged.into_inner() > 200);
+}

@@ -1,0 +1,11 @@
+//! The tests of this crate from outside, as one program.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cleaning;
+mod crashes;
+mod files;
+#[path = "../../f2fs/tests/judge/mod.rs"]
+mod judge;
+mod names;
+mod support;

@@ -1,0 +1,119 @@
+//! Names: small and large directories, links, renames, and inodes without names.
+
+use std::rc::Rc;
+
+use weir_f2fs::NodeId;
+use weir_format::FileType;
+use weir_lfs::{F2fs, F2fsOptions};
+use weir_storage::Storage;
+use weir_vfs::{Device, Expect, FsError, NewNode, RenameFlags};
+
+use crate::support::{BLOCKS, content, directory, mounted, play, regular, unmount_and_judge};
+
+const ROOT: u32 = NodeId::ROOT.0;
+
+#[test]
+fn a_directory_grows_out_of_its_inode_and_over_levels() {
+    play(1, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let parent = fs.mkdir(ROOT, b"parent", &directory()).await.unwrap();
+        let name = |nth: u32| format!("a name that takes some slots {nth}").into_bytes();
+        for nth in 0..3000 {
+            fs.create(parent, &name(nth), &regular()).await.unwrap();
+        }
+        for nth in (0..3000).step_by(3) {
+            fs.unlink(parent, &name(nth)).await.unwrap();
+        }
+        assert_eq!(fs.create(parent, &name(1), &regular()).await, Err(FsError::Exists));
+        assert_eq!(fs.rmdir(ROOT, b"parent").await, Err(FsError::NotEmpty));
+        unmount_and_judge(&disk, fs).await;
+        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+        let parent = fs.lookup(ROOT, b"parent").await.unwrap();
+        for nth in 0..3000 {
+            assert_eq!(fs.lookup(parent, &name(nth)).await.is_ok(), nth % 3 != 0, "{nth}");
+        }
+        for nth in (0..3000).filter(|nth| nth % 3 != 0) {
+            fs.unlink(parent, &name(nth)).await.unwrap();
+        }
+        fs.rmdir(ROOT, b"parent").await.unwrap();
+        assert_eq!(fs.statfs().await.free_inodes, fs.statfs().await.inodes - 1);
+        unmount_and_judge(&disk, fs).await;
+    });
+}
+
+#[test]
+fn all_kinds_of_files_links_and_attributes_are_there_after_a_mount() {
+    play(2, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+        fs.link(file, ROOT, b"second").await.unwrap();
+        fs.symlink(ROOT, b"short", b"second", (1, 2)).await.unwrap();
+        let long = vec![b'x'; 4000];
+        fs.symlink(ROOT, b"long", &long, (0, 0)).await.unwrap();
+        let device = Device { major: 8, minor: 1000 };
+        let new = NewNode { device, ..NewNode::new(FileType::BlockDevice, 0o600) };
+        fs.create(ROOT, b"device", &new).await.unwrap();
+        fs.create(ROOT, b"fifo", &NewNode::new(FileType::Fifo, 0o600)).await.unwrap();
+        fs.set_extended_attribute(file, b"user.small", b"1", Expect::Anything).await.unwrap();
+        fs.set_extended_attribute(file, b"user.large", &[5; 3000], Expect::Anything).await.unwrap();
+        unmount_and_judge(&disk, fs).await;
+        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+        let file = fs.lookup(ROOT, b"second").await.unwrap();
+        assert_eq!(fs.attributes(file).await.unwrap().links, 2);
+        let find = async |name: &[u8]| fs.lookup(ROOT, name).await.unwrap();
+        assert_eq!(fs.read_link(find(b"short").await).await.unwrap(), b"second");
+        assert_eq!(fs.read_link(find(b"long").await).await.unwrap(), long);
+        assert_eq!(fs.attributes(find(b"device").await).await.unwrap().device, device);
+        assert_eq!(fs.extended_attribute(file, b"user.large").await.unwrap(), [5; 3000]);
+        fs.remove_extended_attribute(file, b"user.large").await.unwrap();
+        unmount_and_judge(&disk, fs).await;
+    });
+}
+
+#[test]
+fn names_move_and_are_exchanged() {
+    play(3, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let one = fs.mkdir(ROOT, b"one", &directory()).await.unwrap();
+        let two = fs.mkdir(ROOT, b"two", &directory()).await.unwrap();
+        let below = fs.mkdir(one, b"below", &directory()).await.unwrap();
+        let file = fs.create(one, b"file", &regular()).await.unwrap();
+        fs.write(file, 0, b"moved").await.unwrap();
+        let old = fs.create(two, b"file", &regular()).await.unwrap();
+        let plain = RenameFlags::default();
+        fs.rename((one, b"file"), (two, b"file"), plain).await.unwrap();
+        assert_eq!(fs.attributes(old).await.map(drop), Err(FsError::NotFound));
+        assert_eq!(content(&fs, fs.lookup(two, b"file").await.unwrap()).await.unwrap(), b"moved");
+        fs.rename((one, b"below"), (two, b"below"), plain).await.unwrap();
+        assert_eq!(fs.lookup(below, b"..").await.unwrap(), two);
+        let into_itself = fs.rename((ROOT, b"two"), (below, b"two"), plain).await;
+        assert!(matches!(into_itself, Err(FsError::Invalid(_))));
+        let exchange = RenameFlags { exchange: true, ..plain };
+        fs.rename((two, b"below"), (ROOT, b"one"), exchange).await.unwrap();
+        assert_eq!(fs.lookup(below, b"..").await.unwrap(), ROOT);
+        unmount_and_judge(&disk, fs).await;
+    });
+}
+
+#[test]
+fn an_open_file_without_a_name_lives_until_it_is_closed() {
+    play(4, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+        fs.open(file).await.unwrap();
+        fs.unlink(ROOT, b"file").await.unwrap();
+        fs.write(file, 0, &[7; 9000]).await.unwrap();
+        fs.sync().await.unwrap();
+        // A power cut here leaves an orphan, which the next mount deletes.
+        let image = disk.image();
+        assert_eq!(content(&fs, file).await.unwrap(), [7; 9000]);
+        fs.release(file).await.unwrap();
+        assert_eq!(fs.attributes(file).await.map(drop), Err(FsError::NotFound));
+        unmount_and_judge(&disk, fs).await;
+        let options = crate::support::options(BLOCKS, true);
+        let disk = weir_storage::AdversaryDisk::from_image(&clock, options, &image);
+        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+        assert_eq!(fs.statfs().await.free_inodes, fs.statfs().await.inodes - 1);
+        unmount_and_judge(&disk, fs).await;
+    });
+}
