@@ -10,6 +10,7 @@ use weir_vfs::{
     Caller, Filesystem, FilesystemCalls, FsError, NewFilesystem, StorageImage, write_filesystem,
 };
 
+use crate::cleaner::CleanerCounts;
 use crate::mount;
 use crate::mounted::Mounted;
 use crate::options::F2fsOptions;
@@ -56,6 +57,16 @@ impl F2fs {
         options: F2fsOptions,
     ) -> Result<F2fs, FsError> {
         Ok(F2fs(mount::mount(clock, device, recorder, options).await?, Caller::SUPERUSER))
+    }
+
+    /// What cleaning has done since the mount.
+    pub fn cleaner_counts(&self) -> CleanerCounts {
+        self.0.cleaned.get()
+    }
+
+    /// Checkpoints that were written since the mount.
+    pub fn checkpoints(&self) -> u64 {
+        self.0.checkpoints.written()
     }
 }
 

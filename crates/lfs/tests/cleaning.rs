@@ -1,1 +1,101 @@
-//! Cleaning.
+//! Cleaning: by copying, and by the share command; a filesystem that is nearly full, and one that is full.
+
+use std::rc::Rc;
+
+use weir_f2fs::NodeId;
+use weir_lfs::{Cleaner, F2fs, F2fsOptions};
+use weir_storage::Storage;
+use weir_vfs::FsError;
+
+use crate::support::{mounted, play, regular, unmount_and_judge};
+
+const ROOT: u32 = NodeId::ROOT.0;
+/// Blocks of the disk: 96 MiB.
+const BLOCKS: u64 = 24_576;
+const PAGE: usize = 4096;
+
+/// A page of which every version of every place is another.
+fn page(place: u64, version: u32) -> Vec<u8> {
+    let mark = place.wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(version)).to_le_bytes();
+    mark.into_iter().cycle().take(PAGE).collect()
+}
+
+fn options(cleaner: Cleaner) -> F2fsOptions {
+    F2fsOptions { cleaner, in_place_pages: 0, ..F2fsOptions::default() }
+}
+
+/// Fills a part of the filesystem with one file, and overwrites pages of it at random, with `fsync` at an interval.
+fn overwrite(cleaner: Cleaner, hundredths: u64, interval: u32) {
+    play(1, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, options(cleaner)).await;
+        let mut random = clock.random("pages");
+        let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+        let pages = fs.statfs().await.available_blocks * hundredths / 100;
+        let mut versions = vec![0; pages as usize];
+        for place in 0..pages {
+            fs.write(file, place * PAGE as u64, &page(place, 0)).await.unwrap();
+        }
+        for nth in 0..3 * pages as u32 {
+            let place = random.below(pages);
+            versions[place as usize] += 1;
+            fs.write(file, place * PAGE as u64, &page(place, versions[place as usize])).await.unwrap();
+            if nth % interval == 0 {
+                fs.fdatasync(file).await.unwrap();
+            }
+        }
+        let counts = fs.cleaner_counts();
+        assert!(counts.segments > 20 && counts.pages > 100, "{counts:?}");
+        unmount_and_judge(&disk, fs).await;
+        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, options(cleaner)).await.unwrap();
+        let mut bytes = vec![0; PAGE];
+        for (place, version) in (0..).zip(&versions) {
+            fs.read(file, place * PAGE as u64, &mut bytes).await.unwrap();
+            assert_eq!(bytes, page(place, *version), "page {place}");
+        }
+        fs.unmount().await.unwrap();
+    });
+}
+
+#[test]
+fn pages_are_copied_and_none_is_lost() {
+    overwrite(Cleaner::Copy, 70, 64);
+}
+
+#[test]
+fn pages_are_remapped_and_none_is_lost() {
+    overwrite(Cleaner::Share, 70, 64);
+}
+
+#[test]
+fn a_filesystem_that_is_nearly_full_goes_on() {
+    overwrite(Cleaner::Copy, 95, 500);
+}
+
+#[test]
+fn a_full_filesystem_has_room_again_after_a_deletion() {
+    play(2, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, options(Cleaner::Copy)).await;
+        for round in 0..3 {
+            let mut files = 0;
+            let full = loop {
+                let name = format!("{round}-{files}");
+                let file = match fs.create(ROOT, name.as_bytes(), &regular()).await {
+                    Ok(file) => file,
+                    Err(error) => break error,
+                };
+                files += 1;
+                match fs.write(file, 0, &vec![7; 1 << 20]).await {
+                    Ok(written) if written == 1 << 20 => {}
+                    Ok(_) => break FsError::NoSpace,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(full, FsError::NoSpace);
+            assert!(files > 20, "{files}");
+            for nth in 0..files {
+                fs.unlink(ROOT, format!("{round}-{nth}").as_bytes()).await.unwrap();
+            }
+        }
+        unmount_and_judge(&disk, fs).await;
+    });
+}
