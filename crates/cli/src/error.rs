@@ -352,6 +352,9 @@ pub(crate) enum CliError {
         path.display()
     )]
     NeedsRecovery { path: PathBuf },
+    /// An option of `weir mount` that F2FS does not have.
+    #[error("{}: it is F2FS, which does not have the option {option}: leave it out", path.display())]
+    OptionOfExt4 { path: PathBuf, option: &'static str },
     /// The filesystem in an image cannot be used.
     #[error("{}: {source}{}", path.display(), what_shows_damage(path, source))]
     Image { path: PathBuf, source: FsError },

@@ -45,6 +45,6 @@ mod recovery;
 mod space;
 mod sync;
 
-pub use cleaner::{Cleaner, CleanerCounts};
-pub use filesystem::F2fs;
+pub use cleaner::{Cleaner, CleanerCounts, UnknownCleaner};
+pub use filesystem::{F2fs, Statistics};
 pub use options::{F2fsOptions, SyncMode};
