@@ -40,19 +40,19 @@ impl CachedFile {
         index..end.min(self.pages.borrow().first_behind(index + 1))
     }
 
-    /// Begins a read of blocks that are at `home` on the disk, as long as the caller's lock says. None of them has a page,
+    /// Begins a read of blocks that are at `place` on the disk, as long as the caller's lock says. None of them has a page,
     /// or is on its way.
-    pub fn begin_read(self: &Rc<CachedFile>, home: u64, blocks: Range<u32>) -> UnderWay {
+    pub fn begin_read(self: &Rc<CachedFile>, place: u64, blocks: Range<u32>) -> UnderWay {
         self.pages.borrow_mut().reads.begin(&blocks);
         self.readahead.borrow_mut().begun(blocks.start, blocks.end - blocks.start);
-        UnderWay { file: Rc::clone(self), home, blocks }
+        UnderWay { file: Rc::clone(self), place, blocks }
     }
 
-    /// Puts in what was read of blocks at `home`.
-    pub fn insert_read(self: &Rc<CachedFile>, home: u64, blocks: Range<u32>, content: &[u8]) {
+    /// Puts in what was read of blocks at `place`.
+    pub fn insert_read(self: &Rc<CachedFile>, place: u64, blocks: Range<u32>, content: &[u8]) {
         let count = blocks.len();
-        for ((block, bytes), home) in blocks.zip(content.chunks(BLOCK_BYTES)).zip(home..) {
-            self.insert(block, home, Rc::new(copy_of(bytes)));
+        for ((block, bytes), place) in blocks.zip(content.chunks(BLOCK_BYTES)).zip(place..) {
+            self.insert(block, place, Rc::new(copy_of(bytes)));
         }
         self.cache.make_room(count);
     }
@@ -61,25 +61,25 @@ impl CachedFile {
 /// A read that is under way, until dropped.
 pub struct UnderWay {
     file: Rc<CachedFile>,
-    home: u64,
+    place: u64,
     blocks: Range<u32>,
 }
 
 impl UnderWay {
     /// Waits for the disk, and ends it: what was read, and which of its blocks are still what they were when it began.
     pub async fn content(self) -> Result<(Memory, Range<u32>), JournalError> {
-        let UnderWay { file, home, blocks } = &self;
+        let UnderWay { file, place, blocks } = &self;
         let disk = &file.cache.disk;
         let mut blocks = blocks.clone();
-        let mut read = disk.read(*home, blocks.end - blocks.start).await;
+        let mut read = disk.read(*place, blocks.end - blocks.start).await;
         if read.is_err() && blocks.len() > 1 {
             // A block that is damaged fails the command. The first one may be whole.
             blocks.end = blocks.start + 1;
-            read = disk.read(*home, 1).await;
+            read = disk.read(*place, 1).await;
         }
         let content = read.inspect_err(|error| {
             let offset = u64::from(blocks.start) * BLOCK_BYTES as u64;
-            file.cache.failures.log(file.number, Some(offset), *home, error);
+            file.cache.failures.log(file.number, Some(offset), *place, error);
         })?;
         let freed = file.pages.borrow().reads.end_of(&blocks).min(blocks.end);
         let outlives = file.cache.rules.drops(CacheMutant::ReadsOutliveBlocks);

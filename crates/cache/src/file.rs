@@ -15,6 +15,7 @@ use crate::in_flight::InFlight;
 use crate::mutants::CacheMutant;
 use crate::page_cache::PageCache;
 use crate::pages::Pages;
+use crate::place::PlacePages;
 use crate::readahead::Readahead;
 use crate::units::blocks_to_end;
 
@@ -34,12 +35,14 @@ pub struct CachedFile {
     attached_in: Cell<Option<Sequence>>,
     /// Dirty pages were dropped: by the transaction that takes their blocks away no call misses them.
     pub(crate) dropped_in: Cell<Option<Sequence>>,
+    /// Chooses its pages' places when they are submitted, if they get them then.
+    pub(crate) placer: Option<Rc<dyn PlacePages>>,
     pub(crate) cache: Rc<PageCache>,
 }
 
 impl CachedFile {
-    /// One without pages.
-    pub fn new(number: u32, cache: &Rc<PageCache>) -> Rc<CachedFile> {
+    /// One without pages. Their places are those that they are put in with, or those that `placer` chooses.
+    pub fn new(number: u32, cache: &Rc<PageCache>, placer: Option<Rc<dyn PlacePages>>) -> Rc<CachedFile> {
         Rc::new(CachedFile {
             number,
             pages: RefCell::default(),
@@ -50,6 +53,7 @@ impl CachedFile {
             read_ended: Event::new(),
             attached_in: Cell::new(None),
             dropped_in: Cell::new(None),
+            placer,
             cache: Rc::clone(cache),
         })
     }
@@ -59,9 +63,9 @@ impl CachedFile {
         self.pages.borrow().contains(index)
     }
 
-    /// Where a page is on disk, if it is in memory.
-    pub fn home(&self, index: u32) -> Option<u64> {
-        self.pages.borrow().home(index)
+    /// Where a page is on disk, if it is in memory and has a place.
+    pub fn place(&self, index: u32) -> Option<u64> {
+        self.pages.borrow().place(index)
     }
 
     /// The content of a page as of now, if it is in memory.
@@ -70,11 +74,23 @@ impl CachedFile {
     }
 
     /// Puts a page in, if it is not there. The caller makes room for it then ([`PageCache::make_room`]).
-    pub fn insert(self: &Rc<CachedFile>, index: u32, home: u64, content: Rc<Memory>) {
+    pub fn insert(self: &Rc<CachedFile>, index: u32, place: u64, content: Rc<Memory>) {
+        self.put_in(index, Some(place), content);
+    }
+
+    pub(crate) fn put_in(self: &Rc<CachedFile>, index: u32, place: Option<u64>, content: Rc<Memory>) {
         if !self.contains(index) {
             let stamp = self.cache.enter(self, index);
-            self.pages.borrow_mut().insert(index, home, content, stamp);
+            self.pages.borrow_mut().insert(index, place, content, stamp);
         }
+    }
+
+    /// Puts in a page that has no place yet, if none is there: it is dirty. The caller makes room for it then
+    /// ([`PageCache::make_room`]). Only for a file whose pages are placed when they are submitted.
+    pub fn insert_new(self: &Rc<CachedFile>, index: u32, content: Rc<Memory>) {
+        debug_assert!(self.placer.is_some(), "nothing would give it a place");
+        self.put_in(index, None, content);
+        self.mark_dirty(index);
     }
 
     /// Changes bytes of a page, which is dirty then: whether it is in memory.
@@ -84,6 +100,21 @@ impl CachedFile {
             self.cache.page_dirtied(self);
         }
         true
+    }
+
+    /// Makes a page dirty as it is, so that it is submitted again: whether it is in memory.
+    pub fn mark_dirty(self: &Rc<CachedFile>, index: u32) -> bool {
+        let Some(was_clean) = self.pages.borrow_mut().mark_dirty(index) else { return false };
+        if was_clean {
+            self.cache.page_dirtied(self);
+        }
+        true
+    }
+
+    /// A block of the file is at `place` from now on, with the content that it had, whether its page is in memory or not. No
+    /// write of the page may wait to be submitted. What reads that are under way bring of it counts no more.
+    pub fn set_place(&self, index: u32, place: u64) {
+        self.pages.borrow_mut().set_place(index, place);
     }
 
     /// Changes pages from a byte on, up to the first unit of which one is not in memory: how many bytes.

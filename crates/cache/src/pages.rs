@@ -2,8 +2,8 @@
 //!
 //! A page is *dirty* from when it was changed until a write of it was submitted, *submitted* until that write is
 //! transferred, and *clean* after that. Only blocks that are mapped and written have pages: holes and unwritten
-//! blocks read as zeros, and what is written to them is given its place first. So a caller that writes pages back needs
-//! no map, no lock and no transaction.
+//! blocks read as zeros, and what is written to them is given its place first, or when it is submitted
+//! ([`place`](crate::place)). So a caller that writes pages back needs no map, no lock and no transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,21 +13,33 @@ use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Ticket};
 
 use crate::mutants::{CacheMutant, CacheRules};
+use crate::place::DirtyPage;
 use crate::reads::Reads;
 use crate::units::UNIT_BLOCKS;
 
 /// A block of a file in memory.
 struct Page {
     content: Rc<Memory>,
-    /// Where it is on disk.
-    home: u64,
+    /// Where it is on disk, or will be when it is submitted; `None` if it was never submitted.
+    place: Option<u64>,
     dirty: bool,
     /// A caller looked at it since the cache did.
     used: bool,
-    /// Which of the pages that were ever at this place it is.
+    /// Which of the pages that ever had this index it is.
     stamp: u64,
     /// The last write of it; once that is transferred, the page can be read again from the disk.
     write: Option<Ticket>,
+}
+
+impl Page {
+    /// Makes it dirty, one of the `dirty` pages: whether it was clean before.
+    fn mark_dirty(&mut self, index: u32, dirty: &mut BTreeSet<u32>) -> bool {
+        let was_clean = !std::mem::replace(&mut self.dirty, true);
+        if was_clean {
+            dirty.insert(index);
+        }
+        was_clean
+    }
 }
 
 /// The pages of one file.
@@ -80,9 +92,17 @@ impl Pages {
         self.dirty.len()
     }
 
-    /// Where a page is on disk, if it is here.
-    pub(crate) fn home(&self, index: u32) -> Option<u64> {
-        Some(self.pages.get(&index)?.home)
+    /// Where a page is on disk, if it is here and has a place.
+    pub(crate) fn place(&self, index: u32) -> Option<u64> {
+        self.pages.get(&index)?.place
+    }
+
+    /// A block is at `place` from now on. A read of it that is under way looks where it was.
+    pub(crate) fn set_place(&mut self, index: u32, place: u64) {
+        self.reads.freed(&(index..index.saturating_add(1)));
+        if let Some(page) = self.pages.get_mut(&index) {
+            page.place = Some(place);
+        }
     }
 
     pub(crate) fn contains(&self, index: u32) -> bool {
@@ -109,8 +129,8 @@ impl Pages {
     }
 
     /// Puts a page in; it is clean. `stamp` is the cache's.
-    pub(crate) fn insert(&mut self, index: u32, home: u64, content: Rc<Memory>, stamp: u64) {
-        self.pages.insert(index, Page { content, home, dirty: false, used: false, stamp, write: None });
+    pub(crate) fn insert(&mut self, index: u32, place: Option<u64>, content: Rc<Memory>, stamp: u64) {
+        self.pages.insert(index, Page { content, place, dirty: false, used: false, stamp, write: None });
     }
 
     /// Changes bytes of a page that is here. `None` if it is not; else whether it was clean before.
@@ -122,12 +142,29 @@ impl Pages {
             page.content = Rc::new(Memory::new(BLOCK_BYTES));
         }
         Rc::make_mut(&mut page.content)[at..at + bytes.len()].copy_from_slice(bytes);
-        let was_clean = !page.dirty;
-        if was_clean {
-            page.dirty = true;
-            self.dirty.insert(index);
+        Some(page.mark_dirty(index, &mut self.dirty))
+    }
+
+    /// Makes a page dirty that is here. `None` if it is not; else whether it was clean before.
+    pub(crate) fn mark_dirty(&mut self, index: u32) -> Option<bool> {
+        Some(self.pages.get_mut(&index)?.mark_dirty(index, &mut self.dirty))
+    }
+
+    /// The dirty pages, in the order of their indexes.
+    pub(crate) fn dirty_pages(&self) -> Vec<DirtyPage> {
+        let dirty = self.dirty.iter();
+        dirty.map(|index| DirtyPage { index: *index, place: self.place(*index) }).collect()
+    }
+
+    /// The dirty pages are not written: they count as clean, as after a write that failed. How many.
+    pub(crate) fn give_up_dirty(&mut self) -> usize {
+        let given_up = std::mem::take(&mut self.dirty);
+        for index in &given_up {
+            if let Some(page) = self.pages.get_mut(index) {
+                page.dirty = false;
+            }
         }
-        Some(was_clean)
+        given_up.len()
     }
 
     /// The content of a page as of now.
@@ -141,10 +178,11 @@ impl Pages {
         let mut runs: Vec<Run> = Vec::new();
         for index in &self.dirty {
             let Some(page) = self.pages.get(index) else { continue };
+            let Some(place) = page.place else { continue };
             let content = Rc::clone(&page.content);
-            let mut next = Run { start: page.home, indices: Vec::new(), blocks: Vec::new() };
+            let mut next = Run { start: place, indices: Vec::new(), blocks: Vec::new() };
             match runs.last_mut() {
-                Some(run) if run.start + run.blocks.len() as u64 == page.home => {
+                Some(run) if run.start + run.blocks.len() as u64 == place => {
                     if run.blocks.len() < most {
                         run.indices.push(*index);
                         run.blocks.push(content);

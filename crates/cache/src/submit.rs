@@ -72,6 +72,13 @@ impl CachedFile {
         if class != Class::Orderless && !skips {
             self.promote();
         }
+        if let Err(cause) = self.place_dirty(class) {
+            // As after a write that fails.
+            let given_up = self.pages.borrow_mut().give_up_dirty();
+            self.cache.pages_cleaned(self, given_up);
+            self.in_flight.borrow_mut().failed.get_or_insert(cause);
+            return Err(cause.into());
+        }
         let disk = &self.cache.disk;
         let most = disk.capabilities().max_transfer_blocks.max(1) as usize;
         let runs = self.pages.borrow().dirty_runs(most, self.cache.rules);
@@ -94,6 +101,24 @@ impl CachedFile {
             }
         }
         Ok(!runs.is_empty())
+    }
+
+    /// Gives the dirty pages their places, if the filesystem chooses them now.
+    fn place_dirty(&self, class: Class) -> Result<(), StorageError> {
+        let Some(placer) = &self.placer else { return Ok(()) };
+        let pages = self.pages.borrow().dirty_pages();
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let places = placer.place_pages(self.number, &pages, class)?;
+        if places.len() != pages.len() {
+            return Err(StorageError::Aborted);
+        }
+        let mut in_memory = self.pages.borrow_mut();
+        for (page, place) in pages.iter().zip(places) {
+            in_memory.set_place(page.index, place);
+        }
+        Ok(())
     }
 
     fn remember(&self, start: u64, blocks: usize, tickets: &[Ticket], most: usize, orderless: bool) {

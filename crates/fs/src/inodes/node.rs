@@ -62,7 +62,7 @@ impl Node {
             update: RefCell::default(),
             update_begun: Cell::new(false),
             extent: Cell::new(None),
-            file: CachedFile::new(number, cache),
+            file: CachedFile::new(number, cache, None),
             metadata: Rc::clone(metadata),
         })
     }
