@@ -167,23 +167,6 @@ impl Pages {
         given_up.len()
     }
 
-    /// The dirty pages, in the order of their indexes.
-    pub(crate) fn dirty_pages(&self) -> Vec<DirtyPage> {
-        let dirty = self.dirty.iter();
-        dirty.map(|index| DirtyPage { index: *index, place: self.place(*index) }).collect()
-    }
-
-    /// The dirty pages are not written: they count as clean, as after a write that failed. How many.
-    pub(crate) fn give_up_dirty(&mut self) -> usize {
-        let given_up = std::mem::take(&mut self.dirty);
-        for index in &given_up {
-            if let Some(page) = self.pages.get_mut(index) {
-                page.dirty = false;
-            }
-        }
-        given_up.len()
-    }
-
     /// The content of a page as of now.
     pub(crate) fn snapshot(&self, index: u32) -> Option<Rc<Memory>> {
         Some(Rc::clone(&self.pages.get(&index)?.content))

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use weir_fuse::{REQUEST_BYTES_UNDER_WAY_MAX, Server};
-use weir_lfs::{Cleaner, F2fs, F2fsOptions};
+use weir_lfs::{Cleaner, F2fsOptions};
 use weir_runtime::Handle;
 use weir_vfs::Filesystem;
 

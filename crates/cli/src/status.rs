@@ -105,7 +105,7 @@ pub(crate) struct FilesystemStatus {
     #[serde(default)]
     coalition: Option<String>,
     /// Why there are no changes, if there are none.
-    read_only: Option<String>,
+    pub(crate) read_only: Option<String>,
     /// There are none since the disk below was full.
     #[serde(default)]
     full_below: bool,
