@@ -10,7 +10,7 @@ use std::io::Write as _;
 
 use clap::{Args, Command, Subcommand};
 use serde_json::{Value, json};
-use weir_crash::{Campaign, Share, Summary};
+use weir_crash::{Campaign, Shard, Summary};
 use weir_runtime::{Handle, Runtime, Wall, run_on_threads};
 
 use crate::crash::fold_hash;
@@ -46,8 +46,8 @@ impl Part {
         C::Totals: Send,
     {
         let run = move |count| {
-            let shares = run_on_threads(count, |index| make_campaign().run_share(Share { index, count }));
-            let summary = shares.into_iter().reduce(|mut summary, found| {
+            let shards = run_on_threads(count, |index| make_campaign().run_shard(Shard { index, count }));
+            let summary = shards.into_iter().reduce(|mut summary, found| {
                 summary.add(found);
                 summary
             });

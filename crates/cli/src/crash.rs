@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use weir_crash::{
-    Bench, Campaign as _, CutName, FsGround, Length, Plan, PlayError, Run, Setup, Share, TEXT_BYTES_MAX,
+    Bench, Campaign as _, CutName, FsGround, Length, Plan, PlayError, Run, Setup, Shard, TEXT_BYTES_MAX,
     Workload, WorkloadCampaign, WorkloadFailure, WorkloadTotals, generate, operation_lines,
 };
 use weir_fs::{Engine, JournalMode};
@@ -295,7 +295,7 @@ impl WorkloadTest<'_> {
         let played = workloads.iter().map(|named| named.workload.clone()).collect();
         let mut outcome = Ok(());
         let campaign = WorkloadCampaign { plan, setup, workloads: Some(played) };
-        let summary = campaign.run_observed(Share::WHOLE, |(bench, _), number, run| {
+        let summary = campaign.run_observed(Shard::WHOLE, |(bench, _), number, run| {
             outcome = test.end_run(bench, number, run);
             // With an error the campaign ends, with a failure it does not.
             if outcome.is_ok() {

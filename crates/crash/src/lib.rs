@@ -81,7 +81,7 @@ mod volume;
 mod vst;
 mod window;
 
-pub use campaign::{Campaign, Counts, Failure, Plan, Run, Share, Summary};
+pub use campaign::{Campaign, Counts, Failure, Plan, Run, Shard, Summary};
 pub use content::{Stamp, push_page, stamp_of};
 pub use findings::{Findings, RunFailure, Totals};
 pub use flash::{FlashCampaign, FlashTotals};
