@@ -18,6 +18,7 @@ use crate::campaign::{self, CampaignArguments};
 use crate::error::CliError;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode;
+use crate::messages;
 use crate::plain::{self, counted};
 use crate::progress::ProgressReporter;
 use crate::{Verdict, print, report_file};
@@ -259,7 +260,7 @@ impl Named {
     fn cannot_be_played(&self, source: PlayError) -> CliError {
         let place = match &source {
             PlayError::Impossible { nth, .. } => format!(": {}", self.place(*nth)),
-            PlayError::Refused { .. } | PlayError::Ground(_) => String::new(),
+            PlayError::Refused { .. } | PlayError::NoSuchCut(_) | PlayError::Ground(_) => String::new(),
         };
         CliError::Play { workload: format!("{}{place}", self.name), source }
     }
@@ -356,9 +357,11 @@ impl WorkloadTest<'_> {
             named.workload.operations.len(),
             plain::of_path(&path)
         );
-        let wrote = report_file::create(&path, BEGINNING)?.write_all(text.as_bytes());
-        wrote.map_err(|source| CliError::File { doing: "write", path: path.clone(), source })?;
-        self.replays.push(replay);
+        match write_report(&path, &text) {
+            Ok(()) => self.replays.push(replay),
+            // What was found counts for more than its file.
+            Err(error) => messages::print_message(&plain::of_text(&error.to_string())),
+        }
         Ok(())
     }
 
@@ -380,6 +383,12 @@ impl WorkloadTest<'_> {
         }
         Ok(if totals.failures > 0 { Verdict::Damaged } else { Verdict::Good })
     }
+}
+
+/// Writes what is said of a failure to its file.
+fn write_report(path: &Path, text: &str) -> Result<(), CliError> {
+    let wrote = report_file::create(path, BEGINNING)?.write_all(text.as_bytes());
+    wrote.map_err(|source| CliError::File { doing: "write", path: path.to_owned(), source })
 }
 
 /// Folds the next trace hash into the one of everything before.
