@@ -15,6 +15,7 @@ use weir_runtime::{Handle, Runtime, Wall, run_on_threads};
 
 use crate::crash::fold_hash;
 use crate::error::CliError;
+use crate::plain::counted;
 use crate::{Verdict, print};
 use subjects::{LengthArguments, Subject};
 
@@ -104,7 +105,8 @@ fn print_list(is_json: bool) -> Result<Verdict, CliError> {
 
 fn run_subject(subject: &Subject) -> Result<Verdict, CliError> {
     let (name, length, subject) = subject.entry();
-    let parts = if length.control { vec![subject.control()] } else { subject.parts()? };
+    let parts =
+        if length.control { vec![subject.control(length.plan())] } else { subject.parts(length.plan())? };
     let clock = Runtime::wall(Wall::default())?.handle();
     let mut report = Report::default();
     for part in &parts {
@@ -172,10 +174,16 @@ impl Report {
         }
         if !length.json {
             print(&format!(
-                "{title}: {} states of {} runs: {}",
-                summary.states,
-                summary.runs,
-                if summary.failure.is_some() { "FAILED" } else { "all as promised" }
+                "{title}: {} of {}: {}",
+                counted(summary.states, "state", "states"),
+                counted(summary.runs, "run", "runs"),
+                match (summary.failure.is_some(), length.control) {
+                    (true, false) => "FAILED",
+                    (false, false) => "all as promised",
+                    (true, true) => "it fails, as a control must",
+                    (false, true) =>
+                        "FAILED: nothing is wrong with the control, so the judges miss what it does",
+                }
             ))?;
         }
         self.parts.push(document);

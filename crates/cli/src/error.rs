@@ -194,14 +194,14 @@ pub(crate) enum CliError {
     #[error(transparent)]
     UnknownEngine(#[from] weir_fs::UnknownEngine),
     /// An engine cannot be mounted on a ground of a campaign.
-    #[error(
-        "engine {engine} needs {needs}, which {ground} does not keep: take --engine jbd2, or another --ground"
-    )]
+    #[error("engine {engine} needs {needs}, which {ground} does not keep: {instead}, or another --ground")]
     EngineNeeds {
         engine: weir_fs::Engine,
         /// What it needs.
         needs: &'static str,
         ground: &'static str,
+        /// How to have another engine.
+        instead: &'static str,
     },
     /// Some of what was to be copied is damaged; each part was reported.
     #[error(
