@@ -1,15 +1,15 @@
 //! A *campaign* is a sequence of runs of one subject, until enough different crash states were judged or one of them is
 //! wrong:
 //!
-//! 1. A run has a number, and a seed that is mixed of the campaign's seed and that number. It is a function of that seed,
+//! 1. A run has a number, and a seed that is a hash of the campaign's seed and that number. It is a function of that seed,
 //!    so it is the same when it is replayed alone.
 //! 2. The run plays a workload, cuts the power, recovers, and judges. It returns its counts, the crash states that it has
 //!    judged, and its first failure.
 //! 3. The campaign adds up the counts. A crash state that several runs have judged counts once. The campaign ends with the
 //!    first failure, which is made smaller where the subject can do that.
 //!
-//! What differs from subject to subject is an `impl` of [`Campaign`]: the volume, streams, the emulated flash, its firmware
-//! under a trace, the filesystem, SQLite, atomic files, and workloads of the reader's own.
+//! Each subject implements [`Campaign`]: the volume, streams, emulated flash devices, their firmware under a trace, the
+//! filesystem, SQLite, atomic files, and workloads as text.
 
 use std::collections::BTreeSet;
 
