@@ -64,8 +64,8 @@ fn parse_stack(text: &str) -> Result<StackName, String> {
     name.ok_or_else(|| {
         format!(
             "it describes no stack in memory: write DISK or volume+DISK, where DISK is adversary, legacy or prefix for the worst \
-             disk of that order, the name of a device ({}), or a file with a device's profile, which ends in .toml; a volume in a \
-             file or on a block device is --volume PATH",
+             disk of that order, the name of a device ({}), or a file with a device's profile, which ends in .toml; for a volume in a \
+             file or on a block device use --volume PATH",
             Profile::NAMES.join(", ")
         )
     })
