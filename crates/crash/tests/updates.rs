@@ -2,7 +2,7 @@
 
 use crate::passing::DUAL;
 use weir_crash::{Campaign as _, FsGround, Plan, Summary, UpdateCampaign, UpdateTotals};
-use weir_fs::{CheckpointBy, Engine, FsMutant, JournalMode, MountOptions};
+use weir_fs::{CacheMutant, CheckpointBy, Engine, FsMutant, JournalMode, MountOptions};
 use weir_storage::Rules;
 
 fn campaign(
@@ -54,7 +54,7 @@ fn a_filesystem_that_drops_a_rule_fails() {
     for (mutant, ground) in [
         (FsMutant::UpdateSplit, "adversary"),
         (FsMutant::UpdateNotDeferred, "adversary"),
-        (FsMutant::UnitInTwoRequests, "volume"),
+        (FsMutant::Cache(CacheMutant::UnitInTwoRequests), "volume"),
         (FsMutant::Journal(weir_fs::JournalMutant::NoRevoke), "adversary"),
     ] {
         let summary = campaign(ground, DUAL, ordered, Some(mutant), 15_000);

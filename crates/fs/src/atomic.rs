@@ -20,6 +20,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_cache::{BLOCK, index_of, split};
 use weir_ext4::inode_flags;
 use weir_format::{FileType, Stamp};
 use weir_journal::{Role, SyncedFile, TxHandle, Until};
@@ -27,7 +28,6 @@ use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Rules};
 use weir_vfs::{Caller, Fallocate, FsError, Timer};
 
-use crate::cache::{BLOCK, index_of, split};
 use crate::changes::Changes;
 use crate::inodes::{ChangedBlocks, Node, ToCommit, Update, lock};
 use crate::mapping::{MAP_CREDITS, Mapping, Tree, Wanted, place};

@@ -7,13 +7,13 @@ mod write;
 
 use std::rc::Rc;
 
+use weir_cache::{BLOCK, PageCache, index_of};
 use weir_format::FileType;
 use weir_journal::{Disk, Role};
 use weir_runtime::Buffer as Memory;
 use weir_storage::Rules;
 use weir_vfs::{FsError, InodeNumber, Timer};
 
-use crate::cache::{BLOCK, PageCache, index_of};
 use crate::changes::Changes;
 use crate::mapping::{Mapping, Tree};
 use crate::mutants::FsMutant;

@@ -4,6 +4,7 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
+use weir_cache::units::unit_bytes;
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::FileTime;
 use weir_journal::{CheckpointBy, Engine, HomeIntegrity, JournalStats, Waits};
@@ -19,7 +20,6 @@ use crate::mounted::Mounted;
 use crate::options::{JournalMode, MountOptions};
 use crate::space::DiscardStats;
 use crate::sync::Answered;
-use crate::units::unit_bytes;
 use crate::{make, mount};
 
 /// A mounted filesystem; clones share it. [`BarrierFs::unmount`] ends it for all of them.

@@ -17,21 +17,19 @@
 //! |---|---|
 //! | `space` | free blocks and inodes; when what was freed may be used again (J7) |
 //! | `changes` | whether something can be changed; unmount waits for calls that do, none is committed by half (J8) |
-//! | `cache` | file data in memory, its limits, and its way to the disk and back |
 //! | `sync` | what the synchronisation calls write and wait for: one table |
 //! | `inodes` | inodes on the disk, and in memory as nodes |
 //! | `mapping` | which block of a file is where; the format's algorithms over journaled blocks |
 //! | `superblock`, `orphans` | what is there once for all files |
 //! | `files` | content: read, written, cut, allocated, made zeros |
 //! | `atomic` | atomic files, whose updates go into the journal as a whole |
-//! | `units` | what keeps aligned writes whole, in `cache`, `files` and `space` |
 //! | `attributes`, `accesses` | attributes, extended ones, access control lists; times of access |
 //! | `deletion` | inodes without names |
 //! | `names` | `Directories`, which finds names, and `Namespace`, which gives, takes and moves them |
 //!
-//! `cache`, `sync` and the cache of names know nothing of ext4: blocks have numbers there, files too, and a transaction
-//! has a sequence. Another filesystem could have them as they are. Transactions, the cache of journaled blocks and the
-//! block layer below are `weir-journal`'s.
+//! File data in memory, its limits, and its way to the disk and back are [`weir_cache`]'s, and so is what keeps aligned
+//! writes whole, with `files` and `space`. Transactions, the cache of journaled blocks and the block layer below are
+//! `weir-journal`'s.
 //!
 //! # The way of a write
 //!
@@ -106,7 +104,6 @@
 mod accesses;
 mod atomic;
 mod attributes;
-mod cache;
 mod caller;
 mod calls;
 mod changes;
@@ -128,7 +125,6 @@ mod recovery;
 mod space;
 mod superblock;
 mod sync;
-mod units;
 
 pub use filesystem::{BarrierFs, Statistics};
 pub use memory::MemoryBound;
@@ -138,6 +134,8 @@ pub use options::{AccessTimes, Discards, JournalMode, MountOptions, UnknownJourn
 pub use space::DiscardStats;
 pub use superblock::copy_superblock;
 pub use sync::Answered;
+#[cfg(feature = "mutants")]
+pub use weir_cache::CacheMutant;
 pub use weir_journal::{
     CheckpointBy, CommitTimes, Conflicts, Engine, Facts, HomeIntegrity, JournalStats, Needs, OrderBy,
     Promise, UnknownEngine, Waits,

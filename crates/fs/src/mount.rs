@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use tracing::{info, warn};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_cache::ReadFailures;
 use weir_ext4::journal::LogFeatures;
 use weir_ext4::{Feature, Layout, Superblock};
 use weir_format::{FormatError, Place, Structure};
@@ -19,7 +20,6 @@ use weir_runtime::Handle as Clock;
 use weir_storage::{Capabilities, Ordering, Recorder, Storage};
 use weir_vfs::{FsError, ReadOnlyReason};
 
-use crate::cache::ReadFailures;
 use crate::inodes::Metadata;
 use crate::mounted::Mounted;
 use crate::options::{JournalMode, MountOptions};

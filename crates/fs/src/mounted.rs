@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use weir_block::Class;
+use weir_cache::PageCache;
 use weir_ext4::Superblock;
 use weir_journal::{Disk, Journal, SyncedFile};
 use weir_vfs::{FsError, InodeNumber, ReadOnlyReason, Timer};
@@ -10,7 +11,6 @@ use weir_vfs::{FsError, InodeNumber, ReadOnlyReason, Timer};
 use crate::accesses::Accesses;
 use crate::atomic::AtomicFiles;
 use crate::attributes::AttributeStore;
-use crate::cache::PageCache;
 use crate::changes::Changes;
 use crate::deletion::Deletion;
 use crate::files::Files;
@@ -57,7 +57,7 @@ impl Mounted {
     ) -> Rc<Mounted> {
         let (clock, metadata) = (disk.handle().clone(), Rc::new(metadata));
         let timer = Timer::new(&clock, options.ticks_a_second());
-        let cache = PageCache::new(disk.clone(), &options);
+        let cache = PageCache::new(disk.clone(), options.cache_options());
         let changes = Changes::new(journal, metadata.space.clone());
         let superblock = MountedSuperblock::new(metadata.clone(), superblock);
         let nodes = Nodes::new((metadata.clone(), cache.clone(), changes.clone()), options);

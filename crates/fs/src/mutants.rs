@@ -1,6 +1,8 @@
 //! Filesystems that drop one rule each. A rule without a mutant that tests kill is not implemented.
 
 #[cfg(feature = "mutants")]
+use weir_cache::CacheMutant;
+#[cfg(feature = "mutants")]
 use weir_journal::JournalMutant;
 
 /// What a mutant does wrong.
@@ -10,6 +12,9 @@ pub enum FsMutant {
     /// The journal drops one of its rules.
     #[cfg(feature = "mutants")]
     Journal(JournalMutant),
+    /// The page cache drops one of its rules.
+    #[cfg(feature = "mutants")]
+    Cache(CacheMutant),
     /// J2: a truncation forgets dirty pages that a transaction on its way maps.
     TruncateForgetsCommitting,
     /// J3: `fdatabarrier` of an inode with uncommitted size or allocation writes data only.
@@ -22,10 +27,6 @@ pub enum FsMutant {
     ReloadForgetsTransaction,
     /// J3: a file whose data is journaled is flushed, though its transaction is durable.
     FlushesJournaled,
-    /// E7: what is on its way without order joins the epoch only where the file has no dirty pages.
-    PromotesOnlyIfClean,
-    /// E7: of several writes on their way, only the first joins the epoch.
-    PromotesFirstWriteOnly,
     /// J5 (d): the blocks of directories are not revoked.
     NoDirectoryRevoke,
     /// J5 (e): a superblock keeps what it says of a log of ours when the log is empty, or has no such feature any more.
@@ -50,10 +51,6 @@ pub enum FsMutant {
     UpdateNotDeferred,
     /// atomic: a file that is atomic no more leaves its blocks in the log.
     LeavesJournalBehind,
-    /// Units: the pages of a unit that are in memory change before the others are there.
-    UnitInParts,
-    /// Units: a request ends in the middle of one.
-    UnitInTwoRequests,
     /// Units: a run of blocks ends in the middle of one, though there are longer runs.
     UnitInTwoRuns,
     /// space: operations that look for space once more take turns, each with its locks.
@@ -66,8 +63,6 @@ pub enum FsMutant {
     ZerosForgotten,
     /// J2: the zeros of what is marked as written may come behind the commit block: no call waits for them.
     ZerosNotAwaited,
-    /// J3: writeback decides whether it keeps order before it has its turn.
-    WritebackDecidesEarly,
     /// J2, journal mode data: what became unwritten is overwritten with zeros before that is durable.
     ZerosTooEarly,
     /// Orphans: a file that is made without a name is not on their list.
@@ -84,14 +79,8 @@ pub enum FsMutant {
     AllocatesWhatCannotFit,
     /// Space: a plain user takes the blocks that are reserved for the superuser.
     SuperuserReserveIgnored,
-    /// errors: a failed write of a page is reported once, and forgotten.
-    WriteErrorForgotten,
-    /// pages: a page that is changed while its write waits for queue space counts as clean.
-    CleansChangedPages,
     /// pages: dirty pages are dropped with their blocks, and `fsync` does not wait for the transaction that does so.
     DropsPagesSilently,
-    /// reads: what a read brings counts, also of blocks that were freed while it was under way.
-    ReadsOutliveBlocks,
     /// tails: a truncation leaves what it cuts off in the last block.
     TailStays,
     /// tails: a file grows over what is behind its end in the last block, and shows it.
@@ -114,6 +103,14 @@ impl FsMutant {
     pub(crate) fn of_journal(self) -> Option<JournalMutant> {
         match self {
             FsMutant::Journal(mutant) => Some(mutant),
+            _ => None,
+        }
+    }
+
+    /// The rule of the page cache, if it is one.
+    pub(crate) fn of_cache(self) -> Option<CacheMutant> {
+        match self {
+            FsMutant::Cache(mutant) => Some(mutant),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use weir_cache::{CacheOptions, CacheRules};
 use weir_journal::{CheckpointBy, Engine, JournalRules};
 use weir_storage::Rules;
 
@@ -187,5 +188,23 @@ impl MountOptions {
     #[cfg(not(feature = "mutants"))]
     pub(crate) const fn journal_rules(&self) -> JournalRules {
         JournalRules::all()
+    }
+
+    /// How much the page cache may keep, and the rules that it keeps.
+    pub(crate) fn cache_options(&self) -> CacheOptions {
+        let MountOptions { cache_bytes, dirty_background_bytes, dirty_bytes, .. } = *self;
+        CacheOptions { cache_bytes, dirty_background_bytes, dirty_bytes, rules: self.cache_rules() }
+    }
+
+    /// The rules that the page cache keeps.
+    #[cfg(feature = "mutants")]
+    fn cache_rules(&self) -> CacheRules {
+        self.rules.of_part(FsMutant::of_cache)
+    }
+
+    /// The rules that the page cache keeps: all, outside tests.
+    #[cfg(not(feature = "mutants"))]
+    const fn cache_rules(&self) -> CacheRules {
+        CacheRules::all()
     }
 }

@@ -35,11 +35,11 @@ mod last_changes;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use weir_cache::CachedFile;
 use weir_journal::{Journal, JournalError, Promise, SyncRequest};
 use weir_storage::Rules;
 use weir_vfs::SyncCall;
 
-use crate::cache::CachedFile;
 use crate::mutants::FsMutant;
 use crate::options::{JournalMode, MountOptions};
 pub(crate) use last_changes::LastChanges;

@@ -16,7 +16,9 @@ use crate::support::{
 };
 use futures_util::future::{Either, select};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, JournalMode, JournalMutant, MountOptions};
+use weir_fs::{
+    BarrierFs, CacheMutant, Conflicts, Engine, FsMutant, JournalMode, JournalMutant, MountOptions,
+};
 use weir_storage::{
     AdversaryDisk, Command, Image, Interposed, Rejected, Rules, Storage, StorageError, Ticket,
 };
@@ -233,7 +235,10 @@ fn a_failed_write_is_told_by_every_later_call() {
         })
     };
     assert_eq!(holds(None, rule), Ok(()));
-    assert!(holds(Some(FsMutant::WriteErrorForgotten), rule).is_err(), "the mutant was not noticed");
+    assert!(
+        holds(Some(FsMutant::Cache(CacheMutant::WriteErrorForgotten)), rule).is_err(),
+        "the mutant was not noticed"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_vfs::InodeNumber;
 
 use crate::support::{BLOCKS, capabilities, new_image, simulated, write_file};
-use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, MountOptions};
+use weir_fs::{BarrierFs, CacheMutant, Conflicts, Engine, FsMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Interposed, Order, Recorder,
@@ -97,7 +97,7 @@ fn prove(mutant: FsMutant, rule: impl Fn(Option<FsMutant>) -> Result<(), String>
 /// The call writes something itself, which must not hide that something else is on its way.
 #[test]
 fn e7_what_is_on_its_way_joins_the_epoch_of_what_is_dirty() {
-    prove(FsMutant::PromotesOnlyIfClean, |mutant| {
+    prove(FsMutant::Cache(CacheMutant::PromotesOnlyIfClean), |mutant| {
         simulated(async |clock| {
             let (gate, fs, file) = on_a_closed_disk(&clock, mutant, 8).await;
             write_block(&fs, file, 0, 2).await;
@@ -119,7 +119,7 @@ fn e7_what_is_on_its_way_joins_the_epoch_of_what_is_dirty() {
 /// A run that is longer than a command is several writes, and all of them join.
 #[test]
 fn e7_all_writes_of_a_long_run_join_the_epoch() {
-    prove(FsMutant::PromotesFirstWriteOnly, |mutant| {
+    prove(FsMutant::Cache(CacheMutant::PromotesFirstWriteOnly), |mutant| {
         simulated(async |clock| {
             const RUN: u64 = 2 * TRANSFER_BLOCKS as u64 + 2;
             let (gate, fs, file) = on_a_closed_disk(&clock, mutant, RUN as usize).await;

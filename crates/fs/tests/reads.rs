@@ -12,7 +12,7 @@ use crate::support::{BLOCKS, content, disk, judge, mount, new_image, simulated, 
 use futures_util::future::join_all;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use weir_fs::{BarrierFs, FsMutant, MountOptions};
+use weir_fs::{BarrierFs, CacheMutant, FsMutant, MountOptions};
 use weir_runtime::{Handle, Instant, Semaphore};
 use weir_storage::{BLOCK_BYTES, Rules, StorageError};
 
@@ -193,7 +193,10 @@ fn read_beside_a_change(mutant: Option<FsMutant>) -> Vec<u8> {
 #[test]
 fn what_was_read_before_a_change_does_not_come_back_after_it() {
     assert!(read_beside_a_change(None) == [1; BLOCK_BYTES]);
-    assert!(read_beside_a_change(Some(FsMutant::ReadsOutliveBlocks)) == expected(0), "of before");
+    assert!(
+        read_beside_a_change(Some(FsMutant::Cache(CacheMutant::ReadsOutliveBlocks))) == expected(0),
+        "of before"
+    );
 }
 
 /// A block that is replaced, written back and forgotten faster than it can be read: how often, until a task has read
@@ -452,5 +455,5 @@ fn what_is_read_was_there_while_it_was_read() {
 
 #[test]
 fn what_was_freed_while_it_was_read_is_noticed() {
-    assert!((0..6).any(|seed| play(seed, Some(FsMutant::ReadsOutliveBlocks)).is_err()));
+    assert!((0..6).any(|seed| play(seed, Some(FsMutant::Cache(CacheMutant::ReadsOutliveBlocks))).is_err()));
 }

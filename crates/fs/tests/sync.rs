@@ -12,7 +12,8 @@ use crate::support::{
 };
 use weir_ext4::ROOT_INODE;
 use weir_fs::{
-    BarrierFs, CommitTimes, Conflicts, Engine, FsMutant, JournalMode, JournalMutant, MountOptions, Waits,
+    BarrierFs, CacheMutant, CommitTimes, Conflicts, Engine, FsMutant, JournalMode, JournalMutant,
+    MountOptions, Waits,
 };
 use weir_runtime::{Cores, Handle, Runtime, Simulation};
 use weir_storage::{Image, Rules};
@@ -741,7 +742,7 @@ fn j2_blocks_allocated_ahead_never_show_what_was_in_them_before() {
 #[test]
 fn a_page_that_changes_while_its_write_waits_is_written_again() {
     const PAGES: u64 = 300;
-    prove(&[FsMutant::CleansChangedPages], |mutant| {
+    prove(&[FsMutant::Cache(CacheMutant::CleansChangedPages)], |mutant| {
         let image = simulated_with(1, async |clock| {
             let disk = disk(&clock, &new_image(BLOCKS), true);
             let fs = mount(&clock, &disk, options(mutant)).await.expect("mounted");

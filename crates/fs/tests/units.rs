@@ -11,7 +11,7 @@ use crate::support::{
 };
 use rand::RngExt as _;
 use weir_ext4::ROOT_INODE;
-use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
+use weir_fs::{BarrierFs, CacheMutant, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Ordering, Rules};
 
@@ -152,7 +152,8 @@ fn units_are_old_or_new() {
 
 #[test]
 fn what_parts_units_is_noticed() {
-    for mutant in [FsMutant::UnitInParts, FsMutant::UnitInTwoRequests] {
+    for mutant in [FsMutant::Cache(CacheMutant::UnitInParts), FsMutant::Cache(CacheMutant::UnitInTwoRequests)]
+    {
         let noticed = (0..20).any(|seed| {
             let images = crashes(seed, options(DUAL, JournalMode::Ordered, Some(mutant)), preallocated);
             are_whole(&images).is_err()

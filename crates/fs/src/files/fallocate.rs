@@ -4,12 +4,12 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_cache::{BLOCK, index_of};
 use weir_vfs::{Caller, Fallocate, FsError};
 
 use super::truncate::{TRUNCATE_CREDITS, ZEROS};
 use super::write::{CHUNK_BLOCKS, CHUNK_JOURNALED, Edges};
 use super::{Files, require_regular};
-use crate::cache::{BLOCK, index_of};
 use crate::inodes::Node;
 use crate::mapping::{Tree, Wanted, covers};
 use crate::mutants::FsMutant;

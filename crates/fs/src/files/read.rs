@@ -2,18 +2,18 @@
 //!
 //! What is in the page cache is copied without a lock. For what is not, the node's lock is held only while its place is
 //! looked up; then the disk is waited for without it, beside other reads and whatever changes the file. What was
-//! freed meanwhile is looked up again ([`cache`](crate::cache)). Files that are read from one end to the other are read
+//! freed meanwhile is looked up again ([`weir_cache`]). Files that are read from one end to the other are read
 //! ahead, further each time.
 
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_cache::{BLOCK, split};
 use weir_ext4::Extent;
 use weir_storage::BLOCK_BYTES;
 use weir_vfs::FsError;
 
 use super::{Files, require_regular};
-use crate::cache::{BLOCK, split};
 use crate::inodes::Node;
 use crate::mapping::{Tree, covers, place};
 use crate::mutants::FsMutant;

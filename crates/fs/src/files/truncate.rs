@@ -6,13 +6,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_cache::{BLOCK, index_of};
 use weir_journal::TxHandle;
 use weir_storage::BLOCK_BYTES;
 use weir_vfs::FsError;
 
 use super::write::Edges;
 use super::{Files, require_regular};
-use crate::cache::{BLOCK, index_of};
 use crate::inodes::Node;
 use crate::mapping::MAP_CREDITS;
 use crate::mutants::FsMutant;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_cache::{BLOCK, index_of, split, units};
 use weir_format::Stamp;
 use weir_journal::{Role, TxHandle};
 use weir_runtime::Buffer as Memory;
@@ -16,11 +17,9 @@ use weir_storage::BLOCK_BYTES;
 use weir_vfs::{Caller, FsError};
 
 use super::{Files, require_regular};
-use crate::cache::{BLOCK, index_of, split};
 use crate::inodes::Node;
 use crate::mapping::{MAP_CREDITS, Tree, Wanted, place};
 use crate::mutants::FsMutant;
-use crate::units;
 
 /// Blocks that one handle writes at most: 8 MiB.
 pub(super) const CHUNK_BLOCKS: usize = 2048;

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
+use weir_cache::ReadFailures;
 use weir_ext4::{Inode, Kind};
 use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
 use weir_journal::{BufferHead, Buffers, JournalError};
 use weir_vfs::FsError;
 
-use crate::cache::ReadFailures;
 use crate::space::Space;
 
 /// Blocks of metadata.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
+use weir_cache::{CachedFile, PageCache};
 use weir_ext4::{Extent, INODE_BYTES, Inode, inode_flags};
 use weir_format::{FileTime, FileType, Stamp};
 use weir_journal::{BufferHead, Sequence, TxHandle};
@@ -12,7 +13,6 @@ use zerocopy::IntoBytes;
 
 use super::metadata::Metadata;
 use super::update::Update;
-use crate::cache::{CachedFile, PageCache};
 use crate::options::JournalMode;
 use crate::sync::LastChanges;
 
@@ -62,7 +62,7 @@ impl Node {
             update: RefCell::default(),
             update_begun: Cell::new(false),
             extent: Cell::new(None),
-            file: CachedFile::new(number, cache),
+            file: CachedFile::new(number, cache, None),
             metadata: Rc::clone(metadata),
         })
     }

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use weir_cache::PageCache;
 use weir_ext4::Inode;
 use weir_journal::Sequence;
 use weir_storage::Rules;
@@ -15,7 +16,6 @@ use weir_vfs::{FsError, Holds};
 
 use super::metadata::Metadata;
 use super::node::Node;
-use crate::cache::PageCache;
 use crate::changes::Changes;
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;

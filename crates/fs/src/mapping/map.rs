@@ -3,9 +3,11 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_cache::CachedFile;
+use weir_cache::units::UNIT_BLOCKS;
 use weir_ext4::Extent;
 use weir_format::FileType;
-use weir_journal::TxHandle;
+use weir_journal::{Journal, Sequence, TxHandle};
 use weir_storage::Lba;
 use weir_vfs::FsError;
 
@@ -14,7 +16,6 @@ use super::tree::{Tree, covers, place};
 use crate::inodes::Node;
 use crate::mutants::FsMutant;
 use crate::space::GROUP_CREDITS;
-use crate::units::UNIT_BLOCKS;
 
 /// Most blocks of an extent in either state.
 const EXTENT_BLOCKS_MAX: u32 = (1 << 15) - 1;
@@ -98,7 +99,8 @@ impl Mapping {
                 if node.is_journaled(self.mode) {
                     self.changes.made_unwritten(handle.sequence());
                 }
-                node.file.forget_pages(self.changes.journal()?, handle, range.start..end).await?;
+                let journal = self.changes.journal()?;
+                self.forget_pages(journal, handle, &node.file, range.start..end).await?;
                 self.forget_journaled(handle, node, place(&extent, range.start), end - range.start);
             }
         }
@@ -160,7 +162,7 @@ impl Mapping {
             }
             tree.count_blocks(-i64::from(extent.length));
             let free = async {
-                node.file.forget_pages(journal, handle, extent.logical..extent.end()).await?;
+                self.forget_pages(journal, handle, &node.file, extent.logical..extent.end()).await?;
                 self.forget_journaled(handle, node, extent.physical, extent.length);
                 let freed = weir_storage::Extent::new(Lba(extent.physical), extent.length);
                 self.metadata.space.free(handle, freed).await
@@ -169,6 +171,36 @@ impl Mapping {
             self.changes.all_or_abort(free).await?;
         }
         Ok(false)
+    }
+
+    /// Forgets the pages in a range, whose blocks are freed with `handle`, or read as zeros. Their caller holds the node's lock.
+    ///
+    /// No task submits any of them after this, so none is written over what comes to their blocks next (J7). If
+    /// the transaction before is being committed, they are submitted first: it may map them, and would show what
+    /// was in their blocks before (J2). That waits for queue space only, so an open handle may.
+    async fn forget_pages(
+        &self,
+        journal: &Journal,
+        handle: &TxHandle,
+        file: &CachedFile,
+        range: Range<u32>,
+    ) -> Result<(), FsError> {
+        let turn = file.take_turn().await;
+        let before = Sequence(handle.sequence().0.wrapping_sub(1));
+        if turn.has_dirty()
+            && !journal.is_dispatched(before)
+            && !self.rules.drops(FsMutant::TruncateForgetsCommitting)
+        {
+            let class = journal.engine().class_of_calls();
+            turn.submit(class, class).await?;
+        }
+        // A call that makes the file durable finds them written, or waits for this transaction.
+        if turn.has_dirty() && !self.rules.drops(FsMutant::DropsPagesSilently) {
+            handle.drop_pages();
+            turn.drop_dirty_in(handle.sequence());
+        }
+        turn.forget(range);
+        Ok(())
     }
 
     /// What went through the journal, of directories, symbolic links and in journal mode data, is not to be

@@ -14,13 +14,13 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_cache::{BLOCK, index_of};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 use weir_vfs::{FsError, InodeNumber};
 
 use super::Mapping;
 use super::tree::{Tree, place};
-use crate::cache::{BLOCK, index_of};
 use crate::mutants::FsMutant;
 
 /// Blocks of zeros that are submitted before the next are: 4 MiB.

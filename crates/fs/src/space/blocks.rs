@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_cache::units::blocks_to_end;
 use weir_ext4::{Kind, bitmap, group_flags};
 use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use weir_journal::{BufferHead, Role, TxHandle};
@@ -12,7 +13,6 @@ use weir_vfs::FsError;
 use crate::mutants::FsMutant;
 use crate::space::group::Wanted;
 use crate::space::{Space, Use};
-use crate::units::blocks_to_end;
 
 /// A run that continues at the goal is taken if it has that many blocks, even if longer ones are elsewhere.
 const WORTH_CONTINUING: u32 = 8;

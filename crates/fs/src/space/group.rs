@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
+use weir_cache::units::UNIT_BLOCKS;
 use weir_ext4::{Descriptor, bitmap};
 use weir_format::BLOCK_BYTES;
-
-use crate::units::UNIT_BLOCKS;
 
 /// Bits in a bitmap block.
 const BITS: u32 = BLOCK_BYTES as u32 * 8;

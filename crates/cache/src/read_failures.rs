@@ -12,14 +12,14 @@ const BLOCKS_MAX: usize = 1 << 14;
 
 /// The blocks that were logged.
 #[derive(Default)]
-pub(crate) struct ReadFailures {
+pub struct ReadFailures {
     logged: RefCell<BTreeSet<u64>>,
 }
 
 impl ReadFailures {
     /// Logs that `block` of `inode` cannot be read, if it is the first time. `offset` is the byte of the file that the block
     /// begins with, if it holds data.
-    pub(crate) fn log(&self, inode: u32, offset: Option<u64>, block: u64, error: &dyn Display) {
+    pub fn log(&self, inode: u32, offset: Option<u64>, block: u64, error: &dyn Display) {
         if !self.is_first(block) {
             return;
         }

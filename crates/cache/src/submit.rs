@@ -7,17 +7,17 @@
 use std::ops::Range;
 
 use weir_block::Class;
-use weir_journal::{Journal, JournalError, Sequence, SyncedFile, TxHandle};
+use weir_journal::{JournalError, Sequence, SyncedFile};
+use weir_runtime::Permit;
 use weir_storage::{Extent, Lba, StorageError, Ticket};
 
-use super::file::CachedFile;
-use super::in_flight::Flight;
-use crate::mutants::FsMutant;
+use crate::file::CachedFile;
+use crate::in_flight::Flight;
+use crate::mutants::CacheMutant;
 
 impl SyncedFile for CachedFile {
     async fn submit_dirty(&self, class: Class, last: Class) -> Result<bool, JournalError> {
-        let _turn = self.submitting.acquire(1).await;
-        self.submit_in_turn(class, last).await
+        self.take_turn().await.submit(class, last).await
     }
 
     fn untransferred(&self) -> Vec<Ticket> {
@@ -38,7 +38,7 @@ impl SyncedFile for CachedFile {
         let mut in_flight = self.in_flight.borrow_mut();
         in_flight.settle();
         let failed = in_flight.failed;
-        if self.cache.rules.drops(FsMutant::WriteErrorForgotten) {
+        if self.cache.rules.drops(CacheMutant::WriteErrorForgotten) {
             in_flight.failed = None;
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
@@ -50,21 +50,34 @@ impl CachedFile {
     /// order while this waited, and pages may have changed behind it.
     pub(crate) async fn submit_unasked(&self) -> Result<bool, JournalError> {
         let early = self.cache.disk.class_of_writeback();
-        let _turn = self.submitting.acquire(1).await;
-        let class = match self.cache.rules.drops(FsMutant::WritebackDecidesEarly) {
+        let turn = self.take_turn().await;
+        let class = match self.cache.rules.drops(CacheMutant::WritebackDecidesEarly) {
             true => early,
             false => self.cache.disk.class_of_writeback(),
         };
-        self.submit_in_turn(class, class).await
+        turn.submit(class, class).await
+    }
+
+    /// Waits for the turn to submit the file's pages, or to forget some.
+    pub async fn take_turn(&self) -> SubmitTurn<'_> {
+        SubmitTurn { file: self, _permit: self.submitting.acquire(1).await }
     }
 
     /// Submits the dirty pages as they are now, for the caller that has the turn to submit: all of `class` but the last write,
     /// which is of class `last`. In order, what is on its way without joins the epoch (E7).
     async fn submit_in_turn(&self, class: Class, last: Class) -> Result<bool, JournalError> {
         self.in_flight.borrow_mut().settle();
-        let skips = self.cache.rules.drops(FsMutant::PromotesOnlyIfClean) && self.pages.borrow().dirty() > 0;
+        let skips =
+            self.cache.rules.drops(CacheMutant::PromotesOnlyIfClean) && self.pages.borrow().dirty() > 0;
         if class != Class::Orderless && !skips {
             self.promote();
+        }
+        if let Err(cause) = self.place_dirty(class) {
+            // As after a write that fails.
+            let given_up = self.pages.borrow_mut().give_up_dirty();
+            self.cache.pages_cleaned(self, given_up);
+            self.in_flight.borrow_mut().failed.get_or_insert(cause);
+            return Err(cause.into());
         }
         let disk = &self.cache.disk;
         let most = disk.capabilities().max_transfer_blocks.max(1) as usize;
@@ -90,6 +103,24 @@ impl CachedFile {
         Ok(!runs.is_empty())
     }
 
+    /// Gives the dirty pages their places, if the filesystem chooses them now.
+    fn place_dirty(&self, class: Class) -> Result<(), StorageError> {
+        let Some(placer) = &self.placer else { return Ok(()) };
+        let pages = self.pages.borrow().dirty_pages();
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let places = placer.place_pages(self.number, &pages, class)?;
+        if places.len() != pages.len() {
+            return Err(StorageError::Aborted);
+        }
+        let mut in_memory = self.pages.borrow_mut();
+        for (page, place) in pages.iter().zip(places) {
+            in_memory.set_place(page.index, place);
+        }
+        Ok(())
+    }
+
     fn remember(&self, start: u64, blocks: usize, tickets: &[Ticket], most: usize, orderless: bool) {
         let mut in_flight = self.in_flight.borrow_mut();
         for (nth, ticket) in tickets.iter().enumerate() {
@@ -103,7 +134,7 @@ impl CachedFile {
     fn promote(&self) {
         let mut in_flight = self.in_flight.borrow_mut();
         let orderless = in_flight.flights.iter_mut().filter(|flight| flight.orderless);
-        let most = if self.cache.rules.drops(FsMutant::PromotesFirstWriteOnly) { 1 } else { usize::MAX };
+        let most = if self.cache.rules.drops(CacheMutant::PromotesFirstWriteOnly) { 1 } else { usize::MAX };
         let extents: Vec<Extent> = orderless
             .take(most)
             .map(|flight| {
@@ -116,42 +147,46 @@ impl CachedFile {
     }
 
     /// Whether the disk has all of its pages, and none of their writes failed.
-    pub(crate) fn is_on_disk(&self) -> bool {
+    pub fn is_on_disk(&self) -> bool {
         self.check_written().is_ok()
             && self.in_flight.borrow().flights.is_empty()
             && self.pages.borrow().all_on_disk()
     }
+}
 
-    /// Forgets the pages in a range, whose blocks are freed with `handle`. Their caller holds the file's lock.
+/// The turn of a caller that submits a file's pages, or forgets some: no other does as long as this lives.
+pub struct SubmitTurn<'a> {
+    file: &'a CachedFile,
+    _permit: Permit,
+}
+
+impl SubmitTurn<'_> {
+    /// Submits the dirty pages as they are now: all of `class` but the last write, which is of class `last`. Waits for queue
+    /// space only. Whether there was something to submit.
     ///
-    /// No task submits any of them after this, so none is written over what comes to their blocks next (J7). If
-    /// the transaction before is being committed, they are submitted first: it may map them, and would show what
-    /// was in their blocks before (J2). That waits for queue space only, so an open handle may.
-    pub(crate) async fn forget_pages(
-        &self,
-        journal: &Journal,
-        handle: &TxHandle,
-        range: Range<u32>,
-    ) -> Result<(), JournalError> {
-        let _turn = self.submitting.acquire(1).await;
-        let before = Sequence(handle.sequence().0.wrapping_sub(1));
-        let dirty = self.pages.borrow().dirty() > 0;
-        if dirty
-            && !journal.is_dispatched(before)
-            && !self.cache.rules.drops(FsMutant::TruncateForgetsCommitting)
-        {
-            let class = journal.engine().class_of_calls();
-            self.submit_in_turn(class, class).await?;
-        }
-        // A call that makes the file durable finds them written, or waits for this transaction.
-        if self.pages.borrow().dirty() > 0 && !self.cache.rules.drops(FsMutant::DropsPagesSilently) {
-            handle.drop_pages();
-            self.dropped_in.set(Some(handle.sequence()));
-        }
-        let (gone, dirty) = self.pages.borrow_mut().forget(range);
-        self.cache.left(gone);
-        self.cache.pages_cleaned(self, dirty);
-        Ok(())
+    /// # Errors
+    /// Those of the storage.
+    pub async fn submit(&self, class: Class, last: Class) -> Result<bool, JournalError> {
+        self.file.submit_in_turn(class, last).await
+    }
+
+    /// Whether some of the pages are dirty.
+    pub fn has_dirty(&self) -> bool {
+        self.file.pages.borrow().dirty() > 0
+    }
+
+    /// The transaction `sequence` takes blocks of dirty pages away, which are forgotten next: a call that makes the file
+    /// durable waits for it.
+    pub fn drop_dirty_in(&self, sequence: Sequence) {
+        self.file.dropped_in.set(Some(sequence));
+    }
+
+    /// Forgets the pages in a range, dirty or not. No task submits any of them after this.
+    pub fn forget(&self, range: Range<u32>) {
+        let file = self.file;
+        let (gone, dirty) = file.pages.borrow_mut().forget(range);
+        file.cache.left(gone);
+        file.cache.pages_cleaned(file, dirty);
     }
 }
 

@@ -11,35 +11,38 @@ use weir_journal::{JournalError, Local, OrderedData, Sequence, SyncedFile, TxHan
 use weir_runtime::{Buffer as Memory, Instant, Semaphore};
 use weir_storage::{BLOCK_BYTES, Ticket};
 
-use super::PageCache;
-use super::in_flight::InFlight;
-use super::pages::Pages;
-use super::readahead::Readahead;
-use crate::mutants::FsMutant;
+use crate::in_flight::InFlight;
+use crate::mutants::CacheMutant;
+use crate::page_cache::PageCache;
+use crate::pages::Pages;
+use crate::place::PlacePages;
+use crate::readahead::Readahead;
 use crate::units::blocks_to_end;
 
 /// The pages of a file.
-pub(crate) struct CachedFile {
-    pub(super) number: u32,
-    pub(super) pages: RefCell<Pages>,
+pub struct CachedFile {
+    pub(crate) number: u32,
+    pub(crate) pages: RefCell<Pages>,
     /// When the first of its dirty pages became so.
-    pub(super) dirty_since: Cell<Option<Instant>>,
+    pub(crate) dirty_since: Cell<Option<Instant>>,
     /// One permit: for a caller that submits its pages, or forgets some.
-    pub(super) submitting: Semaphore,
-    pub(super) in_flight: RefCell<InFlight>,
-    pub(super) readahead: RefCell<Readahead>,
+    pub(crate) submitting: Semaphore,
+    pub(crate) in_flight: RefCell<InFlight>,
+    pub(crate) readahead: RefCell<Readahead>,
     /// A read of some of its blocks is under way no more.
-    pub(super) read_ended: Event,
+    pub(crate) read_ended: Event,
     /// The last transaction that refers to its data (J2).
     attached_in: Cell<Option<Sequence>>,
     /// Dirty pages were dropped: by the transaction that takes their blocks away no call misses them.
-    pub(super) dropped_in: Cell<Option<Sequence>>,
-    pub(super) cache: Rc<PageCache>,
+    pub(crate) dropped_in: Cell<Option<Sequence>>,
+    /// Chooses its pages' places when they are submitted, if they get them then.
+    pub(crate) placer: Option<Rc<dyn PlacePages>>,
+    pub(crate) cache: Rc<PageCache>,
 }
 
 impl CachedFile {
-    /// One without pages.
-    pub(crate) fn new(number: u32, cache: &Rc<PageCache>) -> Rc<CachedFile> {
+    /// One without pages. Their places are those that they are put in with, or those that `placer` chooses.
+    pub fn new(number: u32, cache: &Rc<PageCache>, placer: Option<Rc<dyn PlacePages>>) -> Rc<CachedFile> {
         Rc::new(CachedFile {
             number,
             pages: RefCell::default(),
@@ -50,35 +53,48 @@ impl CachedFile {
             read_ended: Event::new(),
             attached_in: Cell::new(None),
             dropped_in: Cell::new(None),
+            placer,
             cache: Rc::clone(cache),
         })
     }
 
     /// Whether a page is in memory.
-    pub(crate) fn contains(&self, index: u32) -> bool {
+    pub fn contains(&self, index: u32) -> bool {
         self.pages.borrow().contains(index)
     }
 
-    /// Where a page is on disk, if it is in memory.
-    pub(crate) fn home(&self, index: u32) -> Option<u64> {
-        self.pages.borrow().home(index)
+    /// Where a page is on disk, if it is in memory and has a place.
+    pub fn place(&self, index: u32) -> Option<u64> {
+        self.pages.borrow().place(index)
     }
 
     /// The content of a page as of now, if it is in memory.
-    pub(crate) fn snapshot(&self, index: u32) -> Option<Rc<Memory>> {
+    pub fn snapshot(&self, index: u32) -> Option<Rc<Memory>> {
         self.pages.borrow().snapshot(index)
     }
 
     /// Puts a page in, if it is not there. The caller makes room for it then ([`PageCache::make_room`]).
-    pub(crate) fn insert(self: &Rc<CachedFile>, index: u32, home: u64, content: Rc<Memory>) {
+    pub fn insert(self: &Rc<CachedFile>, index: u32, place: u64, content: Rc<Memory>) {
+        self.put_in(index, Some(place), content);
+    }
+
+    pub(crate) fn put_in(self: &Rc<CachedFile>, index: u32, place: Option<u64>, content: Rc<Memory>) {
         if !self.contains(index) {
             let stamp = self.cache.enter(self, index);
-            self.pages.borrow_mut().insert(index, home, content, stamp);
+            self.pages.borrow_mut().insert(index, place, content, stamp);
         }
     }
 
+    /// Puts in a page that has no place yet, if none is there: it is dirty. The caller makes room for it then
+    /// ([`PageCache::make_room`]). Only for a file whose pages are placed when they are submitted.
+    pub fn insert_new(self: &Rc<CachedFile>, index: u32, content: Rc<Memory>) {
+        debug_assert!(self.placer.is_some(), "nothing would give it a place");
+        self.put_in(index, None, content);
+        self.mark_dirty(index);
+    }
+
     /// Changes bytes of a page, which is dirty then: whether it is in memory.
-    pub(crate) fn change(self: &Rc<CachedFile>, index: u32, at: usize, bytes: &[u8]) -> bool {
+    pub fn change(self: &Rc<CachedFile>, index: u32, at: usize, bytes: &[u8]) -> bool {
         let Some(dirtied) = self.pages.borrow_mut().change(index, at, bytes) else { return false };
         if dirtied {
             self.cache.page_dirtied(self);
@@ -86,15 +102,30 @@ impl CachedFile {
         true
     }
 
+    /// Makes a page dirty as it is, so that it is submitted again: whether it is in memory.
+    pub fn mark_dirty(self: &Rc<CachedFile>, index: u32) -> bool {
+        let Some(was_clean) = self.pages.borrow_mut().mark_dirty(index) else { return false };
+        if was_clean {
+            self.cache.page_dirtied(self);
+        }
+        true
+    }
+
+    /// A block of the file is at `place` from now on, with the content that it had, whether its page is in memory or not. No
+    /// write of the page may wait to be submitted. What reads that are under way bring of it counts no more.
+    pub fn set_place(&self, index: u32, place: u64) {
+        self.pages.borrow_mut().set_place(index, place);
+    }
+
     /// Changes pages from a byte on, up to the first unit of which one is not in memory: how many bytes.
-    pub(crate) fn overwrite(self: &Rc<CachedFile>, offset: u64, bytes: &[u8]) -> usize {
+    pub fn overwrite(self: &Rc<CachedFile>, offset: u64, bytes: &[u8]) -> usize {
         let mut done = 0;
         while done < bytes.len() {
             let (index, at) = split(offset + done as u64);
             let in_unit = blocks_to_end(index) as usize * BLOCK_BYTES - at;
             let end = done + in_unit.min(bytes.len() - done);
             let last = index_of(offset + end as u64 - 1);
-            let in_parts = self.cache.rules.drops(FsMutant::UnitInParts);
+            let in_parts = self.cache.rules.drops(CacheMutant::UnitInParts);
             if index < last && !in_parts && !(index..=last).all(|index| self.contains(index)) {
                 break;
             }
@@ -111,13 +142,13 @@ impl CachedFile {
     }
 
     /// Forgets pages that are not dirty, since their content is elsewhere from now on.
-    pub(crate) fn forget_clean(&self, range: Range<u32>) {
+    pub fn forget_clean(&self, range: Range<u32>) {
         let (gone, _) = self.pages.borrow_mut().forget(range);
         self.cache.left(gone);
     }
 
     /// The transaction must not be committed before the dirty pages of now are submitted (J2).
-    pub(crate) fn attach(self: &Rc<CachedFile>, handle: &TxHandle) {
+    pub fn attach(self: &Rc<CachedFile>, handle: &TxHandle) {
         let sequence = Some(handle.sequence());
         if self.attached_in.replace(sequence) != sequence {
             handle.attach(Rc::clone(self) as Rc<dyn OrderedData>);
@@ -149,14 +180,14 @@ impl Drop for CachedFile {
 }
 
 /// Bytes in a block, as offsets are counted.
-pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
+pub const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// The block that a byte is in, and the byte in it, for offsets of blocks that a file can have.
-pub(crate) fn split(offset: u64) -> (u32, usize) {
+pub fn split(offset: u64) -> (u32, usize) {
     (index_of(offset), (offset % BLOCK) as usize)
 }
 
 /// The block that a byte is in.
-pub(crate) fn index_of(offset: u64) -> u32 {
+pub fn index_of(offset: u64) -> u32 {
     u32::try_from(offset / BLOCK).unwrap_or(u32::MAX)
 }

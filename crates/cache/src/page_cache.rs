@@ -4,16 +4,6 @@
 //! the queue leaves if no caller has used it since it was queued, and goes to the back otherwise: what was used
 //! longest ago leaves first, without anything to keep in order at every use.
 
-mod fetch;
-mod file;
-mod in_flight;
-mod pages;
-mod read_failures;
-mod readahead;
-mod reads;
-mod submit;
-mod writeback;
-
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
@@ -21,19 +11,19 @@ use std::rc::{Rc, Weak};
 use event_listener::Event;
 use weir_journal::Disk;
 use weir_runtime::Instant;
-use weir_storage::{BLOCK_BYTES, Rules};
+use weir_storage::BLOCK_BYTES;
 
-use crate::mutants::FsMutant;
-use crate::options::MountOptions;
-pub(crate) use file::{BLOCK, CachedFile, index_of, split};
-use pages::Eviction;
-pub(crate) use read_failures::ReadFailures;
-use writeback::writeback_task;
+use crate::file::CachedFile;
+use crate::mutants::CacheRules;
+use crate::options::CacheOptions;
+use crate::pages::Eviction;
+use crate::read_failures::ReadFailures;
+use crate::writeback::writeback_task;
 
 /// Pages looked at to make room for one, so that no insertion takes long.
 const LOOKS: usize = 32;
 
-/// A page's place in the queue.
+/// A page in the queue.
 struct QueueEntry {
     file: Weak<CachedFile>,
     index: u32,
@@ -41,10 +31,10 @@ struct QueueEntry {
 }
 
 /// The pages of all files.
-pub(crate) struct PageCache {
-    disk: Rc<Disk>,
-    failures: ReadFailures,
-    rules: Rules<FsMutant>,
+pub struct PageCache {
+    pub(crate) disk: Rc<Disk>,
+    pub(crate) failures: ReadFailures,
+    pub(crate) rules: CacheRules,
     /// Limits, in pages.
     most: usize,
     dirty_background: usize,
@@ -56,14 +46,14 @@ pub(crate) struct PageCache {
     /// Files with dirty pages, by when the first of them became dirty. What else has them keeps them in memory.
     dirty_files: RefCell<BTreeMap<(Instant, u32), Weak<CachedFile>>>,
     /// There is something for the writeback task.
-    wanted: Event,
+    pub(crate) wanted: Event,
     /// Dirty pages were submitted.
     submitted: Event,
 }
 
 impl PageCache {
     /// An empty cache, and its writeback task.
-    pub(crate) fn new(disk: Rc<Disk>, options: &MountOptions) -> Rc<PageCache> {
+    pub fn new(disk: Rc<Disk>, options: CacheOptions) -> Rc<PageCache> {
         let pages = |bytes: u64| usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
         let most = pages(options.cache_bytes).max(64);
         // Dirty pages cannot leave: half of the cache is for the others.
@@ -88,22 +78,22 @@ impl PageCache {
     }
 
     /// Pages that may be in memory.
-    pub(crate) fn most(&self) -> usize {
+    pub fn most(&self) -> usize {
         self.most
     }
 
     /// Pages in memory.
-    pub(crate) fn pages(&self) -> usize {
+    pub fn pages(&self) -> usize {
         self.pages.get()
     }
 
     /// Pages that are dirty.
-    pub(crate) fn dirty(&self) -> usize {
+    pub fn dirty(&self) -> usize {
         self.dirty.get()
     }
 
     /// Counts a new page of a file, and gives its stamp. It may leave others no room.
-    fn enter(&self, file: &Rc<CachedFile>, index: u32) -> u64 {
+    pub(crate) fn enter(&self, file: &Rc<CachedFile>, index: u32) -> u64 {
         let stamp = self.next_stamp.replace(self.next_stamp.get() + 1);
         self.queue.borrow_mut().push_back(QueueEntry { file: Rc::downgrade(file), index, stamp });
         self.pages.set(self.pages.get() + 1);
@@ -111,38 +101,38 @@ impl PageCache {
     }
 
     /// Pages have left that were not asked to.
-    fn left(&self, pages: usize) {
+    pub(crate) fn left(&self, pages: usize) {
         self.pages.set(self.pages.get() - pages);
     }
 
     /// Lets pages go as far as there are too many. No caller may be looking at any.
-    pub(crate) fn make_room(&self, entered: usize) {
+    pub fn make_room(&self, entered: usize) {
         let mut looks = LOOKS * entered.max(1);
         while self.pages.get() > self.most && looks > 0 {
             looks -= 1;
-            let Some(place) = self.queue.borrow_mut().pop_front() else { return };
-            let Some(file) = place.file.upgrade() else { continue };
-            let came_of_it = file.pages.borrow_mut().evict(place.index, place.stamp);
+            let Some(entry) = self.queue.borrow_mut().pop_front() else { return };
+            let Some(file) = entry.file.upgrade() else { continue };
+            let came_of_it = file.pages.borrow_mut().evict(entry.index, entry.stamp);
             match came_of_it {
-                Eviction::Stays => self.queue.borrow_mut().push_back(place),
+                Eviction::Stays => self.queue.borrow_mut().push_back(entry),
                 Eviction::Left => self.left(1),
                 Eviction::Gone => {}
             }
         }
-        // Places of pages that are gone: forgotten when they are the most.
+        // Entries of pages that are gone: forgotten when they are the most.
         let mut queue = self.queue.borrow_mut();
         if queue.len() > 2 * self.pages.get() + self.most.min(1 << 12) {
-            queue.retain(|place| {
-                place
+            queue.retain(|entry| {
+                entry
                     .file
                     .upgrade()
-                    .is_some_and(|file| file.pages.borrow().has_version(place.index, place.stamp))
+                    .is_some_and(|file| file.pages.borrow().has_version(entry.index, entry.stamp))
             });
         }
     }
 
     /// A clean page of a file has become dirty.
-    fn page_dirtied(&self, file: &Rc<CachedFile>) {
+    pub(crate) fn page_dirtied(&self, file: &Rc<CachedFile>) {
         self.dirty.set(self.dirty.get() + 1);
         if file.dirty_since.get().is_none() {
             let now = self.disk.handle().now();
@@ -159,7 +149,7 @@ impl PageCache {
     }
 
     /// Dirty pages of a file are so no more.
-    fn pages_cleaned(&self, file: &CachedFile, pages: usize) {
+    pub(crate) fn pages_cleaned(&self, file: &CachedFile, pages: usize) {
         self.dirty.set(self.dirty.get() - pages);
         if let Some(since) = file.dirty_since.get()
             && file.pages.borrow().dirty() == 0
@@ -173,7 +163,7 @@ impl PageCache {
     }
 
     /// Waits while there are more dirty pages than there may be. The caller holds no handle.
-    pub(crate) async fn throttle(&self) {
+    pub async fn throttle(&self) {
         while self.dirty.get() >= self.dirty_most {
             let submitted = self.submitted.listen();
             self.wanted.notify(1);
@@ -182,60 +172,45 @@ impl PageCache {
     }
 
     /// Pages that a writer may make dirty before it looks again.
-    pub(crate) fn allowance(&self) -> usize {
+    pub fn allowance(&self) -> usize {
         (self.dirty_most / 2).max(1)
     }
 
-    fn has_too_many_dirty(&self) -> bool {
+    pub(crate) fn has_too_many_dirty(&self) -> bool {
         self.dirty.get() > self.dirty_background
     }
 
     /// The file whose pages have been dirty longest, and since when.
-    fn oldest_dirty(&self) -> Option<(Instant, Rc<CachedFile>)> {
+    pub(crate) fn oldest_dirty(&self) -> Option<(Instant, Rc<CachedFile>)> {
         let dirty_files = self.dirty_files.borrow();
         dirty_files.iter().find_map(|((since, _), file)| Some((*since, file.upgrade()?)))
     }
 
     /// No caller has the filesystem any more: nothing more is written back. The storage may be mounted again.
-    pub(crate) fn abandon(&self) {
+    pub fn abandon(&self) {
         drop(self.dirty_files.take());
         self.wanted.notify(usize::MAX);
     }
 
     /// All files with dirty pages.
-    pub(crate) fn dirty_files(&self) -> Vec<Rc<CachedFile>> {
+    pub fn dirty_files(&self) -> Vec<Rc<CachedFile>> {
         self.dirty_files.borrow().values().filter_map(Weak::upgrade).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
+    use weir_journal::JournalRules;
     use weir_runtime::{Buffer as Memory, Runtime, Simulation};
-    use weir_storage::Storage;
 
     use super::*;
+    use crate::stage::new_cache;
 
     /// Plays with a cache of 64 pages, of which 10 may be dirty before writeback begins.
     fn play(script: impl AsyncFnOnce(Rc<PageCache>, Rc<CachedFile>)) {
         let runtime = Runtime::simulated(Simulation::default());
-        let clock = runtime.handle();
-        let profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
-        let profile = profile.with_mechanism(Mechanism::InOrderRecovery);
-        let device = FlashDevice::new(&clock, &profile, FlashOptions::default());
-        let capabilities = *device.capabilities();
-        let layer = weir_block::BlockLayer::new(&clock, device, weir_block::BlockOptions::default());
-        let block = BLOCK_BYTES as u64;
-        let options = MountOptions {
-            cache_bytes: 64 * block,
-            dirty_background_bytes: 10 * block,
-            dirty_bytes: 32 * block,
-            ..MountOptions::default()
-        };
-        let layer = layer.expect("a device that fits");
-        let disk = Disk::new(&clock, layer, capabilities, options.journal_rules());
-        let cache = PageCache::new(disk, &options);
-        let file = CachedFile::new(12, &cache);
+        let cache = new_cache(&runtime.handle(), CacheRules::all(), JournalRules::all());
+        let file = CachedFile::new(12, &cache, None);
         runtime.block_on(script(cache, file)).expect("no stall");
     }
 
@@ -262,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_pages_that_are_gone_are_forgotten() {
+    fn entries_of_pages_that_are_gone_are_forgotten() {
         play(async |cache, file| {
             for _ in 0..1000 {
                 insert(&cache, &file, 3, false);

@@ -8,23 +8,23 @@ use weir_storage::{Extent, StorageError, Ticket};
 const REMEMBERED: usize = 256;
 
 /// A write on its way.
-pub(super) struct Flight {
-    pub(super) extent: Extent,
-    pub(super) ticket: Ticket,
-    pub(super) orderless: bool,
+pub(crate) struct Flight {
+    pub(crate) extent: Extent,
+    pub(crate) ticket: Ticket,
+    pub(crate) orderless: bool,
 }
 
 /// The writes of a file's pages that are not known to be transferred.
 #[derive(Default)]
-pub(super) struct InFlight {
-    pub(super) flights: VecDeque<Flight>,
+pub(crate) struct InFlight {
+    pub(crate) flights: VecDeque<Flight>,
     /// The first error of a write: from then on nothing of the file is called durable.
-    pub(super) failed: Option<StorageError>,
+    pub(crate) failed: Option<StorageError>,
 }
 
 impl InFlight {
     /// Forgets what is transferred, but not that something failed.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let InFlight { flights, failed } = self;
         let mut is_over = |flight: &Flight| match flight.ticket.poll_transferred() {
             None => false,

@@ -8,12 +8,12 @@ use weir_journal::JournalError;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-use super::file::{CachedFile, split};
-use crate::mutants::FsMutant;
+use crate::file::{CachedFile, split};
+use crate::mutants::CacheMutant;
 
 impl CachedFile {
     /// Copies pages from a byte on, up to the first that is not in memory: how many bytes.
-    pub(crate) fn copy(&self, offset: u64, bytes: &mut [u8]) -> usize {
+    pub fn copy(&self, offset: u64, bytes: &mut [u8]) -> usize {
         let mut pages = self.pages.borrow_mut();
         let mut done = 0;
         while done < bytes.len() {
@@ -27,62 +27,62 @@ impl CachedFile {
     }
 
     /// The end of some read, if one is bringing this block.
-    pub(crate) fn read_under_way(&self, index: u32) -> Option<EventListener> {
+    pub fn read_under_way(&self, index: u32) -> Option<EventListener> {
         self.pages.borrow().reads.bring(index).then(|| self.read_ended.listen())
     }
 
     /// The blocks to read for a miss at `index`, of which `wanted` are asked for: none from `end` on, none that is in
     /// memory or on its way there, and no more than a command has.
-    pub(crate) fn blocks_ahead(&self, index: u32, wanted: u32, end: u32) -> Range<u32> {
+    pub fn blocks_ahead(&self, index: u32, wanted: u32, end: u32) -> Range<u32> {
         let window = self.readahead.borrow().window(index, wanted);
         let most = self.cache.disk.capabilities().max_transfer_blocks.max(1);
         let end = end.min(index.saturating_add(window.min(most)));
         index..end.min(self.pages.borrow().first_behind(index + 1))
     }
 
-    /// Begins a read of blocks that are at `home` on the disk, as long as the caller's lock says. None of them has a page,
+    /// Begins a read of blocks that are at `place` on the disk, as long as the caller's lock says. None of them has a page,
     /// or is on its way.
-    pub(crate) fn begin_read(self: &Rc<CachedFile>, home: u64, blocks: Range<u32>) -> UnderWay {
+    pub fn begin_read(self: &Rc<CachedFile>, place: u64, blocks: Range<u32>) -> UnderWay {
         self.pages.borrow_mut().reads.begin(&blocks);
         self.readahead.borrow_mut().begun(blocks.start, blocks.end - blocks.start);
-        UnderWay { file: Rc::clone(self), home, blocks }
+        UnderWay { file: Rc::clone(self), place, blocks }
     }
 
-    /// Puts in what was read of blocks at `home`.
-    pub(crate) fn insert_read(self: &Rc<CachedFile>, home: u64, blocks: Range<u32>, content: &[u8]) {
+    /// Puts in what was read of blocks at `place`.
+    pub fn insert_read(self: &Rc<CachedFile>, place: u64, blocks: Range<u32>, content: &[u8]) {
         let count = blocks.len();
-        for ((block, bytes), home) in blocks.zip(content.chunks(BLOCK_BYTES)).zip(home..) {
-            self.insert(block, home, Rc::new(copy_of(bytes)));
+        for ((block, bytes), place) in blocks.zip(content.chunks(BLOCK_BYTES)).zip(place..) {
+            self.insert(block, place, Rc::new(copy_of(bytes)));
         }
         self.cache.make_room(count);
     }
 }
 
 /// A read that is under way, until dropped.
-pub(crate) struct UnderWay {
+pub struct UnderWay {
     file: Rc<CachedFile>,
-    home: u64,
+    place: u64,
     blocks: Range<u32>,
 }
 
 impl UnderWay {
     /// Waits for the disk, and ends it: what was read, and which of its blocks are still what they were when it began.
-    pub(crate) async fn content(self) -> Result<(Memory, Range<u32>), JournalError> {
-        let UnderWay { file, home, blocks } = &self;
+    pub async fn content(self) -> Result<(Memory, Range<u32>), JournalError> {
+        let UnderWay { file, place, blocks } = &self;
         let disk = &file.cache.disk;
         let mut blocks = blocks.clone();
-        let mut read = disk.read(*home, blocks.end - blocks.start).await;
+        let mut read = disk.read(*place, blocks.end - blocks.start).await;
         if read.is_err() && blocks.len() > 1 {
             // A block that is damaged fails the command. The first one may be whole.
             blocks.end = blocks.start + 1;
-            read = disk.read(*home, 1).await;
+            read = disk.read(*place, 1).await;
         }
         let content = read.inspect_err(|error| {
             let offset = u64::from(blocks.start) * BLOCK_BYTES as u64;
-            file.cache.failures.log(file.number, Some(offset), *home, error);
+            file.cache.failures.log(file.number, Some(offset), *place, error);
         })?;
         let freed = file.pages.borrow().reads.end_of(&blocks).min(blocks.end);
-        let outlives = file.cache.rules.drops(FsMutant::ReadsOutliveBlocks);
+        let outlives = file.cache.rules.drops(CacheMutant::ReadsOutliveBlocks);
         Ok((content, blocks.start..if outlives { blocks.end } else { freed }))
     }
 }

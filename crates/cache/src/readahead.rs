@@ -22,14 +22,14 @@ struct Stream {
 
 /// The streams of a file; in both lists what was used last is at the back.
 #[derive(Default)]
-pub(super) struct Readahead {
+pub(crate) struct Readahead {
     streams: VecDeque<Stream>,
     beginnings: VecDeque<Stream>,
 }
 
 impl Readahead {
     /// Blocks to read for a miss at `index`, of which `wanted` were asked for.
-    pub(super) fn window(&self, index: u32, wanted: u32) -> u32 {
+    pub(crate) fn window(&self, index: u32, wanted: u32) -> u32 {
         let known = self.streams.iter().chain(&self.beginnings).find(|stream| stream.next == index);
         let last = match known {
             Some(stream) => stream.window,
@@ -41,7 +41,7 @@ impl Readahead {
     }
 
     /// A read of `blocks` blocks from `index` on has begun.
-    pub(super) fn begun(&mut self, index: u32, blocks: u32) {
+    pub(crate) fn begun(&mut self, index: u32, blocks: u32) {
         let new = Stream { next: index.saturating_add(blocks), window: blocks };
         let goes_on = |stream: &Stream| stream.next == index;
         let (list, most) = if let Some(at) = self.streams.iter().position(goes_on) {

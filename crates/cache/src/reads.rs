@@ -19,42 +19,42 @@ struct Reading {
 
 /// The reads of one file that are under way, by their first blocks.
 #[derive(Default)]
-pub(super) struct Reads(BTreeMap<u32, Reading>);
+pub(crate) struct Reads(BTreeMap<u32, Reading>);
 
 impl Reads {
     /// A read of these blocks begins. They are on their way by no other.
-    pub(super) fn begin(&mut self, blocks: &Range<u32>) {
+    pub(crate) fn begin(&mut self, blocks: &Range<u32>) {
         self.0.insert(blocks.start, Reading { end: blocks.end, freed: blocks.end });
     }
 
     /// The end of those blocks of a read that are still what they were when it began.
-    pub(super) fn end_of(&self, blocks: &Range<u32>) -> u32 {
+    pub(crate) fn end_of(&self, blocks: &Range<u32>) -> u32 {
         self.0.get(&blocks.start).map_or(blocks.start, |reading| reading.freed)
     }
 
     /// A read of these blocks is over.
-    pub(super) fn end(&mut self, blocks: &Range<u32>) {
+    pub(crate) fn end(&mut self, blocks: &Range<u32>) {
         self.0.remove(&blocks.start);
     }
 
     /// Whether a block is on its way.
-    pub(super) fn bring(&self, index: u32) -> bool {
+    pub(crate) fn bring(&self, index: u32) -> bool {
         self.0.range(..=index).next_back().is_some_and(|(_, reading)| index < reading.end)
     }
 
     /// Whether a block is on its way, and counts when it comes.
-    pub(super) fn will_bring(&self, index: u32) -> bool {
+    pub(crate) fn will_bring(&self, index: u32) -> bool {
         let reading = self.0.range(..=index).next_back();
         reading.is_some_and(|(_, reading)| index < reading.end && index < reading.freed)
     }
 
     /// The first block behind `index` that is on its way.
-    pub(super) fn first_behind(&self, index: u32) -> Option<u32> {
+    pub(crate) fn first_behind(&self, index: u32) -> Option<u32> {
         self.0.range(index..).next().map(|(start, _)| *start)
     }
 
     /// Blocks were freed, or have become zeros.
-    pub(super) fn freed(&mut self, blocks: &Range<u32>) {
+    pub(crate) fn freed(&mut self, blocks: &Range<u32>) {
         let overlapping = self.0.range_mut(..blocks.end).rev();
         for (start, reading) in overlapping.take_while(|(_, reading)| reading.end > blocks.start) {
             reading.freed = reading.freed.min(blocks.start.max(*start));

@@ -10,25 +10,25 @@
 use weir_storage::{BLOCK_BYTES, Capabilities};
 
 /// Blocks in a unit.
-pub(crate) const UNIT_BLOCKS: u32 = 4;
+pub const UNIT_BLOCKS: u32 = 4;
 /// Bytes in a unit.
-pub(crate) const UNIT_BYTES: u64 = UNIT_BLOCKS as u64 * BLOCK_BYTES as u64;
+pub const UNIT_BYTES: u64 = UNIT_BLOCKS as u64 * BLOCK_BYTES as u64;
 
 /// Bytes of a unit on a storage: a block where that does not keep requests whole.
-pub(crate) fn unit_bytes(capabilities: &Capabilities) -> u32 {
+pub fn unit_bytes(capabilities: &Capabilities) -> u32 {
     let Capabilities { atomic_blocks, max_transfer_blocks, .. } = *capabilities;
     let is_whole = atomic_blocks >= max_transfer_blocks && max_transfer_blocks >= UNIT_BLOCKS;
     (if is_whole { UNIT_BLOCKS } else { 1 }) * BLOCK_BYTES as u32
 }
 
 /// Blocks from `index` to the end of its unit.
-pub(crate) fn blocks_to_end(index: u32) -> u32 {
+pub fn blocks_to_end(index: u32) -> u32 {
     UNIT_BLOCKS - index % UNIT_BLOCKS
 }
 
 /// How many of `most` bytes from `offset` on to take first, so that what is left begins with a unit. `all` of them if
 /// they are no more.
-pub(crate) fn cut(offset: u64, most: usize, all: usize) -> usize {
+pub fn cut(offset: u64, most: usize, all: usize) -> usize {
     if all <= most {
         return all;
     }

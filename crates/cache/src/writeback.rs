@@ -9,8 +9,8 @@ use event_listener::EventListener;
 use futures_util::{FutureExt, select_biased};
 use weir_runtime::{Handle as Clock, Instant};
 
-use super::PageCache;
-use super::file::CachedFile;
+use crate::file::CachedFile;
+use crate::page_cache::PageCache;
 
 /// Pages are written back when they have been dirty so long: Linux's `dirty_expire_centisecs`.
 const EXPIRES: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ impl PageCache {
 }
 
 /// Writes back whatever is due, for as long as the cache lives.
-pub(super) async fn writeback_task(cache: Weak<PageCache>) {
+pub(crate) async fn writeback_task(cache: Weak<PageCache>) {
     loop {
         let Some(now) = cache.upgrade() else { return };
         let wanted = now.wanted.listen();
