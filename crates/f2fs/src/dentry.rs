@@ -73,14 +73,13 @@ impl NameArea {
         self.slots
     }
 
-    /// The names in an area, from slot `from` on. An area that is damaged ends with an error.
+    /// The names in an area. An area that is damaged ends with an error.
     pub fn names<'a>(
         &self,
         area: &'a [u8],
-        from: usize,
         place: Place,
     ) -> impl Iterator<Item = Result<Dentry<'a>, FormatError>> {
-        let (this, mut slot) = (*self, from);
+        let (this, mut slot) = (*self, 0);
         std::iter::from_fn(move || {
             while slot < this.slots && !get_low_bit(area, slot) {
                 slot += 1;
@@ -126,7 +125,7 @@ impl NameArea {
         name: &[u8],
         place: Place,
     ) -> Result<Option<Dentry<'a>>, FormatError> {
-        for found in self.names(area, 0, place) {
+        for found in self.names(area, place) {
             let found = found?;
             if found.name == name {
                 return Ok(Some(found));

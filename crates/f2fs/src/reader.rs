@@ -192,11 +192,15 @@ pub trait FileReader {
             });
             entries.len() >= limit
         };
-        let first = u64::from(after.group());
-        let from = |block: u64| if block == first { (after.0 & u64::from(u32::MAX)) as usize } else { 0 };
+        let (first, slot) = place_behind(after);
+        // A name that came meanwhile may lie over the slot: names are read from the start of their block.
+        let is_behind = |block: u64, found: &Result<Dentry<'_>, FormatError>| {
+            block > first || found.as_ref().map_or(true, |found| found.slot >= slot)
+        };
         if directory.has_inline(inline_flags::NAMES) {
             let area = directory.inline_area();
-            for found in NameArea::of_inline(area.len()).names(area, from(0), place) {
+            let form = NameArea::of_inline(area.len());
+            for found in form.names(area, place).filter(|found| is_behind(0, found)) {
                 take(0, found?);
             }
             return Ok(entries);
@@ -205,7 +209,8 @@ pub trait FileReader {
         while let Some((block, address)) = next {
             let names = self.page_at(directory, block, address).await?;
             let mut enough = false;
-            for found in NameArea::BLOCK.names(&names[..], from(block), place) {
+            let names = NameArea::BLOCK.names(&names[..], place);
+            for found in names.filter(|found| is_behind(block, found)) {
                 enough = take(block, found?);
             }
             if enough {
@@ -252,7 +257,17 @@ pub fn bytes_of_page(inode: &Inode, page: u64) -> usize {
         .map_or(BLOCK_BYTES, |bytes| bytes.min(BLOCK_BYTES))
 }
 
-/// The cookie of a name: its block is the group, and the rest is the slot behind its own.
+/// The cookie of a name: the group is its block, counted from 1, and the rest is the slot behind its own; "." and ".." have those that they
+/// have in every directory.
 fn cookie_behind(block: u64, found: &Dentry<'_>) -> Cookie {
-    Cookie(block << 32 | (found.slot + slots_of(found.name.len())) as u64)
+    match found.name {
+        b"." => Cookie::DOT,
+        b".." => Cookie::DOT_DOT,
+        name => Cookie((block + 1) << 32 | (found.slot + slots_of(name.len())) as u64),
+    }
+}
+
+/// The block that has the name behind a cookie, and the slot from which on to look for it: the two first names are in slots 0 and 1.
+fn place_behind(cookie: Cookie) -> (u64, usize) {
+    (u64::from(cookie.group().saturating_sub(1)), (cookie.0 & u64::from(u32::MAX)) as usize)
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_f2fs::{
-    FileReader, FoundName, NameArea, NodeId, buckets, hash_name, inline_flags, slots_of,
+    FileReader, FoundName, NameArea, NodeId, buckets, hash_name, inline_flags,
 };
 use weir_format::{BLOCK_BYTES, Cookie, FileType, FormatError, Place, Structure};
 use weir_vfs::FsError;
@@ -73,14 +73,13 @@ impl Mounted {
         let inode = *directory.inode.borrow();
         let (area, place) = (inode.inline_area(), Place::Inode(directory.number.0));
         let mut names = Box::new([0; BLOCK_BYTES]);
-        let mut slot = 0;
-        for found in NameArea::of_inline(area.len()).names(area, 0, place) {
+        for found in NameArea::of_inline(area.len()).names(area, place) {
             let found = found?;
             let kind = found.kind.ok_or_else(|| {
                 FormatError::corrupt(Structure::Directory, place, "the type of a name")
             })?;
-            NameArea::BLOCK.insert(&mut names[..], slot, (found.name, found.inode, kind))?;
-            slot += slots_of(found.name.len());
+            // Where it was: a caller that reads the directory goes on behind the same slot.
+            NameArea::BLOCK.insert(&mut names[..], found.slot, (found.name, found.inode, kind))?;
         }
         // The block is promised first: a full filesystem leaves the names where they are.
         self.placement.space.borrow_mut().promise(1)?;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_f2fs::NodeId;
-use weir_format::FileType;
+use weir_format::{Cookie, FileType};
 use weir_lfs::{F2fs, F2fsOptions};
 use weir_storage::Storage;
 use weir_vfs::{Device, Expect, FsError, NewNode, RenameFlags};
@@ -114,6 +114,43 @@ fn an_open_file_without_a_name_lives_until_it_is_closed() {
         let disk = weir_storage::AdversaryDisk::from_image(&clock, options, &image);
         let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
         assert_eq!(fs.statfs().await.free_inodes, fs.statfs().await.inodes - 1);
+        unmount_and_judge(&disk, fs).await;
+    });
+}
+
+#[test]
+fn a_directory_is_read_by_its_cookies_while_it_changes() {
+    play(5, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let parent = fs.mkdir(ROOT, b"parent", &directory()).await.unwrap();
+        let name = |nth: u32| format!("name {nth:>30}").into_bytes();
+        for count in [0, 3, 40, 1000] {
+            for nth in 0..count {
+                let made = fs.create(parent, &name(nth), &regular()).await.map(drop);
+                assert!(matches!(made, Ok(()) | Err(FsError::Exists)), "{made:?}");
+            }
+            let (mut after, mut seen) = (Cookie::START, Vec::new());
+            loop {
+                let entries = fs.read_directory(parent, after).await.unwrap();
+                let Some(last) = entries.last() else { break };
+                for entry in &entries {
+                    assert!(entry.cookie > after && entry.cookie.0 < 1 << 63);
+                    assert_eq!(entry.cookie.group() == 0, entry.name.starts_with(b"."));
+                    after = entry.cookie;
+                }
+                // A server may go on behind all names of a group.
+                let rest = fs.read_directory(parent, Cookie::end_of_group(last.cookie.group())).await.unwrap();
+                assert!(rest.iter().all(|entry| entry.cookie.group() > last.cookie.group()));
+                seen.extend(entries.into_iter().map(|entry| entry.name));
+                // What comes and goes meanwhile takes no other name away.
+                fs.create(parent, b"new", &regular()).await.unwrap();
+                fs.unlink(parent, b"new").await.unwrap();
+            }
+            seen.sort();
+            let mut expected: Vec<_> = (0..count).map(name).chain([b".".to_vec(), b"..".to_vec()]).collect();
+            expected.sort();
+            assert_eq!(seen, expected);
+        }
         unmount_and_judge(&disk, fs).await;
     });
 }

@@ -256,7 +256,7 @@ impl<R: ImageReader> Walk<'_, R> {
         place: Place,
         findings: &mut Findings,
     ) -> Result<(), Stop<R::Error>> {
-        for found in form.names(area, 0, place) {
+        for found in form.names(area, place) {
             let found = found?;
             if self.tables.node(found.inode).is_none_or(|entry| entry.inode.get() != found.inode.0) {
                 findings.push(place, Problem::NameOfNothing(found.inode));
