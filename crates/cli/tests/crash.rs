@@ -132,7 +132,7 @@ fn a_power_cut_that_is_not_there_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("w"), RENAMES).unwrap();
     let run = |cut: &str| weir(directory.path(), &format!("crash run w --ground legacy --cut {cut}"));
-    for cut in ["0/kept/0:", "99999/kept/0:", "1/kept/9999:1", "1/drawn/1"] {
+    for cut in ["0/kept/0:", "99999/kept/0:", "1/drawn/1"] {
         let refused = run(cut);
         assert_eq!(refused.status.code(), Some(2), "{cut}: {}", text(&refused.stdout));
         let expected = format!("weir: w: no such power cut: {cut};");

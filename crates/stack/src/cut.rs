@@ -75,8 +75,7 @@ impl<'a> MayLeave<'a> {
             States::Device(..) => None,
             States::Disk(disk, states, options) => {
                 let states = states.get_or_init(|| disk.crash_states());
-                let left = || self.leave(Content::Disk(states.image(kept), (*options).clone()));
-                states.has(kept).then(left)
+                Some(self.leave(Content::Disk(states.image(kept), (*options).clone())))
             }
         }
     }

@@ -37,7 +37,8 @@ pub enum PlayError {
         /// What it said.
         what: String,
     },
-    /// The play has no event or no state of this name.
+    /// The play has no such event, or what a power cut leaves there has names of the other kind. Of a kept state, what the name says
+    /// of writes that are not pending there is ignored: so a failure of one engine can be replayed on another.
     #[error(
         "no such power cut: {0}; the workload, the options and the version of Weir have to be those of the failure"
     )]
