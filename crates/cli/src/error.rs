@@ -359,8 +359,8 @@ pub(crate) enum CliError {
         path.display()
     )]
     NeedsRecovery { path: PathBuf },
-    /// An option of `weir mount` that F2FS does not have.
-    #[error("{}: it is F2FS, which does not have the option {option}: leave it out", path.display())]
+    /// An option that F2FS does not have.
+    #[error("{}: F2FS does not have the option {option}: leave it out", path.display())]
     OptionOfExt4 { path: PathBuf, option: &'static str },
     /// The filesystem in an image cannot be used.
     #[error("{}: {source}{}", path.display(), what_shows_damage(path, source))]

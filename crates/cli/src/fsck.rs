@@ -205,7 +205,16 @@ impl From<weir_ext4::check::Report> for Document {
 
 impl From<weir_f2fs::check::Report> for Document {
     fn from(report: weir_f2fs::check::Report) -> Document {
-        let line = |finding: &weir_f2fs::check::Finding| Line::new(&finding.place, &finding.problem);
+        // The format's own errors name their place.
+        let line = |finding: &weir_f2fs::check::Finding| match &finding.problem {
+            Problem::Format(FormatError::Corrupt { structure, what, .. }) => {
+                Line::new(&finding.place, &format!("the {structure} is damaged: {what}"))
+            }
+            Problem::Format(FormatError::Checksum { structure, .. }) => {
+                Line::new(&finding.place, &format!("the checksum of the {structure} is wrong"))
+            }
+            problem => Line::new(&finding.place, problem),
+        };
         Document {
             clean: report.is_clean(),
             findings: report.findings.iter().map(line).collect(),

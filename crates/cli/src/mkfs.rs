@@ -27,6 +27,8 @@ enum FormatName {
     F2fs,
 }
 
+/// Per cent of the space that only the superuser may use, if that is not given.
+const RESERVED_PERCENT: u8 = 5;
 /// Bytes that a filesystem takes at least; and a volume that it fits into.
 const FILESYSTEM_MIN: u64 = 8 << 20;
 const VOLUME_MIN: Size = Size(16 << 20);
@@ -56,9 +58,9 @@ pub(crate) struct MkfsArguments {
     /// One inode for that much space, such as 16K [default: by the filesystem's size]
     #[arg(long, value_name = "SIZE")]
     bytes_per_inode: Option<Size>,
-    /// Per cent of the space that only the superuser may use
-    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
-    reserved: u8,
+    /// Per cent of the space that only the superuser may use [default: 5]
+    #[arg(long, value_name = "PERCENT")]
+    reserved: Option<u8>,
     /// Leave metadata and journal without checksums, as older kernels make them: what is damaged may then go unnoticed
     #[arg(long)]
     no_checksums: bool,
@@ -78,6 +80,16 @@ pub(crate) fn run(arguments: &MkfsArguments) -> Result<(), CliError> {
 
 async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError> {
     let path = &arguments.path;
+    let of_ext4 = [
+        (arguments.journal_size.is_some(), "--journal-size"),
+        (arguments.bytes_per_inode.is_some(), "--bytes-per-inode"),
+        (arguments.reserved.is_some(), "--reserved"),
+    ];
+    if let (FormatName::F2fs, Some((_, option))) =
+        (arguments.format, of_ext4.into_iter().find(|(given, _)| *given))
+    {
+        return Err(CliError::OptionOfExt4 { path: path.clone(), option });
+    }
     let least = if arguments.volume { VOLUME_MIN } else { Size(FILESYSTEM_MIN) };
     if let Some(asked) = arguments.size.filter(|asked| asked.0 < FILESYSTEM_MIN) {
         return Err(CliError::TooFewBytes { asked, least });
@@ -186,7 +198,7 @@ fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool
         label: arguments.label.clone(),
         journal_blocks: arguments.journal_size.map(|size| narrow(size.0 / BLOCK_BYTES as u64)),
         bytes_per_inode: arguments.bytes_per_inode.map(|size| narrow(size.0)),
-        reserved_percent: arguments.reserved,
+        reserved_percent: arguments.reserved.unwrap_or(RESERVED_PERCENT),
         zeroed,
         checksums: !arguments.no_checksums,
         // The user who makes it, who can then write on a mount of their own.

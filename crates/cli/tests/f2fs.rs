@@ -1,11 +1,11 @@
 //! F2FS: made, checked and read by the program, judged by `fsck.f2fs`, and filled by `sload.f2fs`.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{error_of, runs, text, weir, works};
+use crate::support::{Place, error_of, mounts, runs, text, weir, works};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -51,13 +51,54 @@ fn an_image_is_made_filled_checked_and_read() {
 }
 
 #[test]
-fn an_image_in_a_volume_is_read_as_well() {
+fn files_are_put_into_an_image_and_come_out_as_they_were() {
     let directory = directory();
-    let volume = directory.path().join("volume");
-    let volume = volume.to_str().unwrap();
-    works(&["mkfs", "--type", "f2fs", "--volume", "--size", "256M", volume]);
-    assert!(works(&["fsck", volume]).starts_with("clean"));
-    assert_eq!(works(&["ls", volume]), "");
+    let image = directory.path().join("image");
+    let image = image.to_str().unwrap();
+    works(&["mkfs", "--type", "f2fs", "--size", "128M", image]);
+    let tree = directory.path().join("tree");
+    write_tree(&tree);
+    works(&["put", "-r", image, tree.to_str().unwrap(), "/tree"]);
+    assert!(tool("fsck.f2fs", &["--dry-run", image]).contains("other corrupted bugs                           [Ok..]"));
+    let copy = directory.path().join("copy");
+    works(&["get", "-r", image, "/tree", copy.to_str().unwrap()]);
+    runs(Command::new("diff").args(["-r", "--no-dereference"]).args([&tree, &copy]));
+}
+
+/// A mount is used, its server killed, and what `fsync` made durable is there; before the next mount, too.
+#[test]
+fn what_is_synchronised_on_a_mount_outlives_its_server() {
+    if !mounts() {
+        return;
+    }
+    for volume in [&["--volume"][..], &[]] {
+        let place = Place::new();
+        let path = place.volume();
+        let path = path.to_str().unwrap();
+        works(&[&["mkfs", "--type", "f2fs", "--size", "256M", path], volume].concat());
+        let mut server = place.serve();
+        let root = place.mountpoint();
+        write_tree(&root.join("tree"));
+        let status = place.status();
+        assert_eq!(status["f2fs"]["cleaner"], if volume.is_empty() { "copy" } else { "share" });
+        runs(Command::new("sync").arg("-f").arg(&root));
+        let file = fs::File::create(root.join("last")).unwrap();
+        file.write_all_at(b"durable", 0).unwrap();
+        file.sync_all().unwrap();
+        server.kill();
+        works(&["umount", place.mountpoint().to_str().unwrap()]);
+        if volume.is_empty() {
+            assert_eq!(works(&["cat", path, "/last"]), "durable");
+        }
+        let root = place.mount(&[]);
+        assert_eq!(fs::read(root.join("last")).unwrap(), b"durable");
+        let expected = place.path().join("expected");
+        write_tree(&expected);
+        runs(Command::new("diff").args(["-r", "--no-dereference"]).args([&expected, &root.join("tree")]));
+        fs::remove_dir_all(root.join("tree")).unwrap();
+        place.unmount();
+        assert!(works(&["fsck", path]).starts_with("clean: 2 inodes in use"));
+    }
 }
 
 #[test]
@@ -72,10 +113,8 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     };
     refused(&["mkfs", "--type", "f2fs", "--size", "32M", image], "cleaner");
     works(&["mkfs", "--type", "f2fs", "--size", "128M", image]);
-    fs::write(directory.path().join("file"), b"new").unwrap();
-    let file = directory.path().join("file");
-    refused(&["put", image, file.to_str().unwrap(), "/"], "F2FS");
-    refused(&["mount", image, directory.path().to_str().unwrap()], "f2fs");
+    refused(&["mkfs", "--type", "f2fs", "--size", "128M", "--journal-size", "4M", image], "--journal-size");
+    refused(&["mount", "--engine", "dual", image, directory.path().to_str().unwrap()], "--engine");
     // Damage: the second half of the root's inode.
     let mut bytes = fs::read(image).unwrap();
     let root = bytes.windows(8).rposition(|word| word == [3, 0, 0, 0, 3, 0, 0, 0]).unwrap();
