@@ -56,7 +56,7 @@ impl Mapping {
 
     /// Where a block of a file is on disk, if it is mapped and written.
     pub(crate) async fn home(&self, node: &Node, index: u32) -> Result<Option<u64>, FsError> {
-        if let Some(home) = node.file.home(index) {
+        if let Some(home) = node.file.place(index) {
             return Ok(Some(home));
         }
         let found = Tree::from_node(node).find(index).await?;
