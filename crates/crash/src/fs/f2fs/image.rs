@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_f2fs::Mkfs;
 use weir_format::FileType;
@@ -24,7 +25,7 @@ const KEPT_PERCENT: u64 = 55;
 /// Of so many pages of the ballast, one holds something else than zeros, which take no memory here.
 const PAGES_PER_STAMP: u64 = 4;
 /// Pages that are written at once behind the holes, until the cleaner works.
-const STEP: u64 = 128;
+const STEP: u64 = 32;
 /// Pages of the ballast that are looked at in each state.
 const LOOKS: u64 = 12;
 
@@ -65,7 +66,9 @@ impl Aged {
             let mkfs = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [7; 16], 1, 1_700_000_000) };
             F2fs::make(&*disk, &mkfs).await.map_err(failed)?;
             let device = Rc::clone(&disk) as Rc<dyn Storage>;
-            let fs = F2fs::mount(handle, device, F2fsOptions::default()).await.map_err(failed)?;
+            // In the background nothing is cleaned.
+            let options = F2fsOptions { checkpoint_interval: Duration::from_secs(1 << 30), ..F2fsOptions::default() };
+            let fs = F2fs::mount(handle, device, options).await.map_err(failed)?;
             let (steps, pages) = age(&fs, steps).await.map_err(failed)?;
             fs.unmount().await.map_err(failed)?;
             let bytes = bytes_of(&*disk).await.map_err(|error| error.to_string())?;
