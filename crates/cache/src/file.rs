@@ -42,11 +42,7 @@ pub struct CachedFile {
 
 impl CachedFile {
     /// One without pages. Their places are those that they are put in with, or those that `placer` chooses.
-    pub fn new(
-        number: u32,
-        cache: &Rc<PageCache>,
-        placer: Option<Rc<dyn PlacePages>>,
-    ) -> Rc<CachedFile> {
+    pub fn new(number: u32, cache: &Rc<PageCache>, placer: Option<Rc<dyn PlacePages>>) -> Rc<CachedFile> {
         Rc::new(CachedFile {
             number,
             pages: RefCell::default(),
@@ -89,6 +85,14 @@ impl CachedFile {
         }
     }
 
+    /// Puts in a page that has no place yet, if none is there: it is dirty. The caller makes room for it then
+    /// ([`PageCache::make_room`]). Only for a file whose pages are placed when they are submitted.
+    pub fn insert_new(self: &Rc<CachedFile>, index: u32, content: Rc<Memory>) {
+        debug_assert!(self.placer.is_some(), "nothing would give it a place");
+        self.put_in(index, None, content);
+        self.mark_dirty(index);
+    }
+
     /// Changes bytes of a page, which is dirty then: whether it is in memory.
     pub fn change(self: &Rc<CachedFile>, index: u32, at: usize, bytes: &[u8]) -> bool {
         let Some(dirtied) = self.pages.borrow_mut().change(index, at, bytes) else { return false };
@@ -96,6 +100,21 @@ impl CachedFile {
             self.cache.page_dirtied(self);
         }
         true
+    }
+
+    /// Makes a page dirty as it is, so that it is submitted again: whether it is in memory.
+    pub fn mark_dirty(self: &Rc<CachedFile>, index: u32) -> bool {
+        let Some(was_clean) = self.pages.borrow_mut().mark_dirty(index) else { return false };
+        if was_clean {
+            self.cache.page_dirtied(self);
+        }
+        true
+    }
+
+    /// A block of the file is at `place` from now on, with the content that it had, whether its page is in memory or not. No
+    /// write of the page may wait to be submitted. What reads that are under way bring of it counts no more.
+    pub fn set_place(&self, index: u32, place: u64) {
+        self.pages.borrow_mut().set_place(index, place);
     }
 
     /// Changes pages from a byte on, up to the first unit of which one is not in memory: how many bytes.

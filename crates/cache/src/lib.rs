@@ -26,6 +26,8 @@ mod place;
 mod read_failures;
 mod readahead;
 mod reads;
+#[cfg(test)]
+mod stage;
 mod submit;
 pub mod units;
 mod writeback;

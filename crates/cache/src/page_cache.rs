@@ -23,7 +23,7 @@ use crate::writeback::writeback_task;
 /// Pages looked at to make room for one, so that no insertion takes long.
 const LOOKS: usize = 32;
 
-/// A page's place in the queue.
+/// A page in the queue.
 struct QueueEntry {
     file: Weak<CachedFile>,
     index: u32,
@@ -110,23 +110,23 @@ impl PageCache {
         let mut looks = LOOKS * entered.max(1);
         while self.pages.get() > self.most && looks > 0 {
             looks -= 1;
-            let Some(place) = self.queue.borrow_mut().pop_front() else { return };
-            let Some(file) = place.file.upgrade() else { continue };
-            let came_of_it = file.pages.borrow_mut().evict(place.index, place.stamp);
+            let Some(entry) = self.queue.borrow_mut().pop_front() else { return };
+            let Some(file) = entry.file.upgrade() else { continue };
+            let came_of_it = file.pages.borrow_mut().evict(entry.index, entry.stamp);
             match came_of_it {
-                Eviction::Stays => self.queue.borrow_mut().push_back(place),
+                Eviction::Stays => self.queue.borrow_mut().push_back(entry),
                 Eviction::Left => self.left(1),
                 Eviction::Gone => {}
             }
         }
-        // Places of pages that are gone: forgotten when they are the most.
+        // Entries of pages that are gone: forgotten when they are the most.
         let mut queue = self.queue.borrow_mut();
         if queue.len() > 2 * self.pages.get() + self.most.min(1 << 12) {
-            queue.retain(|place| {
-                place
+            queue.retain(|entry| {
+                entry
                     .file
                     .upgrade()
-                    .is_some_and(|file| file.pages.borrow().has_version(place.index, place.stamp))
+                    .is_some_and(|file| file.pages.borrow().has_version(entry.index, entry.stamp))
             });
         }
     }
@@ -200,33 +200,17 @@ impl PageCache {
 
 #[cfg(test)]
 mod tests {
-    use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
     use weir_journal::JournalRules;
     use weir_runtime::{Buffer as Memory, Runtime, Simulation};
-    use weir_storage::Storage;
 
     use super::*;
+    use crate::stage::new_cache;
 
     /// Plays with a cache of 64 pages, of which 10 may be dirty before writeback begins.
     fn play(script: impl AsyncFnOnce(Rc<PageCache>, Rc<CachedFile>)) {
         let runtime = Runtime::simulated(Simulation::default());
-        let clock = runtime.handle();
-        let profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
-        let profile = profile.with_mechanism(Mechanism::InOrderRecovery);
-        let device = FlashDevice::new(&clock, &profile, FlashOptions::default());
-        let capabilities = *device.capabilities();
-        let layer = weir_block::BlockLayer::new(&clock, device, weir_block::BlockOptions::default());
-        let block = BLOCK_BYTES as u64;
-        let options = CacheOptions {
-            cache_bytes: 64 * block,
-            dirty_background_bytes: 10 * block,
-            dirty_bytes: 32 * block,
-            rules: CacheRules::all(),
-        };
-        let layer = layer.expect("a device that fits");
-        let disk = Disk::new(&clock, layer, capabilities, JournalRules::all());
-        let cache = PageCache::new(disk, options);
-        let file = CachedFile::new(12, &cache);
+        let cache = new_cache(&runtime.handle(), CacheRules::all(), JournalRules::all());
+        let file = CachedFile::new(12, &cache, None);
         runtime.block_on(script(cache, file)).expect("no stall");
     }
 
@@ -253,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_pages_that_are_gone_are_forgotten() {
+    fn entries_of_pages_that_are_gone_are_forgotten() {
         play(async |cache, file| {
             for _ in 0..1000 {
                 insert(&cache, &file, 3, false);

@@ -20,15 +20,26 @@ use crate::units::UNIT_BLOCKS;
 /// A block of a file in memory.
 struct Page {
     content: Rc<Memory>,
-    /// Where it is on disk; `None` until it is submitted for the first time.
+    /// Where it is on disk, or will be when it is submitted; `None` if it was never submitted.
     place: Option<u64>,
     dirty: bool,
     /// A caller looked at it since the cache did.
     used: bool,
-    /// Which of the pages that were ever at this place it is.
+    /// Which of the pages that ever had this index it is.
     stamp: u64,
     /// The last write of it; once that is transferred, the page can be read again from the disk.
     write: Option<Ticket>,
+}
+
+impl Page {
+    /// Makes it dirty, one of the `dirty` pages: whether it was clean before.
+    fn mark_dirty(&mut self, index: u32, dirty: &mut BTreeSet<u32>) -> bool {
+        let was_clean = !std::mem::replace(&mut self.dirty, true);
+        if was_clean {
+            dirty.insert(index);
+        }
+        was_clean
+    }
 }
 
 /// The pages of one file.
@@ -131,18 +142,12 @@ impl Pages {
             page.content = Rc::new(Memory::new(BLOCK_BYTES));
         }
         Rc::make_mut(&mut page.content)[at..at + bytes.len()].copy_from_slice(bytes);
-        self.mark_dirty(index)
+        Some(page.mark_dirty(index, &mut self.dirty))
     }
 
-    /// Makes a page that is here dirty. `None` if it is not; else whether it was clean before.
+    /// Makes a page dirty that is here. `None` if it is not; else whether it was clean before.
     pub(crate) fn mark_dirty(&mut self, index: u32) -> Option<bool> {
-        let page = self.pages.get_mut(&index)?;
-        let was_clean = !page.dirty;
-        if was_clean {
-            page.dirty = true;
-            self.dirty.insert(index);
-        }
-        Some(was_clean)
+        Some(self.pages.get_mut(&index)?.mark_dirty(index, &mut self.dirty))
     }
 
     /// The dirty pages, in the order of their indexes.

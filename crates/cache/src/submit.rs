@@ -103,6 +103,24 @@ impl CachedFile {
         Ok(!runs.is_empty())
     }
 
+    /// Gives the dirty pages their places, if the filesystem chooses them now.
+    fn place_dirty(&self, class: Class) -> Result<(), StorageError> {
+        let Some(placer) = &self.placer else { return Ok(()) };
+        let pages = self.pages.borrow().dirty_pages();
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let places = placer.place_pages(self.number, &pages, class)?;
+        if places.len() != pages.len() {
+            return Err(StorageError::Aborted);
+        }
+        let mut in_memory = self.pages.borrow_mut();
+        for (page, place) in pages.iter().zip(places) {
+            in_memory.set_place(page.index, place);
+        }
+        Ok(())
+    }
+
     fn remember(&self, start: u64, blocks: usize, tickets: &[Ticket], most: usize, orderless: bool) {
         let mut in_flight = self.in_flight.borrow_mut();
         for (nth, ticket) in tickets.iter().enumerate() {

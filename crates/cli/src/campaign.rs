@@ -10,11 +10,12 @@ use std::io::Write as _;
 
 use clap::{Args, Command, Subcommand};
 use serde_json::{Value, json};
-use weir_crash::{Campaign, Share, Summary};
+use weir_crash::{Campaign, Shard, Summary};
 use weir_runtime::{Handle, Runtime, Wall, run_on_threads};
 
 use crate::crash::fold_hash;
 use crate::error::CliError;
+use crate::plain::counted;
 use crate::{Verdict, print};
 use subjects::{LengthArguments, Subject};
 
@@ -46,8 +47,8 @@ impl Part {
         C::Totals: Send,
     {
         let run = move |count| {
-            let shares = run_on_threads(count, |index| make_campaign().run_share(Share { index, count }));
-            let summary = shares.into_iter().reduce(|mut summary, found| {
+            let shards = run_on_threads(count, |index| make_campaign().run_shard(Shard { index, count }));
+            let summary = shards.into_iter().reduce(|mut summary, found| {
                 summary.add(found);
                 summary
             });
@@ -104,7 +105,8 @@ fn print_list(is_json: bool) -> Result<Verdict, CliError> {
 
 fn run_subject(subject: &Subject) -> Result<Verdict, CliError> {
     let (name, length, subject) = subject.entry();
-    let parts = if length.control { vec![subject.control()] } else { subject.parts()? };
+    let parts =
+        if length.control { vec![subject.control(length.plan())] } else { subject.parts(length.plan())? };
     let clock = Runtime::wall(Wall::default())?.handle();
     let mut report = Report::default();
     for part in &parts {
@@ -172,10 +174,16 @@ impl Report {
         }
         if !length.json {
             print(&format!(
-                "{title}: {} states of {} runs: {}",
-                summary.states,
-                summary.runs,
-                if summary.failure.is_some() { "FAILED" } else { "all as promised" }
+                "{title}: {} of {}: {}",
+                counted(summary.states, "state", "states"),
+                counted(summary.runs, "run", "runs"),
+                match (summary.failure.is_some(), length.control) {
+                    (true, false) => "FAILED",
+                    (false, false) => "all as promised",
+                    (true, true) => "it fails, as a control must",
+                    (false, true) =>
+                        "FAILED: nothing is wrong with the control, so the judges miss what it does",
+                }
             ))?;
         }
         self.parts.push(document);

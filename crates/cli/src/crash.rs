@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use weir_crash::{
-    Bench, Campaign as _, CutName, FsGround, Length, Plan, PlayError, Run, Setup, Share, TEXT_BYTES_MAX,
+    Bench, Campaign as _, CutName, FsGround, Length, Plan, PlayError, Run, Setup, Shard, TEXT_BYTES_MAX,
     Workload, WorkloadCampaign, WorkloadFailure, WorkloadTotals, generate, operation_lines,
 };
 use weir_fs::{Engine, JournalMode};
@@ -18,6 +18,7 @@ use crate::campaign::{self, CampaignArguments};
 use crate::error::CliError;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode;
+use crate::messages;
 use crate::plain::{self, counted};
 use crate::progress::ProgressReporter;
 use crate::{Verdict, print, report_file};
@@ -259,7 +260,7 @@ impl Named {
     fn cannot_be_played(&self, source: PlayError) -> CliError {
         let place = match &source {
             PlayError::Impossible { nth, .. } => format!(": {}", self.place(*nth)),
-            PlayError::Refused { .. } | PlayError::Ground(_) => String::new(),
+            PlayError::Refused { .. } | PlayError::NoSuchCut(_) | PlayError::Ground(_) => String::new(),
         };
         CliError::Play { workload: format!("{}{place}", self.name), source }
     }
@@ -295,7 +296,7 @@ impl WorkloadTest<'_> {
         let played = workloads.iter().map(|named| named.workload.clone()).collect();
         let mut outcome = Ok(());
         let campaign = WorkloadCampaign { plan, setup, workloads: Some(played) };
-        let summary = campaign.run_observed(Share::WHOLE, |(bench, _), number, run| {
+        let summary = campaign.run_observed(Shard::WHOLE, |(bench, _), number, run| {
             outcome = test.end_run(bench, number, run);
             // With an error the campaign ends, with a failure it does not.
             if outcome.is_ok() {
@@ -356,9 +357,11 @@ impl WorkloadTest<'_> {
             named.workload.operations.len(),
             plain::of_path(&path)
         );
-        let wrote = report_file::create(&path, BEGINNING)?.write_all(text.as_bytes());
-        wrote.map_err(|source| CliError::File { doing: "write", path: path.clone(), source })?;
-        self.replays.push(replay);
+        match write_report(&path, &text) {
+            Ok(()) => self.replays.push(replay),
+            // What was found counts for more than its file.
+            Err(error) => messages::print_message(&plain::of_text(&error.to_string())),
+        }
         Ok(())
     }
 
@@ -380,6 +383,12 @@ impl WorkloadTest<'_> {
         }
         Ok(if totals.failures > 0 { Verdict::Damaged } else { Verdict::Good })
     }
+}
+
+/// Writes what is said of a failure to its file.
+fn write_report(path: &Path, text: &str) -> Result<(), CliError> {
+    let wrote = report_file::create(path, BEGINNING)?.write_all(text.as_bytes());
+    wrote.map_err(|source| CliError::File { doing: "write", path: path.to_owned(), source })
 }
 
 /// Folds the next trace hash into the one of everything before.

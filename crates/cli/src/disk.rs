@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
+use weir_flash::Profile;
 use weir_fuse::{DISK_NAME, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerOptions, SyncMode, absolute};
 use weir_runtime::Handle;
 use weir_stack::{Base, StackName, StackSpec};
@@ -33,7 +34,7 @@ pub(crate) struct DiskArguments {
     worst: bool,
     /// What lies in memory, by its description: the name of a device, or adversary, legacy or prefix for the worst disk of that
     /// order; a volume on it with volume+ before the name, as in volume+legacy
-    #[arg(long, value_name = "STACK")]
+    #[arg(long, value_name = "STACK", value_parser = parse_stack)]
     stack: Option<StackName>,
     /// With --device, --worst or --stack: its size [default: the device's own, or 256M]
     #[arg(long, conflicts_with = "volume")]
@@ -50,6 +51,24 @@ pub(crate) struct DiskArguments {
     after_crash: bool,
     #[command(flatten)]
     service: ServiceArguments,
+}
+
+/// Parses the description of a stack in memory.
+fn parse_stack(text: &str) -> Result<StackName, String> {
+    let is_in_memory = |name: &StackName| match &name.base {
+        Base::Worst(_) => true,
+        Base::Device(device) => device.ends_with(".toml") || Profile::NAMES.contains(&device.as_str()),
+        Base::File(_) => false,
+    };
+    let name = text.parse::<StackName>().ok().filter(is_in_memory);
+    name.ok_or_else(|| {
+        format!(
+            "it describes no stack in memory: write DISK or volume+DISK, where DISK is adversary, legacy or prefix for the worst \
+             disk of that order, the name of a device ({}), or a file with a device's profile, which ends in .toml; for a volume in a \
+             file or on a block device use --volume PATH",
+            Profile::NAMES.join(", ")
+        )
+    })
 }
 
 /// Runs the command.
@@ -81,8 +100,10 @@ async fn open_stack(
         (None, Some(name)) => StackName { volume: false, base: Base::Device(name.clone()) },
         (None, None) => StackName { volume: false, base: Base::Worst(Ordering::Legacy) },
     };
-    if matches!(name.base, Base::File(_)) {
-        return Err(CliError::Usage("--stack is for what lies in memory: use --volume PATH"));
+    if let (true, Base::Device(device)) = (name.volume, &name.base) {
+        messages::print_message(&format!(
+            "making a volume on {device}: it takes as long as on the device itself, and less with a smaller --size"
+        ));
     }
     let spec = stack::describe(handle, &name, arguments.size, arguments.cuts.is_some())?;
     let shown = arguments.device.clone().unwrap_or_else(|| match arguments.worst {

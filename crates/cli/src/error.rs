@@ -194,14 +194,14 @@ pub(crate) enum CliError {
     #[error(transparent)]
     UnknownEngine(#[from] weir_fs::UnknownEngine),
     /// An engine cannot be mounted on a ground of a campaign.
-    #[error(
-        "engine {engine} needs {needs}, which {ground} does not keep: take --engine jbd2, or another --ground"
-    )]
+    #[error("engine {engine} needs {needs}, which {ground} does not keep: {instead}, or another --ground")]
     EngineNeeds {
         engine: weir_fs::Engine,
         /// What it needs.
         needs: &'static str,
         ground: &'static str,
+        /// How to have another engine.
+        instead: &'static str,
     },
     /// Some of what was to be copied is damaged; each part was reported.
     #[error(
@@ -259,6 +259,13 @@ pub(crate) enum CliError {
     /// A file that is not there has no size.
     #[error("{path} does not exist yet, or is empty: give its size, as in --size 4G", path = .0.display())]
     NoSize(PathBuf),
+    /// There is no directory to make a file in.
+    #[error("{0}: there is no directory {1}: make it first: `mkdir -p {1}`", path.display(), directory.display())]
+    NoDirectory {
+        path: PathBuf,
+        /// The directory.
+        directory: PathBuf,
+    },
     /// What is there has a size already.
     #[error(
         "{} has {found} ({} bytes), not the {asked} ({} bytes) of --size: leave out --size, or name another file",
@@ -352,6 +359,9 @@ pub(crate) enum CliError {
         path.display()
     )]
     NeedsRecovery { path: PathBuf },
+    /// An option of `weir mount` that F2FS does not have.
+    #[error("{}: it is F2FS, which does not have the option {option}: leave it out", path.display())]
+    OptionOfExt4 { path: PathBuf, option: &'static str },
     /// The filesystem in an image cannot be used.
     #[error("{}: {source}{}", path.display(), what_shows_damage(path, source))]
     Image { path: PathBuf, source: FsError },

@@ -11,7 +11,7 @@ use serde::Serialize;
 use weir_ext4::Feature;
 use weir_format::{FormatError, ImageReader};
 use weir_fs::{BarrierFs, MountOptions};
-use weir_lfs::F2fs;
+use weir_lfs::{F2fs, F2fsOptions};
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 use weir_vfs::FsError;
@@ -109,6 +109,10 @@ pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
 /// Mounts and unmounts it: the journal is empty then, and so is the list of orphans.
 async fn unmounted(handle: &Handle, stack: &Stack, path: &Path) -> Result<(), CliError> {
     let failed = |source| CliError::Image { path: path.to_owned(), source };
+    if F2fs::is_on(&stack.storage()).await {
+        let mounted = F2fs::mount(handle, stack.storage(), F2fsOptions::default()).await.map_err(failed)?;
+        return mounted.unmount().await.map_err(failed);
+    }
     match BarrierFs::mount(handle, stack.storage(), MountOptions::default()).await {
         Ok(mounted) => mounted.unmount().await.map_err(failed),
         // There is nothing to replay.

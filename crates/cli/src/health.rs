@@ -45,8 +45,7 @@ fn findings(status: &Status) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |cause, what| findings.push(Finding { cause, what });
     let files = status.filesystem.as_ref();
-    let read_only = files.and_then(|files| files.read_only.as_ref());
-    if let Some(why) = read_only.filter(|why| *why != &ASKED_READ_ONLY.to_string()) {
+    if let Some(why) = status.read_only().filter(|why| *why != &ASKED_READ_ONLY.to_string()) {
         add("no_changes", format!("it takes no changes any more: {why}"));
     } else if let Some(why) = &status.storage.failed {
         add("storage_failed", format!("the storage has failed and acknowledges no write: {why}"));

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use weir_fs::MountOptions;
 use weir_image::ImageError;
-use weir_lfs::F2fs;
+use weir_lfs::{F2fs, F2fsOptions};
 use weir_runtime::Handle;
-use weir_vfs::{Filesystem, FsError};
+use weir_vfs::Filesystem;
 
 use crate::error::CliError;
 use crate::in_wall_time;
@@ -61,15 +61,12 @@ pub(crate) fn with_image<T>(
 
 /// Mounts what is on a stack, whichever format it has.
 async fn mount(handle: &Handle, path: &Path, stack: &Stack, read_only: bool) -> Result<Filesystem, CliError> {
-    let failed = |source| CliError::Image { path: path.to_owned(), source };
-    if !F2fs::is_on(&stack.storage()).await {
-        let options = MountOptions { read_only, ..MountOptions::default() };
-        return Ok(stack.filesystem(handle, path, options).await?.into());
+    if F2fs::is_on(&stack.storage()).await {
+        let options = F2fsOptions { read_only, ..F2fsOptions::default() };
+        return Ok(stack.f2fs(handle, path, options).await?.into());
     }
-    if !read_only {
-        return Err(failed(FsError::Unsupported("changes of F2FS; it can be read, and mounted by Linux")));
-    }
-    Ok(F2fs::mount(handle, stack.storage()).await.map_err(failed)?.into())
+    let options = MountOptions { read_only, ..MountOptions::default() };
+    Ok(stack.filesystem(handle, path, options).await?.into())
 }
 
 impl Image<'_> {

@@ -1,15 +1,16 @@
-//! `weir mount`: BarrierFS on a directory of the host.
+//! `weir mount`: a filesystem on a directory of the host. What is BarrierFS's own is here, what is F2FS's in [`mount_f2fs`].
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use weir_fs::{AccessTimes, BarrierFs, Discards, MountOptions};
+use weir_fs::{AccessTimes, Discards, MountOptions};
 use weir_fuse::{Server, ServerOptions, SyncMode};
+use weir_lfs::{Cleaner, F2fs};
 use weir_runtime::Handle;
 use weir_stack::{Base, StackName};
-use weir_vfs::ReadOnlyReason;
+use weir_vfs::{Filesystem, ReadOnlyReason};
 use weir_volume::VolumeOptions;
 
 use crate::error::CliError;
@@ -20,7 +21,7 @@ use crate::memory::Limit;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
-use crate::{messages, status};
+use crate::{messages, mount_f2fs, status};
 
 /// How often a server checks whether its filesystem has failed.
 const LOOKED_AT: Duration = Duration::from_secs(1);
@@ -54,6 +55,9 @@ pub(crate) struct MountArguments {
     /// is run on it, no other program can replay the journal
     #[arg(long, conflicts_with = "read_only")]
     journal_coalition: bool,
+    /// On F2FS: how its cleaner moves blocks, copy or share [default: share where the storage has the command]
+    #[arg(long, value_name = "CLEANER", conflicts_with = "read_only")]
+    cleaner: Option<Cleaner>,
     /// Allow other users on the mount; the kernel checks their permissions
     #[arg(long)]
     allow_other: bool,
@@ -119,6 +123,49 @@ impl MountArguments {
             _ => Discards::Auto,
         }
     }
+
+    /// The options that only an ext4 filesystem has, those of them that were given.
+    pub(crate) fn journal_options(&self) -> Vec<&'static str> {
+        let given = [
+            (self.engine.is_some(), "--engine"),
+            (self.journal != JournalName::default(), "--journal"),
+            (self.journal_coalition, "--journal-coalition"),
+            (self.discard, "--discard"),
+            (self.relatime, "--relatime"),
+            (self.memory.is_some(), "--memory"),
+        ];
+        given.into_iter().filter_map(|(given, name)| given.then_some(name)).collect()
+    }
+
+    /// How the cleaner of F2FS moves blocks, if that was given.
+    pub(crate) fn cleaner(&self) -> Option<Cleaner> {
+        self.cleaner
+    }
+
+    /// Whether nothing may be changed.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// What the server of the mount is told.
+    pub(crate) fn server_options(&self, source: &Path, request_bytes_max: u64) -> ServerOptions {
+        ServerOptions {
+            // `mount` and `df` take a path that does not begin at the root for one from their own directory.
+            name: source.canonicalize().as_deref().unwrap_or(source).display().to_string(),
+            allow_other: self.allow_other,
+            read_only: self.read_only,
+            no_exec: self.no_exec,
+            access_times: !self.noatime,
+            writeback_cache: self.writeback_cache,
+            file_handles: !self.no_file_handles,
+            awake: self.service.awake(),
+            request_bytes_max,
+            sync: match self.sync {
+                Sync::Durable => SyncMode::Durable,
+                Sync::Order => SyncMode::Order,
+            },
+        }
+    }
 }
 
 /// Runs `weir mount`.
@@ -176,6 +223,12 @@ async fn serve(
         }
     };
     let stack = Rc::new(stack);
+    if F2fs::is_on(&stack.storage()).await {
+        return mount_f2fs::serve(handle, arguments, service, (source, mountpoint), stack).await;
+    }
+    if arguments.cleaner.is_some() {
+        return Err(CliError::Usage("only F2FS has a cleaner: leave --cleaner out"));
+    }
     let engine = arguments.engine.map(|engine| engine.engine_on(&*stack.storage())).transpose()?;
     let (mode, checkpoint) = arguments.journal.options();
     let options = MountOptions {
@@ -190,22 +243,7 @@ async fn serve(
     };
     let (options, request_bytes_max) = Limit::from_option(arguments.memory).apply(&stack, options)?;
     let filesystem = stack.filesystem(&handle, source, options).await?;
-    let options = ServerOptions {
-        // `mount` and `df` take a path that does not begin at the root for one from their own directory.
-        name: source.canonicalize().as_deref().unwrap_or(source).display().to_string(),
-        allow_other: arguments.allow_other,
-        read_only: arguments.read_only,
-        no_exec: arguments.no_exec,
-        access_times: !arguments.noatime,
-        writeback_cache: arguments.writeback_cache,
-        file_handles: !arguments.no_file_handles,
-        awake: arguments.service.awake(),
-        request_bytes_max,
-        sync: match arguments.sync {
-            Sync::Durable => SyncMode::Durable,
-            Sync::Order => SyncMode::Order,
-        },
-    };
+    let options = arguments.server_options(source, request_bytes_max);
     let status = {
         let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());
         let promises = (options.sync, options.writeback_cache);
@@ -224,19 +262,30 @@ async fn serve(
             Ok(trimmed)
         }
     };
-    drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
-    let server =
-        Server::mount(&handle, filesystem.clone().into(), mountpoint, &options, status, trim).await?;
-    if arguments.sync == Sync::Order {
-        messages::print_message(
-            "--sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
-             crash, newest first.",
-        );
-    }
+    let filesystem = Filesystem::from(filesystem);
+    let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
     if engine.is_some_and(|engine| !engine.facts().flushes) {
         messages::print_message(
             "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
              for which fsync has returned may be lost in a crash, newest first.",
+        );
+    }
+    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server)).await
+}
+
+/// Serves a mount until it is unmounted, and closes what is below it.
+pub(crate) async fn serve_until_unmounted(
+    handle: Handle,
+    arguments: &MountArguments,
+    service: Service<'_>,
+    (source, stack): (&Path, &Stack),
+    (filesystem, server): (Filesystem, Server),
+) -> Result<(), CliError> {
+    drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
+    if arguments.sync == Sync::Order {
+        messages::print_message(
+            "--sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
+             crash, newest first.",
         );
     }
     stack.warn_of_readers(&handle, source).await;
@@ -248,7 +297,7 @@ async fn serve(
 }
 
 /// Says on standard error when the filesystem takes no changes any more, although no user asked for that.
-async fn tell_of_failure(handle: Handle, filesystem: BarrierFs, source: PathBuf) {
+async fn tell_of_failure(handle: Handle, filesystem: Filesystem, source: PathBuf) {
     loop {
         handle.sleep(LOOKED_AT).await;
         match filesystem.read_only() {

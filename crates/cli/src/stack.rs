@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_format::FormatError;
 use weir_fs::{BarrierFs, MountOptions, copy_superblock};
+use weir_lfs::{F2fs, F2fsOptions};
 use weir_runtime::Handle;
 use weir_stack::{Base, Disk, StackName, StackSpec};
 use weir_storage::{
@@ -478,6 +479,34 @@ impl Stack {
             (_, FsError::NeedsRecovery) => CliError::NeedsRecovery { path: path.to_owned() },
             (_, source) => CliError::Image { path: path.to_owned(), source },
         })
+    }
+
+    /// Mounts F2FS. A read-only one that was not unmounted is rolled forward in memory.
+    pub(crate) async fn f2fs(
+        &self,
+        handle: &Handle,
+        path: &Path,
+        options: F2fsOptions,
+    ) -> Result<F2fs, CliError> {
+        let mounted = match F2fs::mount(handle, self.storage(), options).await {
+            Err(FsError::NotRolledForward) => {
+                let storage = self.storage_in_memory(handle);
+                let rolled = F2fs::mount(handle, Rc::clone(&storage), F2fsOptions { read_only: false, ..options });
+                match rolled.await {
+                    Ok(rolled) => {
+                        let unmounted = rolled.unmount().await;
+                        drop(rolled);
+                        match unmounted {
+                            Ok(()) => F2fs::mount(handle, storage, options).await,
+                            Err(error) => Err(error),
+                        }
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            mounted => mounted,
+        };
+        mounted.map_err(|source| CliError::Image { path: path.to_owned(), source })
     }
 
     /// A storage with the same content, whose changes are kept in memory. A volume that is only read lies on an overlay

@@ -10,11 +10,13 @@ use serde::{Deserialize, Serialize};
 use weir_fs::{Answered, BarrierFs, Engine};
 use weir_fuse::control::STATUS_ATTRIBUTE;
 use weir_fuse::{FileCounts, Load, SyncMode};
+use weir_lfs::F2fs;
 use weir_runtime::Handle;
 use weir_storage::StorageError;
 use weir_vfs::ReadOnlyReason;
 
 use crate::error::CliError;
+use crate::f2fs_status::F2fsStatus;
 use crate::health::Health;
 use crate::mountpoint::owner_if_other;
 use crate::size::Size;
@@ -72,6 +74,9 @@ pub(crate) struct Status {
     /// None for `weir disk`, whose filesystem is the kernel's.
     #[serde(flatten)]
     pub(crate) filesystem: Option<FilesystemStatus>,
+    /// That of a mounted F2FS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    f2fs: Option<F2fsStatus>,
 }
 
 /// Requests of the kernel that the server is answering, and its commands to the disk.
@@ -162,6 +167,12 @@ impl Status {
     pub(crate) fn is_full_below(&self) -> bool {
         self.filesystem.as_ref().is_some_and(|files| files.full_below)
     }
+
+    /// Why it takes no changes, if it takes none.
+    pub(crate) fn read_only(&self) -> Option<&String> {
+        let of_f2fs = self.f2fs.as_ref().and_then(|found| found.read_only.as_ref());
+        self.filesystem.as_ref().and_then(|found| found.read_only.as_ref()).or(of_f2fs)
+    }
 }
 
 /// Flushes that a filesystem has asked the storage for.
@@ -219,13 +230,26 @@ pub(crate) async fn of_filesystem(
             unit_bytes: if writeback_cache { PAGE_BYTES } else { found.unit_bytes },
             split_units: found.split_units,
         }),
+        None,
     )
     .await
 }
 
 /// The status of a storage that is mounted as one file.
 pub(crate) async fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> String {
-    status_document(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None).await
+    status_document(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None, None).await
+}
+
+/// The status of a mounted F2FS, for its server to report.
+pub(crate) async fn of_f2fs(
+    handle: &Handle,
+    stack: &Stack,
+    filesystem: &F2fs,
+    (sync, writeback_cache): (SyncMode, bool),
+    load: Load,
+) -> String {
+    let found = F2fsStatus::from_mounted(filesystem, sync == SyncMode::Order, writeback_cache);
+    status_document(handle, stack, load, None, None, Some(found)).await
 }
 
 async fn status_document(
@@ -234,6 +258,7 @@ async fn status_document(
     load: Load,
     bounds: Option<memory::Bounds>,
     filesystem: Option<FilesystemStatus>,
+    f2fs: Option<F2fsStatus>,
 ) -> String {
     let Load { under_way, under_way_max, .. } = load;
     let disk_commands = handle.ring().map_or(0, |ring| ring.in_flight() as u64);
@@ -246,6 +271,7 @@ async fn status_document(
         storage: stack.status(handle).await,
         requests,
         filesystem,
+        f2fs,
     };
     // Numbers and texts always become JSON.
     serde_json::to_string(&status).unwrap_or_default()
@@ -339,6 +365,7 @@ fn lines(status: &Status, health: &Health, space: [Size; 2]) -> String {
         )
     }));
     lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
+    lines.extend(status.f2fs.iter().flat_map(|found| found.lines(space)));
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
     let RequestsStatus { under_way, under_way_max, disk_commands } = status.requests;
     lines.push(("requests under way", format!("{under_way}, at most {under_way_max}")));

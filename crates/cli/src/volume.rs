@@ -173,6 +173,10 @@ pub(crate) fn ground(
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+            if let Some(directory) = directory.filter(|directory| !directory.exists()) {
+                return Err(CliError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() });
+            }
             let disk = FileDisk::create_unnamed(handle, path, size.ok_or_else(no_size)?.0, options)?;
             let made = if disk.has_name() { Made::File } else { Made::Unnamed };
             return Ok((disk, made));

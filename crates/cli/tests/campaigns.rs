@@ -27,7 +27,7 @@ fn short(name: &str) -> String {
         "vst" => "--flush-every 100 --states 200",
         "flash" => "--mechanism in-order-recovery --states 1000",
         "fs" => "--ground volume --states 500 --outside 100",
-        "sqlite" => "--journal wal --mode order --ground volume --states 100",
+        "sqlite" => "--sqlite-journal wal --mode order --ground volume --states 100",
         _ => "--ground volume --states 200",
     };
     format!("{name} --seed 7 {options}")
@@ -117,4 +117,78 @@ fn a_replay_names_every_option_that_changes_a_run() {
     for (name, value) in named.into_iter().chain([("discard", "yes"), ("tear", "512"), ("outside", "0")]) {
         assert_eq!(part[name], value, "{part:#}");
     }
+}
+
+/// What does not fit together is a mistake in the command, and no state that is wrong.
+#[test]
+fn options_that_do_not_fit_are_refused_before_the_first_run() {
+    let refused = [
+        (
+            "sqlite --prefix --ground legacy",
+            "needs the order of receipt, which legacy does not keep: leave out --prefix",
+        ),
+        (
+            "workload --ground legacy --engine dual",
+            "needs barriers, which legacy does not keep: take --engine jbd2",
+        ),
+        ("volume --blocks 1", "a large volume takes 2048 to 4294967294 blocks: use so many, or 0"),
+        ("volume --blocks 4294967295", "a large volume takes"),
+        ("vst --flush-every 0", "0 is not in"),
+        ("fs --ground volume --tear 512", "on volume cannot tear blocks"),
+        ("fs --engine prefix --tear 512", "cannot tear blocks"),
+        ("fs --engine optfs --coalition", "leave out --coalition"),
+        ("volume --control --shares", "cannot be used with"),
+        ("flash --control --mechanism plp", "cannot be used with"),
+        ("vst --control --flush-every 9", "cannot be used with"),
+        ("fs --control --tear 512", "cannot be used with"),
+        ("workload --ground volume --control", "cannot be used with"),
+        ("sqlite --extra --control", "cannot be used with"),
+        ("updates --control --journal data", "cannot be used with"),
+    ];
+    for (line, words) in refused {
+        let arguments: Vec<&str> = ["crash", "campaign"].into_iter().chain(line.split_whitespace()).collect();
+        let output = weir(&arguments).output().unwrap();
+        let told = error_of(&output);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{line}: {told}");
+        assert!(told.contains(words), "{line}: no {words:?} in {told}");
+    }
+}
+
+/// Grounds that nobody named are those that the options fit.
+#[test]
+fn the_options_choose_the_grounds() {
+    let grounds = |line: &str| -> Vec<String> {
+        let (document, code) = run(&format!("{line} --states 1"));
+        assert_eq!(code, Some(0), "{document:#}");
+        let parts = document["parts"].as_array().unwrap();
+        parts.iter().map(|part| part["ground"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(grounds("fs --tear 512"), ["adversary"]);
+    assert_eq!(grounds("fs --engine jbd2 --tear 512"), ["legacy"]);
+    let keep_prefix = ["volume", "prefix", "order-preserving-recovery"];
+    assert_eq!(grounds("sqlite --prefix --sqlite-journal wal --mode order"), keep_prefix);
+}
+
+/// What a person reads.
+#[test]
+fn a_campaign_says_how_it_ended() {
+    let told = |line: &str| {
+        let arguments: Vec<&str> = ["crash", "campaign"].into_iter().chain(line.split_whitespace()).collect();
+        let output = weir(&arguments).output().unwrap();
+        (text(&output.stdout), error_of(&output), output.status.code())
+    };
+    let (passed, ..) = told("volume --only 0");
+    assert!(passed.ends_with(" of 1 run: all as promised\n"), "{passed}");
+    let (control, failure, code) = told("volume --control");
+    assert_eq!(code, Some(0), "{failure}");
+    assert!(control.ends_with(": it fails, as a control must\n"), "{control}");
+    let event = failure.split(" event ").nth(1).unwrap();
+    assert!(!event.contains("power cut at event"), "the event is said twice: {failure}");
+    let (.., failure, _) = told("flash --control");
+    assert!(failure.contains("something of a later epoch is there"), "{failure}");
+    // One failure, the smaller one.
+    let (_, failure, _) = told("workload --control --only 0");
+    let found = failure.lines().find_map(|line| line.strip_prefix("# Failure found by ")).unwrap();
+    let last = failure.lines().find(|line| line.starts_with("workload: claims")).unwrap();
+    assert!(last.ends_with(found), "{last:?} is not {found:?}");
 }

@@ -103,6 +103,46 @@ fn files_of_failures_are_looked_at_before_the_first_workload() {
     assert_eq!(fs::read_dir(directory.path().join("mine")).unwrap().count(), 1);
 }
 
+/// A failure whose file cannot be written is a failure all the same: the exit code and the document say so, and standard error
+/// has what the file would have.
+#[test]
+fn a_failure_counts_although_its_file_cannot_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("w"), RENAMES).unwrap();
+    let run = |options: &str| {
+        let line = format!(
+            "ulimit -f 0; {} crash run w --ground legacy --engine jbd2-nobarrier {options}",
+            weir_program()
+        );
+        Command::new("sh").args(["-c", &line]).current_dir(directory.path()).output().unwrap()
+    };
+    let failed = run("--json");
+    let told = text(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{told}");
+    assert!(told.contains("weir: cannot write ./weir-crash-1.txt: "), "{told}");
+    assert!(told.contains("# Failure found by "), "{told}");
+    let document = document(&failed);
+    assert_eq!((&document["failures"], &document["replays"]), (&1.into(), &Value::Array(Vec::new())));
+    assert!(text(&run("").stdout).contains("1 workload fails"));
+}
+
+/// A cut that no play has is a mistake in the command, and no state that is allowed.
+#[test]
+fn a_power_cut_that_is_not_there_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("w"), RENAMES).unwrap();
+    let run = |cut: &str| weir(directory.path(), &format!("crash run w --ground legacy --cut {cut}"));
+    for cut in ["0/kept/0:", "99999/kept/0:", "1/kept/9999:1", "1/drawn/1"] {
+        let refused = run(cut);
+        assert_eq!(refused.status.code(), Some(2), "{cut}: {}", text(&refused.stdout));
+        let expected = format!("weir: w: no such power cut: {cut};");
+        assert!(text(&refused.stderr).starts_with(&expected), "{}", text(&refused.stderr));
+    }
+    let there = run("1/kept/0:");
+    assert_eq!(there.status.code(), Some(0), "{}", text(&there.stderr));
+    assert!(text(&there.stdout).contains("leaves an allowed state"), "{}", text(&there.stdout));
+}
+
 /// The command of a failure is one for a shell, and a workload comes from a pipe as well.
 #[test]
 fn the_command_of_a_failure_goes_to_a_shell_as_it_is() {

@@ -215,6 +215,8 @@ fn what_does_not_fit_is_refused() {
         ([mountpoint, "--stack", nowhere, "--size=1G"], "use --volume PATH"),
         ([mountpoint, "--stack", "volume+", "--size=1G"], "describes no stack"),
         ([mountpoint, "--stack", "volume+no-such-device", "--size=1G"], "no-such-device"),
+        ([nowhere, "--stack", "volume+legcy", "--size=1G"], "adversary, legacy or prefix"),
+        ([nowhere, "--stack", "volume+legcy", "--size=1G"], "ufs20"),
     ];
     for (arguments, told) in cases {
         let output = weir(&["disk", "--foreground"]).args(arguments).output().unwrap();

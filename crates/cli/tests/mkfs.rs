@@ -47,6 +47,18 @@ fn a_filesystem_is_made_in_a_new_file() {
     assert_eq!(std::fs::metadata(directory.path().join("a.img")).unwrap().len(), 16 << 20);
 }
 
+#[test]
+fn a_directory_that_is_missing_is_named() {
+    let directory = directory();
+    for path in ["nodir/b.weir", "no/dir/b.weir"] {
+        let (missing, _) = path.rsplit_once('/').unwrap();
+        let told =
+            format!("weir: {path}: there is no directory {missing}: make it first: `mkdir -p {missing}`");
+        refuses(directory.path(), &["mkfs", "--volume", path, "--size", "4G"], &told);
+        refuses(directory.path(), &["volume", "create", path, "--size", "4G"], &told);
+    }
+}
+
 /// A journal as large as the SHARE paper's.
 #[test]
 fn a_large_journal_is_made() {

@@ -1,15 +1,15 @@
 //! A *campaign* is a sequence of runs of one subject, until enough different crash states were judged or one of them is
 //! wrong:
 //!
-//! 1. A run has a number, and a seed that is mixed of the campaign's seed and that number. It is a function of that seed,
+//! 1. A run has a number, and a seed that is a hash of the campaign's seed and that number. It is a function of that seed,
 //!    so it is the same when it is replayed alone.
 //! 2. The run plays a workload, cuts the power, recovers, and judges. It returns its counts, the crash states that it has
 //!    judged, and its first failure.
 //! 3. The campaign adds up the counts. A crash state that several runs have judged counts once. The campaign ends with the
 //!    first failure, which is made smaller where the subject can do that.
 //!
-//! What differs from subject to subject is an `impl` of [`Campaign`]: the volume, streams, the emulated flash, its firmware
-//! under a trace, the filesystem, SQLite, atomic files, and workloads of the reader's own.
+//! Each subject implements [`Campaign`]: the volume, streams, emulated flash devices, their firmware under a trace, the
+//! filesystem, SQLite, atomic files, and workloads as text.
 
 use std::collections::BTreeSet;
 
@@ -37,18 +37,18 @@ impl Plan {
     }
 }
 
-/// One of several shares of a campaign's runs: the runs whose numbers, divided by `count`, leave `index`.
+/// Some of a campaign's runs, for one thread: those whose numbers, divided by `count`, leave `index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct Shard {
     /// Its number, from 0.
     pub index: u64,
-    /// How many shares there are, 1 and more.
+    /// How many shards there are, 1 and more.
     pub count: u64,
 }
 
-impl Share {
+impl Shard {
     /// All runs.
-    pub const WHOLE: Share = Share { index: 0, count: 1 };
+    pub const WHOLE: Shard = Shard { index: 0, count: 1 };
 }
 
 /// Counts of a run, or of many.
@@ -173,7 +173,7 @@ pub struct Summary<T> {
 }
 
 impl<T: Counts> Summary<T> {
-    /// Adds what the next share has found. A state that both have judged counts twice.
+    /// Adds what the next shard has found. A state that both have judged counts twice.
     pub fn add(&mut self, other: Summary<T>) {
         self.totals.add(&other.totals);
         self.runs += other.runs;
@@ -220,13 +220,13 @@ pub trait Campaign {
     /// Plays runs until so many distinct states are judged, or one is wrong.
     #[must_use]
     fn run_campaign(&self) -> Summary<Self::Totals> {
-        self.run_share(Share::WHOLE)
+        self.run_shard(Shard::WHOLE)
     }
 
-    /// The same with a share of the runs, and of the states.
+    /// The same with a shard of the runs, and its portion of the states.
     #[must_use]
-    fn run_share(&self, share: Share) -> Summary<Self::Totals> {
-        self.run_observed(share, |_, _, _| {})
+    fn run_shard(&self, shard: Shard) -> Summary<Self::Totals> {
+        self.run_observed(shard, |_, _, _| {})
     }
 
     /// The same. `observe` gets each run with its number when it has ended. A failure that it takes out of a run does not
@@ -234,11 +234,11 @@ pub trait Campaign {
     #[must_use]
     fn run_observed(
         &self,
-        share: Share,
+        shard: Shard,
         mut observe: impl FnMut(&Self::Beginning, u64, &mut Run<Self::Totals>),
     ) -> Summary<Self::Totals> {
         let Plan { states, seed, only } = self.plan();
-        let states = states.div_ceil(share.count);
+        let states = states.div_ceil(shard.count);
         let mut summary = Summary::default();
         let beginning = match self.prepare() {
             Ok(beginning) => beginning,
@@ -248,8 +248,8 @@ pub trait Campaign {
             }
         };
         let mut distinct = BTreeSet::new();
-        let numbers = only.map_or(share.index..self.runs(), |only| only..only + 1);
-        for number in numbers.step_by(share.count as usize) {
+        let numbers = only.map_or(shard.index..self.runs(), |only| only..only + 1);
+        for number in numbers.step_by(shard.count as usize) {
             let mut run = self.play_run(&beginning, number, mix(seed, number));
             observe(&beginning, number, &mut run);
             distinct.append(&mut run.seen);

@@ -20,18 +20,18 @@ counts! {
         pub runs: u64,
         /// Requests that were accepted.
         pub requests: u64,
-        /// Windows of which states were judged.
-        pub windows: u64,
-        /// Windows with at most [`EXHAUSTIVE_MAX`](crate::EXHAUSTIVE_MAX) states.
-        pub windows_small: u64,
-        /// Windows of which all states were judged.
-        pub windows_exhaustive: u64,
-        /// Windows with a checkpoint in them.
-        pub windows_checkpoint: u64,
-        /// Windows with moved blocks in them.
-        pub windows_cleaning: u64,
-        /// Crash states, repetitions included.
-        pub states_seen: u64,
+        /// Events at which states were judged, those of recoveries not among them.
+        pub events: u64,
+        /// Of these, with at most [`EXHAUSTIVE_MAX`](crate::EXHAUSTIVE_MAX) states in the window.
+        pub events_small: u64,
+        /// Events at which all states were judged.
+        pub events_exhaustive: u64,
+        /// Events with a checkpoint in the window.
+        pub events_checkpoint: u64,
+        /// Events with moved blocks in the window.
+        pub events_cleaning: u64,
+        /// Power cuts, some of which left the same.
+        pub cuts: u64,
         /// Different crash states, recovered and judged. The same image under a stronger promise is another.
         pub states_distinct: u64,
         /// Those with a checkpoint in the window.
@@ -64,7 +64,12 @@ impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.events[..] {
             [] => write!(f, "without a power cut: {}", self.verdict),
-            events => write!(f, "power cut at event {events:?}: {}", self.verdict),
+            [event] => write!(f, "power cut at event {event}: {}", self.verdict),
+            [first, later @ ..] => {
+                write!(f, "power cut at event {first}")?;
+                later.iter().try_for_each(|event| write!(f, ", then at event {event} of the next round"))?;
+                write!(f, ": {}", self.verdict)
+            }
         }
     }
 }
@@ -164,7 +169,12 @@ impl Findings {
             let round = failure.events.len().saturating_sub(1) as u32;
             let event = failure.events.last().copied().unwrap_or(0);
             let story = format!("{options:#?}").lines().map(str::to_owned).collect();
-            Failure { story, ..Failure::new(round, event, failure.to_string()) }
+            // A failure has the number of its round and of its event beside the text.
+            let what = match failure.events[..] {
+                [_] => failure.verdict.to_string(),
+                _ => failure.to_string(),
+            };
+            Failure { story, ..Failure::new(round, event, what) }
         });
         Run { totals, seen, failure, trace_hash }
     }
@@ -176,17 +186,17 @@ impl Findings {
 
     /// Whether this image was not yet seen under this promise.
     fn is_new(&mut self, image: u64, promise: u64) -> bool {
-        self.totals.states_seen += 1;
+        self.totals.cuts += 1;
         self.seen.insert(mix(image, promise))
     }
 
     /// Counts a window with so many states.
     fn count_window(&mut self, moment: Moment, states: u128, exhaustive: bool) {
-        self.totals.windows += 1;
-        self.totals.windows_small += u64::from(states <= u128::from(EXHAUSTIVE_MAX));
-        self.totals.windows_exhaustive += u64::from(exhaustive);
-        self.totals.windows_checkpoint += u64::from(moment.checkpoint);
-        self.totals.windows_cleaning += u64::from(moment.cleaning);
+        self.totals.events += 1;
+        self.totals.events_small += u64::from(states <= u128::from(EXHAUSTIVE_MAX));
+        self.totals.events_exhaustive += u64::from(exhaustive);
+        self.totals.events_checkpoint += u64::from(moment.checkpoint);
+        self.totals.events_cleaning += u64::from(moment.cleaning);
     }
 
     /// Counts a distinct state.

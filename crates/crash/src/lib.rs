@@ -32,9 +32,10 @@
 //! to find a version that was current while it was under way. A write may be refused for want of space only
 //! when more would be live than may be. A run that does not end, in time or in commands, has failed.
 //!
-//! [`run_streams`] does the same through the block layer, and judges epochs. Every run is a function of its
-//! seed, options are drawn as a swarm, and a failure names the command that replays it. That the judges can
-//! fail is shown by the volume's mutants, every one of which some test here kills.
+//! [`run_streams`] does the same through the block layer, and judges epochs. Every run is a function of its seed, from which its
+//! options are drawn, too: few or many in each run, and very different ones (swarm testing). For a failure
+//! `weir crash campaign` prints the command that replays it. Tests with the volume's mutants show that the judges can find
+//! something: each mutant is killed by a test here.
 //!
 //! | noun | what it is |
 //! |---|---|
@@ -81,7 +82,7 @@ mod volume;
 mod vst;
 mod window;
 
-pub use campaign::{Campaign, Counts, Failure, Plan, Run, Share, Summary};
+pub use campaign::{Campaign, Counts, Failure, Plan, Run, Shard, Summary};
 pub use content::{Stamp, push_page, stamp_of};
 pub use findings::{Findings, RunFailure, Totals};
 pub use flash::{FlashCampaign, FlashTotals};

@@ -18,6 +18,9 @@ const MAP_PAGES: u64 = 2;
 const BLOCKS_PER_PAGE: u64 = 510;
 /// Blocks used at most where they are spread.
 const SPREAD_BLOCKS: u64 = 144;
+/// Blocks of a segment of a large volume, and segments of a volume at least.
+const LARGE_SEGMENT_BLOCKS: u32 = 256;
+const SEGMENTS_MIN: u64 = 8;
 /// The most states of a window that a run judges completely.
 pub const EXHAUSTIVE_MAX: u64 = 1 << 16;
 
@@ -101,6 +104,9 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// Blocks of the disk of a large volume, at least.
+    pub const LARGE_BLOCKS_MIN: u64 = SEGMENTS_MIN * LARGE_SEGMENT_BLOCKS as u64;
+
     /// Draws the options of a run from its seed.
     #[must_use]
     pub fn draw(seed: u64) -> RunOptions {
@@ -203,11 +209,11 @@ impl RunOptions {
         options
     }
 
-    /// The same on a disk of `blocks` blocks, with the blocks in use spread over all of the volume. Segments are as large
-    /// as usual, so none is ever cleaned.
+    /// The same on a disk of `blocks` blocks, at least [`LARGE_BLOCKS_MIN`](Self::LARGE_BLOCKS_MIN), with the blocks in use
+    /// spread over all of the volume. Segments are as large as usual, so none is ever cleaned.
     pub fn enlarge(&mut self, blocks: u64) {
         self.disk_blocks = blocks;
-        self.segment_blocks = 256;
+        self.segment_blocks = LARGE_SEGMENT_BLOCKS;
         // What a volume shows is less than its disk by no more than a tenth.
         self.stride = (blocks - blocks / 10) / SPREAD_BLOCKS;
         // Units are numbered in 32 bits.

@@ -31,6 +31,11 @@ pub struct VolumeCampaign {
 }
 
 impl VolumeCampaign {
+    /// Blocks of the disk of a large volume at least, and at most.
+    pub const DISK_BLOCKS_MIN: u64 = RunOptions::LARGE_BLOCKS_MIN;
+    /// See [`DISK_BLOCKS_MIN`](Self::DISK_BLOCKS_MIN). Units are numbered in 32 bits.
+    pub const DISK_BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
+
     /// A campaign on small volumes of all kinds.
     #[must_use]
     pub fn new(plan: Plan) -> VolumeCampaign {

@@ -28,10 +28,10 @@ fn a_volume_keeps_its_promises_in_every_crash_state() {
     }
     println!("{totals:#?}");
     // A campaign that never meets a checkpoint, cleaning, or a second power cut shows little.
-    assert!(totals.windows_checkpoint > totals.windows / 20, "{totals:?}");
-    assert!(totals.windows_cleaning > totals.windows / 20, "{totals:?}");
+    assert!(totals.events_checkpoint > totals.events / 20, "{totals:?}");
+    assert!(totals.events_cleaning > totals.events / 20, "{totals:?}");
     assert!(totals.states_depth_1 > 1_000 && totals.states_depth_2 > 500, "{totals:?}");
-    assert!(totals.windows_exhaustive > totals.windows / 10, "{totals:?}");
+    assert!(totals.events_exhaustive > totals.events / 10, "{totals:?}");
 }
 
 /// Distinct crash states with a share under way.
@@ -45,8 +45,8 @@ fn crash_states_with_shares_under_way() {
     let totals = summary.totals;
     println!("{totals:#?}");
     assert!(totals.states_sharing >= STATES_SHARING && totals.states_sharing > totals.states_distinct / 3);
-    assert!(totals.windows_checkpoint > totals.windows / 20, "{totals:?}");
-    assert!(totals.windows_cleaning > totals.windows / 20, "{totals:?}");
+    assert!(totals.events_checkpoint > totals.events / 20, "{totals:?}");
+    assert!(totals.events_cleaning > totals.events / 20, "{totals:?}");
     assert!(
         totals.states_depth_1 > STATES_SHARING / 40 && totals.states_depth_2 > STATES_SHARING / 80,
         "{totals:?}"
@@ -65,8 +65,8 @@ fn small_windows_are_looked_at_whole() {
         totals.add(&findings.totals);
     }
     println!("{totals:#?}");
-    assert_eq!(totals.windows_exhaustive, totals.windows_small);
-    assert!(totals.windows_small > 200 && totals.states_distinct > 10_000, "{totals:?}");
+    assert_eq!(totals.events_exhaustive, totals.events_small);
+    assert!(totals.events_small > 200 && totals.states_distinct > 10_000, "{totals:?}");
 }
 
 /// A campaign is a function of its seed.

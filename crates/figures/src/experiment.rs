@@ -16,7 +16,7 @@ pub trait Experiment: fmt::Debug + fmt::Display {
     /// The metrics that it gives.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// The filesystem that it needs, which reads what it has written; none if it needs a device alone, or nothing.
+    /// The filesystem that it runs on; none if it runs on a device without a filesystem, or computes something without a device.
     fn filesystem(&self) -> Option<On> {
         None
     }
@@ -31,8 +31,8 @@ pub trait Experiment: fmt::Debug + fmt::Display {
         self.filesystem().is_some()
     }
 
-    /// What it is called in the unit of a share of it.
-    fn ground(&self) -> String {
+    /// Its name where there is little room, as in the unit `% of NAME` of a series that is shown in per cent of it.
+    fn short_name(&self) -> String {
         self.filesystem().map_or_else(|| self.to_string(), |on| on.to_string())
     }
 

@@ -56,7 +56,7 @@ impl Experiment for Fio {
         Some(self.on.on)
     }
 
-    fn ground(&self) -> String {
+    fn short_name(&self) -> String {
         self.on.to_string()
     }
 

@@ -97,7 +97,7 @@ pub enum Pages {
 
 impl fmt::Display for InnoDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} tables of {} pages", self.ground(), self.tables, self.table_pages)?;
+        write!(f, "{}, {} tables of {} pages", self.short_name(), self.tables, self.table_pages)?;
         write!(f, ", {} threads, {} cleaners, {}", self.threads, self.cleaners, self.call)?;
         let InnoDb { transaction_us, log_bytes, pages_of_hundred, batch, .. } = self;
         write!(
@@ -141,7 +141,7 @@ impl Experiment for InnoDb {
         Some(self.on.on)
     }
 
-    fn ground(&self) -> String {
+    fn short_name(&self) -> String {
         match self.pages {
             Pages::Doublewrite => format!("DWB-ON/{}", self.on),
             Pages::Home => format!("DWB-OFF/{}", self.on),

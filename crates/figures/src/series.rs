@@ -127,7 +127,7 @@ impl Series {
     pub fn unit(&self) -> String {
         match &self.over {
             Some(over) if self.measure != OVERHEAD.name => {
-                format!("% of {}", self.over_name.clone().unwrap_or_else(|| over.ground()))
+                format!("% of {}", self.over_name.clone().unwrap_or_else(|| over.short_name()))
             }
             _ => self.metric().map_or_else(String::new, |metric| metric.unit.to_owned()),
         }

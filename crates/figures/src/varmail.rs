@@ -77,7 +77,7 @@ impl Experiment for Varmail {
         Some(self.on.on)
     }
 
-    fn ground(&self) -> String {
+    fn short_name(&self) -> String {
         self.on.to_string()
     }
 

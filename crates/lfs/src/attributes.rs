@@ -3,10 +3,13 @@
 use std::rc::Rc;
 
 use weir_f2fs::attribute::store_attributes;
-use weir_f2fs::{ATTRIBUTE_NODE_PLACE, FileReader, NodeId};
+use weir_f2fs::{ATTRIBUTE_NODE_PLACE, FileReader, Inode, NodeId};
 use weir_format::acl::Acl;
 use weir_format::{AttributeName, Attributes as Extended, FileType, Stamp};
-use weir_vfs::{AclKind, AttributeChanges, Attributes, Device, Expect, FsError};
+use weir_vfs::{
+    AclChange, AclKind, AttributeChanges, Attributes, Device, Expect, FsError, Inherited, acl_from_interface,
+    attributes_for_mode, check_attribute_of, find_acl, is_kept_attribute, parse_attribute,
+};
 
 use crate::file::File;
 use crate::mounted::Mounted;
@@ -45,16 +48,26 @@ impl Mounted {
         })
     }
 
-    /// Changes permissions, owner and times.
-    pub(crate) async fn change_attributes(&self, number: NodeId, changes: &AttributeChanges) -> Result<(), FsError> {
+    /// Changes permissions, owner and times. A list of the inode follows its permissions.
+    pub(crate) async fn change_attributes(
+        &self,
+        number: NodeId,
+        changes: &AttributeChanges,
+    ) -> Result<(), FsError> {
         let _call = self.operations.begin().await;
         self.operations.check_writable()?;
         let file = self.files.get(number).await?;
+        let _locked = file.lock_exclusive().await;
+        if let Some(mode) = changes.permissions {
+            let attributes = self.extended(&file).await?;
+            if let Some(lists) = attributes_for_mode(number.0, attributes, mode)? {
+                self.store_extended(&file, &lists).await?;
+            }
+        }
         let now = self.timer.now();
         file.change(|inode| {
             if let Some(permissions) = changes.permissions {
-                let kind = inode.mode.get() & !PERMISSIONS;
-                inode.mode = (kind | permissions & PERMISSIONS).into();
+                set_permissions(inode, permissions);
             }
             inode.uid = changes.uid.map_or(inode.uid, Into::into);
             inode.gid = changes.gid.map_or(inode.gid, Into::into);
@@ -78,9 +91,28 @@ impl Mounted {
     /// The list of an inode.
     pub(crate) async fn find_acl(&self, number: NodeId, kind: AclKind) -> Result<Option<Acl>, FsError> {
         let file = self.files.get(number).await?;
-        let name = parse(kind.attribute())?;
-        let attributes = self.extended(&file).await?;
-        Ok(attributes.get(&name).map(|stored| Acl::read(number.0, stored)).transpose()?)
+        find_acl(kind, number.0, &self.extended(&file).await?)
+    }
+
+    /// Sets a list of an inode, or removes it; the permissions follow.
+    pub(crate) async fn change_acl(&self, number: NodeId, change: AclChange<'_>) -> Result<(), FsError> {
+        self.change_extended(number, |file, attributes| {
+            let permissions = file.inode.borrow().mode.get() & PERMISSIONS;
+            let permissions = change.apply(file.kind(), attributes, permissions)?;
+            file.change(|inode| set_permissions(inode, permissions));
+            Ok(())
+        })
+        .await
+    }
+
+    /// What a new inode of a type and a mode gets of its directory.
+    pub(crate) async fn inherit(
+        &self,
+        directory: &File,
+        mode: (FileType, u16),
+        umask: u16,
+    ) -> Result<Inherited, FsError> {
+        Inherited::from_directory(directory.number.0, &self.extended(directory).await?, mode, umask)
     }
 
     /// The value of an extended attribute.
@@ -97,7 +129,8 @@ impl Mounted {
     /// The names of all extended attributes.
     pub(crate) async fn extended_names(&self, number: NodeId) -> Result<Vec<Vec<u8>>, FsError> {
         let file = self.files.get(number).await?;
-        Ok(self.extended(&file).await?.names().filter_map(AttributeName::full).collect())
+        let attributes = self.extended(&file).await?;
+        Ok(attributes.names().filter_map(AttributeName::full).filter(|name| is_kept_attribute(name)).collect())
     }
 
     /// Sets an extended attribute.
@@ -108,14 +141,15 @@ impl Mounted {
         value: &[u8],
         expect: Expect,
     ) -> Result<(), FsError> {
-        let is_users = name.starts_with(b"user.");
-        let name = parse(name)?;
+        if let Some(kind) = AclKind::of_attribute(name) {
+            let acl = acl_from_interface(value)?;
+            return self.change_acl(number, AclChange { kind, acl: Some(&acl), expect, takes_set_group: false }).await;
+        }
+        let parsed = parse_attribute(name)?;
         self.change_extended(number, |file, attributes| {
-            if is_users && !matches!(file.kind(), Some(FileType::Regular | FileType::Directory)) {
-                return Err(FsError::NotPermitted("user attributes are for files and directories"));
-            }
-            expect.check(attributes.get(&name).is_some())?;
-            attributes.set(name, value.to_vec());
+            check_attribute_of(file.kind(), name)?;
+            expect.check(attributes.get(&parsed).is_some())?;
+            attributes.set(parsed, value.to_vec());
             Ok(())
         })
         .await
@@ -123,7 +157,7 @@ impl Mounted {
 
     /// Removes an extended attribute.
     pub(crate) async fn remove_extended(&self, number: NodeId, name: &[u8]) -> Result<(), FsError> {
-        let name = parse(name)?;
+        let name = parse_attribute(name)?;
         self.change_extended(number, |_, attributes| match attributes.remove(&name) {
             true => Ok(()),
             false => Err(FsError::NoAttribute),
@@ -149,7 +183,7 @@ impl Mounted {
     }
 
     /// Stores all extended attributes: in the inode, and where they do not fit, in a node of their own.
-    async fn store_extended(&self, file: &Rc<File>, attributes: &Extended) -> Result<(), FsError> {
+    pub(crate) async fn store_extended(&self, file: &Rc<File>, attributes: &Extended) -> Result<(), FsError> {
         let mut area = file.inode.borrow().attribute_area().to_vec();
         let outside =
             store_attributes(attributes, &mut area).map_err(|error| FsError::from(error).full_is_no_space())?;
@@ -185,7 +219,6 @@ impl Mounted {
     }
 }
 
-fn parse(name: &[u8]) -> Result<AttributeName, FsError> {
-    AttributeName::parse(name)
-        .map_err(|_| FsError::Invalid("an attribute's name has 1 to 255 bytes, none zero"))
+fn set_permissions(inode: &mut Inode, permissions: u16) {
+    inode.mode = (inode.mode.get() & !PERMISSIONS | permissions & PERMISSIONS).into();
 }

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::str::FromStr;
 
 use weir_f2fs::{
     BlockAddress, Log, NodeId, SEGMENT_BLOCKS, SegmentEntry, SegmentNumber, Summary, SummaryBlock, first_page,
@@ -35,6 +36,20 @@ pub enum Cleaner {
     Copy,
     /// They are remapped by the share command, which the storage must have.
     Share,
+}
+
+/// A name that no cleaner has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no cleaner is called {0:?}: there are copy and share")]
+pub struct UnknownCleaner(pub String);
+
+impl FromStr for Cleaner {
+    type Err = UnknownCleaner;
+
+    fn from_str(name: &str) -> Result<Cleaner, UnknownCleaner> {
+        let found = Cleaner::ALL.into_iter().find(|cleaner| cleaner.name() == name);
+        found.ok_or_else(|| UnknownCleaner(name.to_owned()))
+    }
 }
 
 impl Cleaner {

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
+use weir_block::Waits;
 use weir_f2fs::{FormatError, Mkfs, read_superblock};
 use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
@@ -10,7 +11,7 @@ use weir_vfs::{
     Caller, Filesystem, FilesystemCalls, FsError, NewFilesystem, StorageImage, write_filesystem,
 };
 
-use crate::cleaner::CleanerCounts;
+use crate::cleaner::{Cleaner, CleanerCounts};
 use crate::mount;
 use crate::mounted::Mounted;
 use crate::options::F2fsOptions;
@@ -18,6 +19,31 @@ use crate::options::F2fsOptions;
 /// A mounted filesystem; clones share it. [`F2fs::unmount`](weir_vfs::MountedCalls::unmount) ends it for all of them.
 #[derive(Clone)]
 pub struct F2fs(pub(crate) Rc<Mounted>, pub(crate) Caller);
+
+/// What was counted since the mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// How the cleaner moves blocks.
+    pub cleaner: Cleaner,
+    /// What it has done.
+    pub cleaned: CleanerCounts,
+    /// Checkpoints that were written, that of the mount included.
+    pub checkpoints: u64,
+    /// Segments of the main area.
+    pub segments: u32,
+    /// Of these, free ones.
+    pub segments_free: u32,
+    /// Synchronisation calls that were answered: those that promise durability, and those that promise order.
+    pub answered: (u64, u64),
+    /// Epochs that were ended, by a barrier write or a bare barrier.
+    pub epochs: u64,
+    /// What calls and checkpoints waited for.
+    pub waits: Waits,
+    /// Pages of file data in memory.
+    pub pages: usize,
+    /// Of these, dirty.
+    pub pages_dirty: usize,
+}
 
 impl F2fs {
     /// Makes a filesystem of `options.blocks` blocks on a storage, whatever is there. One that was not finished is none.
@@ -59,14 +85,21 @@ impl F2fs {
         Ok(F2fs(mount::mount(clock, device, recorder, options).await?, Caller::SUPERUSER))
     }
 
-    /// What cleaning has done since the mount.
-    pub fn cleaner_counts(&self) -> CleanerCounts {
-        self.0.cleaned.get()
-    }
-
-    /// Checkpoints that were written since the mount.
-    pub fn checkpoints(&self) -> u64 {
-        self.0.checkpoints.written()
+    /// What was counted since the mount.
+    pub fn statistics(&self) -> Statistics {
+        let Mounted { placement, files, checkpoints, disk, options, layout, .. } = &*self.0;
+        Statistics {
+            cleaner: options.cleaner,
+            cleaned: self.0.cleaned.get(),
+            checkpoints: checkpoints.written(),
+            segments: layout.main_segments(),
+            segments_free: placement.space.borrow().free_segments(),
+            answered: self.0.answered.get(),
+            epochs: disk.epochs(),
+            waits: disk.waits(),
+            pages: files.cache.pages(),
+            pages_dirty: files.cache.dirty(),
+        }
     }
 }
 

@@ -49,9 +49,9 @@ mod recovery;
 mod space;
 mod sync;
 
-pub use cleaner::{Cleaner, CleanerCounts};
-pub use filesystem::F2fs;
-pub use mutants::LfsRules;
+pub use cleaner::{Cleaner, CleanerCounts, UnknownCleaner};
+pub use filesystem::{F2fs, Statistics};
 #[cfg(feature = "mutants")]
 pub use mutants::LfsMutant;
+pub use mutants::LfsRules;
 pub use options::{F2fsOptions, SyncMode};

@@ -79,6 +79,7 @@ pub(crate) async fn mount(
         freeing: Semaphore::new(1),
         generation: Cell::new(checkpoint.header.version.get() as u32),
         cleaned: Cell::default(),
+        answered: Cell::default(),
         files: Files::new(Rc::clone(&image), Rc::clone(&placement), cache, options.cache_inodes),
         since: (clock.now(), checkpoint.header.elapsed.get()),
         checkpoints: Checkpoints::new(checkpoint, pack),

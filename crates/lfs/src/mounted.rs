@@ -34,6 +34,8 @@ pub(crate) struct Mounted {
     pub(crate) freeing: Semaphore,
     pub(crate) generation: Cell<u32>,
     pub(crate) cleaned: Cell<CleanerCounts>,
+    /// Synchronisation calls that were answered: those that promise durability, and those that promise order.
+    pub(crate) answered: Cell<(u64, u64)>,
     pub(crate) placement: Rc<Placement>,
     pub(crate) files: Files,
     pub(crate) checkpoints: Checkpoints,

@@ -98,11 +98,12 @@ impl Mounted {
     /// A new inode, with what it has of its directory.
     async fn new_file(&self, parent: &File, new: &NewNode) -> Result<Rc<File>, FsError> {
         self.operations.check_writable()?;
+        let inherited = self.inherit(parent, (new.kind, new.permissions), new.umask).await?;
         self.placement.space.borrow_mut().promise(1)?;
         let taken = self.placement.table.take_number(None).await;
         let (number, entry) =
             taken.inspect_err(|_| self.placement.space.borrow_mut().give_back(BlockAddress::NEW))?;
-        let permissions = if new.kind == FileType::Symlink { new.permissions } else { new.permissions & !new.umask };
+        let permissions = inherited.permissions_of(new.permissions);
         let mut inode = Inode::new(number, new.kind, permissions, self.extra_bytes());
         inode.inline |= inline_flags::ATTRIBUTES;
         match new.kind {
@@ -132,6 +133,13 @@ impl Mounted {
         let file = self.files.insert(number, inode, entry);
         file.change(|_| ());
         file.is_new.set(true);
+        if let Some(lists) = &inherited.attributes
+            && let Err(error) = self.store_extended(&file, lists).await
+        {
+            file.change(|inode| inode.links = 0.into());
+            self.delete_if_unused(&file).await?;
+            return Err(error);
+        }
         Ok(file)
     }
 

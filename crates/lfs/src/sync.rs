@@ -40,6 +40,16 @@ impl Mounted {
     /// # Errors
     /// [`FsError::NotFound`]; those of writing, and of writes that failed since the last call.
     pub(crate) async fn synchronise(&self, number: NodeId, call: SyncCall) -> Result<(), FsError> {
+        self.synchronise_file(number, call).await?;
+        let (durable, ordered) = self.answered.get();
+        self.answered.set(match call.promise() {
+            Promise::Durable => (durable + 1, ordered),
+            Promise::Ordered => (durable, ordered + 1),
+        });
+        Ok(())
+    }
+
+    async fn synchronise_file(&self, number: NodeId, call: SyncCall) -> Result<(), FsError> {
         let call_permit = self.operations.begin().await;
         let file = self.files.get(number).await?;
         if self.operations.read_only().is_some() {

@@ -43,7 +43,7 @@ fn overwrite(cleaner: Cleaner, hundredths: u64, interval: u32) {
                 fs.fdatasync(file).await.unwrap();
             }
         }
-        let counts = fs.cleaner_counts();
+        let counts = fs.statistics().cleaned;
         assert!(counts.segments > 20 && counts.pages > 100, "{counts:?}");
         unmount_and_judge(&disk, fs).await;
         let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, options(cleaner)).await.unwrap();

@@ -75,7 +75,8 @@ impl<'a> MayLeave<'a> {
             States::Device(..) => None,
             States::Disk(disk, states, options) => {
                 let states = states.get_or_init(|| disk.crash_states());
-                Some(self.leave(Content::Disk(states.image(kept), (*options).clone())))
+                let left = || self.leave(Content::Disk(states.image(kept), (*options).clone()));
+                states.has(kept).then(left)
             }
         }
     }

@@ -13,9 +13,9 @@
 //! # Ok::<(), weir_stack::StackError>(())
 //! ```
 //!
-//! What is left open here is what differs between callers: a command waits for the lock of a file and names its holder, a crash
-//! campaign draws the parameters of its disks from a seed, a figure measures between the disk and what is above it. They make a
-//! [`Disk`], and put a volume on it by [`Stack::make_volume`] or [`Stack::open`].
+//! Some callers need more than a description: a command waits for the lock of a file and names the process that has it, a crash
+//! campaign draws the parameters of its disks from a seed, and a figure measures between the disk and the volume. They make the
+//! [`Disk`] themselves, and put a volume on it by [`Stack::make_volume`] or [`Stack::open_through`].
 
 mod cut;
 mod error;

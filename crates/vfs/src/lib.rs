@@ -5,6 +5,7 @@
 //!
 //! A door (FUSE, an image tool, SQLite) knows [`Filesystem`] alone: a handle on whatever implements [`FilesystemCalls`].
 
+mod acls;
 mod attributes;
 mod caller;
 mod calls;
@@ -23,6 +24,10 @@ mod storage_image;
 mod sync_call;
 mod timer;
 
+pub use acls::{
+    AclChange, Inherited, acl_from_interface, attributes_for_mode, check_attribute_of, find_acl, is_kept_attribute,
+    parse_attribute,
+};
 pub use attributes::{AclKind, AttributeChanges, Attributes, Device, Expect, InodeNumber, is_own_attribute};
 pub use caller::Caller;
 pub use calls::{AttributeCalls, FileCalls, FilesystemCalls, MountedCalls, NameCalls, SyncCalls};

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use weir_crash::{
-    F2fsCampaign, FlashCampaign, FsCampaign, FsGround, Plan, SECTOR_BYTES, Setup, SqliteCampaign,
+    F2fsCampaign, FlashCampaign, FsCampaign, FsGround, Plan, SECTOR_BYTES, Setup, SetupError, SqliteCampaign,
     SqliteJournal, StreamCampaign, UpdateCampaign, VolumeCampaign, VstCampaign, VstRequest, WorkloadCampaign,
 };
 use weir_flash::Mechanism;
 use weir_fs::{Discards, Engine, JournalMode, MountOptions};
 use weir_lfs::{Cleaner, SyncMode};
 use weir_sqlite_vfs::Mode;
+use weir_storage::BLOCK_BYTES;
 use weir_workload::{BlockTrace, TraceKind};
 
 use super::Part;
@@ -62,70 +63,82 @@ const F2FS_GROUNDS: [FsGround; 5] = [ADVERSARY, LEGACY, FsGround::Volume, IN_ORD
 #[derive(Debug, Subcommand)]
 pub(super) enum Subject {
     /// A volume on the worst legacy disk: what is left is a prefix of the requests
-    Volume(VolumeArguments),
+    Volume(SubjectArguments<VolumeOptions>),
     /// Streams through the block layer, on a volume: what is left is whole epochs
-    Streams(StreamArguments),
+    Streams(SubjectArguments<StreamOptions>),
     /// Emulated flash devices: their firmware recovers what each barrier mechanism promises
-    Flash(FlashArguments),
+    Flash(SubjectArguments<FlashOptions>),
     /// Order-preserving firmware under a trace: what is left is what a golden disk holds (virtual stress testing)
-    Vst(VstArguments),
+    Vst(SubjectArguments<VstOptions>),
     /// The filesystem, on each storage: names, sizes and data, with e2fsck and the kernel as judges
-    Fs(FsArguments),
+    Fs(SubjectArguments<FsOptions>),
     /// F2FS, on each storage: names, sizes and data, while segments are cleaned, with fsck.f2fs as a judge
-    F2fs(F2fsArguments),
+    F2fs(SubjectArguments<F2fsOptions>),
     /// Workloads as `weir crash run` plays them: all short ones, each operation and call by itself
-    Workload(WorkloadArguments),
+    Workload(SubjectArguments<WorkloadOptions>),
     /// SQLite in the filesystem: committed transactions, and `integrity_check`
-    Sqlite(SqliteArguments),
+    Sqlite(SubjectArguments<SqliteOptions>),
     /// Atomic files and units: all files at one commit, every unit whole
-    Updates(UpdateArguments),
+    Updates(SubjectArguments<UpdateOptions>),
 }
 
 impl Subject {
     /// Its name, how long its campaign is, and its parts.
     pub(super) fn entry(&self) -> (&'static str, &LengthArguments, &dyn Tested) {
         match self {
-            Subject::Volume(arguments) => ("volume", &arguments.length, arguments),
-            Subject::Streams(arguments) => ("streams", &arguments.length, arguments),
-            Subject::Flash(arguments) => ("flash", &arguments.length, arguments),
-            Subject::Vst(arguments) => ("vst", &arguments.length, arguments),
-            Subject::Fs(arguments) => ("fs", &arguments.length, arguments),
-            Subject::F2fs(arguments) => ("f2fs", &arguments.length, arguments),
-            Subject::Workload(arguments) => ("workload", &arguments.length, arguments),
-            Subject::Sqlite(arguments) => ("sqlite", &arguments.length, arguments),
-            Subject::Updates(arguments) => ("updates", &arguments.length, arguments),
+            Subject::Volume(arguments) => ("volume", &arguments.length, &arguments.options),
+            Subject::Streams(arguments) => ("streams", &arguments.length, &arguments.options),
+            Subject::Flash(arguments) => ("flash", &arguments.length, &arguments.options),
+            Subject::Vst(arguments) => ("vst", &arguments.length, &arguments.options),
+            Subject::Fs(arguments) => ("fs", &arguments.length, &arguments.options),
+            Subject::F2fs(arguments) => ("f2fs", &arguments.length, &arguments.options),
+            Subject::Workload(arguments) => ("workload", &arguments.length, &arguments.options),
+            Subject::Sqlite(arguments) => ("sqlite", &arguments.length, &arguments.options),
+            Subject::Updates(arguments) => ("updates", &arguments.length, &arguments.options),
         }
     }
 }
 
-/// What a subject makes of its arguments.
+/// What a subject makes of its options.
 pub(super) trait Tested {
     /// The parts of its campaign.
     ///
     /// # Errors
-    /// [`CliError`] for arguments that do not fit together.
-    fn parts(&self) -> Result<Vec<Part>, CliError>;
+    /// [`CliError`] for options that do not fit together.
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError>;
 
     /// The part that must fail.
-    fn control(&self) -> Part;
+    fn control(&self, plan: Plan) -> Part;
+}
+
+/// The arguments of a subject: those that all have, and options of its own, which its control does not take.
+#[derive(Debug, Args)]
+pub(super) struct SubjectArguments<T: Args> {
+    #[command(flatten)]
+    length: LengthArguments,
+    #[command(flatten)]
+    options: T,
 }
 
 /// How long a campaign is.
 #[derive(Clone, Debug, Args)]
 pub(super) struct LengthArguments {
-    /// Distinct crash states to judge, in each part
+    /// Distinct crash states to judge in each part of the campaign, which is one ground, engine, mechanism or mode that it goes
+    /// through; the run that reaches the number is finished
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     states: u64,
     /// Determines everything
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Replay only the run with this number, and print what it does
+    /// Make only the run with this number, from 0; where it fails, print what it has done until then
     #[arg(long, value_name = "RUN")]
     pub(super) only: Option<u64>,
-    /// Share the runs among so many threads; another number is another campaign
+    /// Divide the runs among so many threads. Each of them ends when it has its part of the states, so with another number
+    /// other runs are made, and the counts and the trace hash differ
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256), conflicts_with = "only")]
     pub(super) shards: u64,
-    /// Run the control, which must fail, in place of the campaign: exit code 0 if it fails
+    /// Run the control, which must fail, in place of the campaign: exit code 0 if it fails. What the subject itself has options
+    /// for is fixed in it
     #[arg(long)]
     pub(super) control: bool,
     /// Print one JSON document
@@ -134,11 +147,10 @@ pub(super) struct LengthArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct VolumeArguments {
-    #[command(flatten)]
-    length: LengthArguments,
+#[group(conflicts_with = "control")]
+pub(super) struct VolumeOptions {
     /// Blocks of the disk, for large volumes; 0 for small ones of all kinds
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=4_294_967_294))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_blocks)]
     blocks: u64,
     /// The workloads share blocks, too; only states with a share under way count
     #[arg(long)]
@@ -146,26 +158,21 @@ pub(super) struct VolumeArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct StreamArguments {
-    #[command(flatten)]
-    length: LengthArguments,
-}
+pub(super) struct StreamOptions {}
 
 #[derive(Debug, Args)]
-pub(super) struct FlashArguments {
-    #[command(flatten)]
-    length: LengthArguments,
+#[group(conflicts_with = "control")]
+pub(super) struct FlashOptions {
     /// One barrier mechanism [default: all]
     #[arg(long, value_name = "NAME", value_parser = by_name(Mechanism::ALL, Mechanism::name))]
     mechanism: Option<Mechanism>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct VstArguments {
-    #[command(flatten)]
-    length: LengthArguments,
+#[group(conflicts_with = "control")]
+pub(super) struct VstOptions {
     /// Flush after so many writes [default: only where the trace does]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     flush_every: Option<u64>,
     /// A block trace: a CSV file of the MSR traces, the text of blkparse, or an iolog of fio [default: random writes]
     #[arg(long, value_name = "FILE")]
@@ -173,9 +180,8 @@ pub(super) struct VstArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct FsArguments {
-    #[command(flatten)]
-    length: LengthArguments,
+#[group(conflicts_with = "control")]
+pub(super) struct FsOptions {
     /// How the journal commits
     #[arg(long, value_name = "NAME", default_value = "dual", value_parser = by_name(Engine::ALL, Engine::name))]
     engine: Engine,
@@ -197,15 +203,14 @@ pub(super) struct FsArguments {
     /// Discard what is freed in every run where the storage can, not in some
     #[arg(long)]
     discard: bool,
-    /// The worst disk tears what it writes at multiples of so many bytes
+    /// The worst disk tears what it writes at multiples of so many bytes; 512 on the grounds adversary and legacy alone
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = by_name([512, 4096], crate::crash::name_of_tear))]
     tear: u32,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct F2fsArguments {
-    #[command(flatten)]
-    length: LengthArguments,
+#[group(conflicts_with = "control")]
+pub(super) struct F2fsOptions {
     /// How the cleaner moves blocks [default: all ways]
     #[arg(long, value_name = "NAME", value_parser = by_name(Cleaner::ALL, Cleaner::name))]
     cleaner: Option<Cleaner>,
@@ -218,9 +223,8 @@ pub(super) struct F2fsArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct WorkloadArguments {
-    #[command(flatten)]
-    length: LengthArguments,
+#[group(conflicts_with = "control")]
+pub(super) struct WorkloadOptions {
     /// What the filesystem stands on
     #[arg(long, value_name = "NAME", default_value = "volume", value_parser = by_name(FsGround::ALL, FsGround::name))]
     ground: FsGround,
@@ -230,12 +234,11 @@ pub(super) struct WorkloadArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct SqliteArguments {
-    #[command(flatten)]
-    length: LengthArguments,
+#[group(conflicts_with = "control")]
+pub(super) struct SqliteOptions {
     /// SQLite's journal mode [default: all]
-    #[arg(long, value_name = "MODE", value_parser = by_name(SqliteJournal::ALL, SqliteJournal::name))]
-    journal: Option<SqliteJournal>,
+    #[arg(long, value_name = "MODE", alias = "journal", value_parser = by_name(SqliteJournal::ALL, SqliteJournal::name))]
+    sqlite_journal: Option<SqliteJournal>,
     /// What COMMIT promises; off is SQLite by itself [default: durable and order]
     #[arg(long, value_name = "MODE", value_parser = by_name(MODES, name_of_mode))]
     mode: Option<Mode>,
@@ -245,15 +248,14 @@ pub(super) struct SqliteArguments {
     /// `synchronous = EXTRA`: the deletion of a journal is synchronised, too
     #[arg(long)]
     extra: bool,
-    /// The journal's engine is that for prefix devices
+    /// The journal's engine is that for prefix devices, and the grounds are those that keep the order of receipt
     #[arg(long)]
     prefix: bool,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct UpdateArguments {
-    #[command(flatten)]
-    length: LengthArguments,
+#[group(conflicts_with = "control")]
+pub(super) struct UpdateOptions {
     /// What the journal holds of file data
     #[arg(long, value_enum, default_value_t = JournalName::Ordered)]
     journal: JournalName,
@@ -263,14 +265,40 @@ pub(super) struct UpdateArguments {
 }
 
 impl LengthArguments {
-    fn plan(&self) -> Plan {
+    pub(super) fn plan(&self) -> Plan {
         Plan { states: self.states, seed: self.seed, only: self.only }
     }
+}
+
+/// Parses the blocks of a disk, or 0.
+fn parse_blocks(text: &str) -> Result<u64, String> {
+    let (least, most) = (VolumeCampaign::DISK_BLOCKS_MIN, VolumeCampaign::DISK_BLOCKS_MAX);
+    let blocks = text.parse().ok().filter(|blocks| *blocks == 0 || (least..=most).contains(blocks));
+    blocks.ok_or_else(|| format!("a large volume takes {least} to {most} blocks: use so many, or 0"))
 }
 
 fn yes(is_set: bool) -> String {
     if is_set { "yes" } else { "no" }.to_owned()
 }
+
+/// Refuses a ground that does not keep what the engine needs; `instead` says how to have another engine.
+fn require_ground(engine: Engine, ground: FsGround, instead: &'static str) -> Result<(), CliError> {
+    let (needs, keeps) = match engine {
+        Engine::Dual { .. } => ("barriers", ground.keeps_barriers()),
+        Engine::Prefix => ("the order of receipt", PREFIX_GROUNDS.contains(&ground)),
+        Engine::FlushAhead => {
+            ("packed writes", PACKED_GROUNDS.contains(&ground) || matches!(ground, FsGround::Emmc { .. }))
+        }
+        _ => return Ok(()),
+    };
+    match keeps {
+        true => Ok(()),
+        false => Err(CliError::EngineNeeds { engine, needs, ground: ground.name(), instead }),
+    }
+}
+
+/// What has another engine where the subject has an option for it.
+const OTHER_ENGINE: &str = "take --engine jbd2";
 
 /// The one that is asked for, or all.
 fn one_or_all<T>(one: Option<T>, all: impl IntoIterator<Item = T>) -> Vec<T> {
@@ -288,47 +316,37 @@ fn name_of_mode(mode: Mode) -> &'static str {
     }
 }
 
-impl VolumeArguments {
-    fn campaign(&self) -> VolumeCampaign {
-        VolumeCampaign {
-            disk_blocks: self.blocks,
-            shares: self.shares,
-            ..VolumeCampaign::new(self.length.plan())
-        }
-    }
-}
-
-impl Tested for VolumeArguments {
-    fn parts(&self) -> Result<Vec<Part>, CliError> {
+impl Tested for VolumeOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
         let mut options = vec![("shares", yes(self.shares))];
         if self.blocks > 0 {
             options.push(("blocks", self.blocks.to_string()));
         }
-        let campaign = self.campaign();
+        let (disk_blocks, shares) = (self.blocks, self.shares);
+        let campaign = VolumeCampaign { disk_blocks, shares, ..VolumeCampaign::new(plan) };
         Ok(vec![Part::new(options, move || campaign)])
     }
 
-    fn control(&self) -> Part {
-        let campaign = VolumeCampaign { ignores_flushes: true, ..self.campaign() };
+    fn control(&self, plan: Plan) -> Part {
+        let campaign = VolumeCampaign { ignores_flushes: true, ..VolumeCampaign::new(plan) };
         Part::control("flushes that the disk ignores", move || campaign)
     }
 }
 
-impl Tested for StreamArguments {
-    fn parts(&self) -> Result<Vec<Part>, CliError> {
-        let campaign = StreamCampaign { plan: self.length.plan(), ignores_flushes: false };
+impl Tested for StreamOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
+        let campaign = StreamCampaign { plan, ignores_flushes: false };
         Ok(vec![Part::new(Vec::new(), move || campaign)])
     }
 
-    fn control(&self) -> Part {
-        let campaign = StreamCampaign { plan: self.length.plan(), ignores_flushes: true };
+    fn control(&self, plan: Plan) -> Part {
+        let campaign = StreamCampaign { plan, ignores_flushes: true };
         Part::control("flushes that the disk ignores", move || campaign)
     }
 }
 
-impl Tested for FlashArguments {
-    fn parts(&self) -> Result<Vec<Part>, CliError> {
-        let plan = self.length.plan();
+impl Tested for FlashOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
         let part = |mechanism: Mechanism| {
             let options = vec![("mechanism", mechanism.name().to_owned())];
             Part::new(options, move || FlashCampaign::new(mechanism, plan))
@@ -336,8 +354,7 @@ impl Tested for FlashArguments {
         Ok(one_or_all(self.mechanism, Mechanism::ALL).into_iter().map(part).collect())
     }
 
-    fn control(&self) -> Part {
-        let plan = self.length.plan();
+    fn control(&self, plan: Plan) -> Part {
         Part::control("barriers that the device does not keep", move || FlashCampaign {
             claims_barriers: true,
             ..FlashCampaign::new(Mechanism::None, plan)
@@ -345,9 +362,9 @@ impl Tested for FlashArguments {
     }
 }
 
-impl Tested for VstArguments {
-    fn parts(&self) -> Result<Vec<Part>, CliError> {
-        let (plan, flush_every) = (self.length.plan(), self.flush_every);
+impl Tested for VstOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
+        let flush_every = self.flush_every;
         let trace = self.trace.as_deref().map(read_trace).transpose()?.unwrap_or_default();
         let mut options = Vec::new();
         options.extend(flush_every.map(|writes| ("flush-every", writes.to_string())));
@@ -357,8 +374,7 @@ impl Tested for VstArguments {
         Ok(vec![Part::new(options, make_campaign)])
     }
 
-    fn control(&self) -> Part {
-        let plan = self.length.plan();
+    fn control(&self, plan: Plan) -> Part {
         Part::control("flushes that the device does not get", move || VstCampaign {
             flush_every: Some(20),
             ignores_flushes: true,
@@ -401,16 +417,17 @@ fn read_trace(path: &Path) -> Result<Vec<VstRequest>, CliError> {
     }
 }
 
-impl Tested for WorkloadArguments {
-    fn parts(&self) -> Result<Vec<Part>, CliError> {
-        let (plan, ground) = (self.length.plan(), self.ground);
+impl Tested for WorkloadOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
+        let ground = self.ground;
         let engine = self.engine.unwrap_or(ground.default_engine());
+        require_ground(engine, ground, OTHER_ENGINE)?;
         let options = vec![("ground", ground.name().to_owned()), ("engine", engine.name().to_owned())];
         Ok(vec![Part::new(options, move || generated(plan, ground, engine))])
     }
 
-    fn control(&self) -> Part {
-        let (plan, legacy) = (self.length.plan(), FsGround::Adversary { barriers: false });
+    fn control(&self, plan: Plan) -> Part {
+        let legacy = FsGround::Adversary { barriers: false };
         let engine = Engine::Jbd2 { barrier: false };
         Part::control("order that the disk does not keep", move || generated(plan, legacy, engine))
     }
@@ -422,16 +439,9 @@ fn generated(plan: Plan, ground: FsGround, engine: Engine) -> WorkloadCampaign {
     WorkloadCampaign { plan, setup, workloads: None }
 }
 
-impl Tested for FsArguments {
-    fn parts(&self) -> Result<Vec<Part>, CliError> {
-        let plan = self.length.plan();
+impl Tested for FsOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
         let engine = self.engine;
-        let (needs, can_mount): (&'static str, fn(FsGround) -> bool) = match engine {
-            Engine::Dual { .. } => ("barriers", FsGround::keeps_barriers),
-            Engine::Prefix => ("the order of receipt", |ground| PREFIX_GROUNDS.contains(&ground)),
-            Engine::FlushAhead => ("packed writes", |ground| PACKED_GROUNDS.contains(&ground)),
-            _ => ("nothing", |_| true),
-        };
         let grounds: &[FsGround] = match engine {
             Engine::Dual { .. } => &BARRIER_GROUNDS,
             Engine::Jbd2 { barrier: false } | Engine::Prefix => &PREFIX_GROUNDS,
@@ -441,7 +451,7 @@ impl Tested for FsArguments {
         let (mode, checkpoint) = self.journal.options();
         let part = |ground: FsGround| {
             let campaign = FsCampaign::new(engine, mode, ground, plan);
-            let FsArguments { outside, flush_faults, tear: tear_bytes, .. } = *self;
+            let FsOptions { outside, flush_faults, tear: tear_bytes, .. } = *self;
             let mut campaign = FsCampaign { outside, flush_faults, tear_bytes, ..campaign };
             campaign.options.checkpoint = checkpoint;
             campaign.options.coalition = self.coalition;
@@ -460,24 +470,29 @@ impl Tested for FsArguments {
             ];
             Part::new(options, move || campaign.clone())
         };
+        if self.coalition && engine.facts().log.data_checksums {
+            return Err(CliError::Usage("the engine optfs logs whole blocks: leave out --coalition"));
+        }
         let grounds = one_or_all(self.ground, grounds.iter().copied());
-        match grounds.iter().find(|ground| !can_mount(**ground)) {
-            Some(ground) => Err(CliError::EngineNeeds { engine, needs, ground: ground.name() }),
-            None => Ok(grounds.into_iter().map(part).collect()),
+        grounds.iter().try_for_each(|ground| require_ground(engine, *ground, OTHER_ENGINE))?;
+        let tears = |ground: &FsGround| self.tear == BLOCK_BYTES as u32 || ground.can_tear();
+        let torn: Vec<FsGround> = grounds.iter().copied().filter(tears).collect();
+        match (&torn[..], &grounds[..]) {
+            ([], [ground, ..]) => Err(SetupError::Tear { ground: ground.name(), bytes: self.tear }.into()),
+            _ => Ok(torn.into_iter().map(part).collect()),
         }
     }
 
-    fn control(&self) -> Part {
-        let campaign =
-            FsCampaign::new(Engine::Prefix, JournalMode::Ordered, FsGround::Claiming, self.length.plan());
+    fn control(&self, plan: Plan) -> Part {
+        let campaign = FsCampaign::new(Engine::Prefix, JournalMode::Ordered, FsGround::Claiming, plan);
         let campaign = FsCampaign { outside: 0, ..campaign };
         Part::control("order that the disk does not keep", move || campaign.clone())
     }
 }
 
-impl Tested for F2fsArguments {
-    fn parts(&self) -> Result<Vec<Part>, CliError> {
-        let (plan, outside) = (self.length.plan(), self.outside);
+impl Tested for F2fsOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
+        let outside = self.outside;
         let mut parts = Vec::new();
         for cleaner in one_or_all(self.cleaner, Cleaner::ALL) {
             for ground in one_or_all(self.ground, F2FS_GROUNDS) {
@@ -493,26 +508,31 @@ impl Tested for F2fsArguments {
         Ok(parts)
     }
 
-    fn control(&self) -> Part {
-        let mut campaign = F2fsCampaign::new(self.cleaner.unwrap_or_default(), LEGACY, self.length.plan());
+    fn control(&self, plan: Plan) -> Part {
+        let mut campaign = F2fsCampaign::new(Cleaner::Copy, LEGACY, plan);
         (campaign.outside, campaign.options.sync) = (0, SyncMode::NoBarrier);
         Part::control("flushes that the filesystem does not send", move || campaign.clone())
     }
 }
 
-impl Tested for SqliteArguments {
-    fn parts(&self) -> Result<Vec<Part>, CliError> {
-        let plan = self.length.plan();
+impl Tested for SqliteOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
         let engine = self.prefix.then_some(Engine::Prefix);
+        let grounds: &[FsGround] = if self.prefix { &PREFIX_GROUNDS } else { &SQLITE_GROUNDS };
+        let grounds = one_or_all(self.ground, grounds.iter().copied());
+        if let Some(engine) = engine {
+            let instead = "leave out --prefix";
+            grounds.iter().try_for_each(|ground| require_ground(engine, *ground, instead))?;
+        }
         let mut parts = Vec::new();
-        for journal in one_or_all(self.journal, SqliteJournal::ALL) {
+        for journal in one_or_all(self.sqlite_journal, SqliteJournal::ALL) {
             for mode in one_or_all(self.mode, [Mode::Durable, Mode::Order]) {
-                for ground in one_or_all(self.ground, SQLITE_GROUNDS) {
+                for ground in grounds.iter().copied() {
                     let options = MountOptions { engine, ..MountOptions::default() };
                     let campaign = SqliteCampaign::new(journal, mode, ground, plan);
                     let campaign = SqliteCampaign { extra: self.extra, options, ..campaign };
                     let options = vec![
-                        ("journal", journal.name().to_owned()),
+                        ("sqlite-journal", journal.name().to_owned()),
                         ("mode", name_of_mode(mode).to_owned()),
                         ("ground", ground.name().to_owned()),
                         ("extra", yes(self.extra)),
@@ -525,17 +545,16 @@ impl Tested for SqliteArguments {
         Ok(parts)
     }
 
-    fn control(&self) -> Part {
+    fn control(&self, plan: Plan) -> Part {
         let ground = FsGround::Adversary { barriers: false };
-        let campaign = SqliteCampaign::new(SqliteJournal::Wal, Mode::Order, ground, self.length.plan());
+        let campaign = SqliteCampaign::new(SqliteJournal::Wal, Mode::Order, ground, plan);
         let campaign = SqliteCampaign { ignores_barriers: true, ..campaign };
         Part::control("barriers that the disk does not keep", move || campaign.clone())
     }
 }
 
-impl Tested for UpdateArguments {
-    fn parts(&self) -> Result<Vec<Part>, CliError> {
-        let plan = self.length.plan();
+impl Tested for UpdateOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
         let (mode, checkpoint) = self.journal.options();
         let part = |ground: FsGround| {
             let engine = match ground {
@@ -552,9 +571,9 @@ impl Tested for UpdateArguments {
         Ok(one_or_all(self.ground, UPDATE_GROUNDS).into_iter().map(part).collect())
     }
 
-    fn control(&self) -> Part {
+    fn control(&self, plan: Plan) -> Part {
         let options = MountOptions { engine: Some(Engine::Prefix), ..MountOptions::default() };
-        let campaign = UpdateCampaign { plan: self.length.plan(), ground: FsGround::Claiming, options };
+        let campaign = UpdateCampaign { plan, ground: FsGround::Claiming, options };
         Part::control("order that the disk does not keep", move || campaign.clone())
     }
 }

@@ -4,9 +4,11 @@ use std::rc::Rc;
 
 use weir_ext4::attribute;
 use weir_ext4::{Blocks, Kind};
-use weir_format::{AttributeName, Attributes, BLOCK_BYTES, FileType, FormatError, Stamp};
+use weir_format::{AttributeName, Attributes, BLOCK_BYTES, FormatError, Stamp};
 use weir_journal::TxHandle;
-use weir_vfs::{AclKind, Caller, Expect, FsError, InodeNumber};
+use weir_vfs::{
+    AclKind, Caller, Expect, FsError, InodeNumber, check_attribute_of, is_kept_attribute, parse_attribute,
+};
 
 use super::AttributeStore;
 use crate::inodes::Node;
@@ -22,7 +24,7 @@ impl AttributeStore {
         if let Some(kind) = AclKind::of_attribute(name) {
             return self.acl_attribute(inode, kind).await;
         }
-        let name = parse(name)?;
+        let name = parse_attribute(name)?;
         let node = self.nodes.get(inode).await?;
         let _locked = node.lock_exclusive().await;
         let found = self.read(&node).await?;
@@ -34,7 +36,7 @@ impl AttributeStore {
         let node = self.nodes.get(inode).await?;
         let _locked = node.lock_exclusive().await;
         let found = self.read(&node).await?;
-        Ok(found.names().filter_map(AttributeName::full).filter(|name| is_kept(name)).collect())
+        Ok(found.names().filter_map(AttributeName::full).filter(|name| is_kept_attribute(name)).collect())
     }
 
     /// Sets an extended attribute.
@@ -49,14 +51,12 @@ impl AttributeStore {
         if let Some(kind) = AclKind::of_attribute(name) {
             return self.set_acl_attribute(caller, inode, kind, value, expect).await;
         }
-        let is_users = name.starts_with(b"user.");
-        let name = parse(name)?;
+        let full = name;
+        let name = parse_attribute(name)?;
         self.changes
             .changing_with_space(async || {
                 let node = self.nodes.get(inode).await?;
-                if is_users && !matches!(node.kind(), Some(FileType::Regular | FileType::Directory)) {
-                    return Err(FsError::NotPermitted("user attributes are for files and directories"));
-                }
+                check_attribute_of(node.kind(), full)?;
                 self.change(caller, &node, |attributes, permissions| {
                     expect.check(attributes.get(&name).is_some())?;
                     attributes.set(name.clone(), value.to_vec());
@@ -74,7 +74,7 @@ impl AttributeStore {
         inode: InodeNumber,
         name: &[u8],
     ) -> Result<(), FsError> {
-        let name = parse(name)?;
+        let name = parse_attribute(name)?;
         self.changes
             .changing_with_space(async || {
                 let node = self.nodes.get(inode).await?;
@@ -198,20 +198,6 @@ async fn references(tree: &Tree<'_>, block: u64) -> Result<u32, FsError> {
         attribute::references(block, bytes)
     })
     .await
-}
-
-/// Of `system.` attributes, only access control lists are kept.
-fn is_kept(name: &[u8]) -> bool {
-    let prefixes = [b"user.".as_slice(), b"trusted.", b"security."];
-    prefixes.into_iter().any(|prefix| name.starts_with(prefix)) || AclKind::of_attribute(name).is_some()
-}
-
-pub(super) fn parse(name: &[u8]) -> Result<AttributeName, FsError> {
-    if !is_kept(name) {
-        return Err(FsError::Unsupported("attributes other than user, trusted, security and access lists"));
-    }
-    AttributeName::parse(name)
-        .map_err(|_| FsError::Invalid("an attribute's name has 1 to 255 bytes, none zero"))
 }
 
 /// All attributes of an inode, as they are stored: in the inode, and in a block if they need one.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use weir_ext4::{Blocks, ExtentTree, Inode, Kind, inode_flags, symlink};
 use weir_format::{FileType, Stamp};
 use weir_journal::TxHandle;
-use weir_vfs::{Caller, FsError, Hold, InodeNumber, NewNode, check_ordinary_name};
+use weir_vfs::{Caller, FsError, Hold, Inherited, InodeNumber, NewNode, check_ordinary_name};
 
 use super::Namespace;
 use crate::device::put_device;
@@ -18,6 +18,12 @@ struct Content<'a> {
     inode: Inode,
     umask: u16,
     target: Option<&'a [u8]>,
+}
+
+/// The new inode with its mode.
+fn mode_of(inherited: &Inherited, mut inode: Inode) -> Inode {
+    inode.set_permissions(inherited.permissions_of(inode.permissions()));
+    inode
 }
 
 impl Namespace {
@@ -110,7 +116,7 @@ impl Namespace {
         let mode = (kind, content.inode.permissions());
         let inherited = self.attributes.inherit(&parent, mode, content.umask).await?;
         let handle = self.changes.start_for(caller, super::CREDITS).await?;
-        let node = self.allocate_node(&handle, &parent, inherited.mode_of(content.inode)).await?;
+        let node = self.allocate_node(&handle, &parent, mode_of(&inherited, content.inode)).await?;
         let filled = async {
             self.attributes.put_inherited(&handle, &node, &inherited).await?;
             self.fill_and_enter(&handle, &parent, name, &node, content.target).await
@@ -148,7 +154,7 @@ impl Namespace {
         let mode = (FileType::Regular, content.inode.permissions());
         let inherited = self.attributes.inherit(&directory, mode, content.umask).await?;
         let handle = self.changes.start_for(caller, super::CREDITS).await?;
-        let node = self.allocate_node(&handle, &directory, inherited.mode_of(content.inode)).await?;
+        let node = self.allocate_node(&handle, &directory, mode_of(&inherited, content.inode)).await?;
         // At once, as nothing else keeps it.
         node.opens.set(1);
         node.takes_first_name.set(true);

@@ -6,14 +6,14 @@
 //! calls             as those of jbd2
 //! ```
 //!
-//! JC may be on the medium without JD: recovery finds that by the checksum of each log block, and ends there. jbd2's does not tell always:
-//! an older superblock, or node of an extent tree, in the place of a newer one has the same CRC-32C, so our log has a checksum of
-//! its own.
+//! JC may be on the medium without JD: recovery finds that by the checksum of each log block, and ends there. The checksum of jbd2
+//! does not always find it: a superblock and a node of an extent tree hold their own CRC-32C, so an older version of such a block
+//! has the same CRC-32C over the whole block as the newer one. So our log has another checksum.
 //!
-//! No checksum shows that D is missing: it was transferred and not flushed when JC came to the medium. So a power cut
-//! during a commit may leave files that grew, or were written where space was only allocated, with what their blocks held before,
-//! be it durable zeros that were to be overwritten; all else that a call has made durable is right. ext4 refuses its option
-//! `journal_async_commit` with mode ordered for that.
+//! No checksum shows that D is missing: it was transferred and not flushed when JC came to the medium. So after a power cut during a
+//! commit the new blocks of a file may hold what was on the medium before they were the file's; so may blocks that were only
+//! allocated and were written now, even if their zeros had been durable. All else that a call has made durable is right. For this
+//! reason ext4 refuses its option `journal_async_commit` with mode ordered.
 
 use crate::error::JournalError;
 use crate::mutants::JournalMutant;

@@ -5,7 +5,7 @@
 //! commit            D --wait-- JD -- JC --wait-- next, and notice of durability later
 //! osync             D --wait-- the commit
 //! dsync             D --wait-- the commit, flush
-//! checkpoint        as jbd2's, of transactions that there is notice of
+//! checkpoint        as jbd2's, of the transactions that a notice has called durable
 //! ```
 //!
 //! Blocks that a transaction has allocated are written in place, and the log holds their checksums; others of files go through

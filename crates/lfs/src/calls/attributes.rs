@@ -3,7 +3,7 @@
 use futures_util::future::LocalBoxFuture;
 use weir_f2fs::NodeId;
 use weir_format::acl::Acl;
-use weir_vfs::{AclKind, AttributeCalls, AttributeChanges, Attributes, Expect, FsError, InodeNumber};
+use weir_vfs::{AclChange, AclKind, AttributeCalls, AttributeChanges, Attributes, Expect, FsError, InodeNumber};
 
 use crate::filesystem::F2fs;
 
@@ -73,5 +73,16 @@ impl AttributeCalls for F2fs {
 
     fn acl(&self, inode: InodeNumber, kind: AclKind) -> LocalBoxFuture<'_, Result<Option<Acl>, FsError>> {
         Box::pin(self.0.find_acl(NodeId(inode), kind))
+    }
+
+    fn set_acl<'a>(
+        &'a self,
+        inode: InodeNumber,
+        kind: AclKind,
+        acl: Option<&'a Acl>,
+        takes_set_group: bool,
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        let expect = if acl.is_some() { Expect::Anything } else { Expect::Present };
+        Box::pin(self.0.change_acl(NodeId(inode), AclChange { kind, acl, expect, takes_set_group }))
     }
 }

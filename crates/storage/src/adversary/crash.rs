@@ -130,6 +130,14 @@ impl CrashStates {
         })
     }
 
+    /// Whether a state has this name: there are such a layer, and such a version of each of its choices.
+    #[must_use]
+    pub fn has(&self, kept: &Kept) -> bool {
+        kept.layer <= self.layers.len()
+            && kept.versions.len() == self.zeros(kept.layer).len()
+            && kept.versions == self.clamped(kept)
+    }
+
     /// The content of a state. What the name says of layers and choices that are not there is ignored.
     #[must_use]
     pub fn image(&self, kept: &Kept) -> Image {
@@ -324,6 +332,10 @@ mod tests {
         assert_eq!(named, states.all().map(|image| image.hash()).collect::<Vec<_>>());
         let (nothing, beyond) =
             (Kept { layer: 7, versions: vec![9] }, Kept { layer: 0, versions: vec![9, 9, 9] });
+        assert!(states.names().all(|kept| states.has(&kept)));
+        for absent in ["7:9", "3:", "0:9.0", "0:1", "0:1.1.0", "1:", "2:0"] {
+            assert!(!states.has(&absent.parse().expect("a name")), "{absent}");
+        }
         assert_eq!(states.image(&nothing).hash(), named[6]);
         assert_eq!(states.image(&beyond).hash(), named[5]);
     }

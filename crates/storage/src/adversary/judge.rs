@@ -18,19 +18,25 @@ use crate::address::{BLOCK_BYTES, Lba};
 use crate::capability::Ordering;
 
 /// Why a change must be found in an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Reason {
     /// It was flushed, or FUA completed (S2).
+    #[error("it was durable")]
     Durable,
     /// Something behind its pre-flush is there (S2).
+    #[error("something behind its pre-flush is there")]
     Preflush,
     /// Something of a later epoch is there, or durable (S3).
+    #[error("something of a later epoch is there")]
     EarlierEpoch,
     /// A request received later is there, or durable (S3, prefix devices).
+    #[error("a request received later is there")]
     EarlierRequest,
     /// Another part of it is there, and it is atomic (S3, S7).
+    #[error("another part of it is there, and it is atomic")]
     Atomic,
     /// A write behind it in its packed command is there, and it has FUA (S7).
+    #[error("a write behind it in its packed command is there, and it has FUA")]
     EarlierPart,
 }
 
@@ -45,7 +51,7 @@ pub enum Illegal {
     #[error("a block that was never written has changed")]
     Untouched,
     /// A change is missing that must be there.
-    #[error("command {command} is missing at {at}: {reason:?}")]
+    #[error("command {command} is missing at {at}: {reason}")]
     Missing {
         /// The command, counted from 1 in order of submission.
         command: u64,

@@ -114,8 +114,9 @@ async fn age(fs: &F2fs, most: u64) -> Result<(u64, u64), FsError> {
         fs.fallocate(ballast, Fallocate::PunchHole, page * block, block).await?;
     }
     fs.sync().await?;
-    let mut steps = 0;
-    while steps < most && fs.cleaner_counts().segments == 0 {
+    let cleaned = || fs.statistics().cleaned.segments;
+    let (mut steps, before) = (0, cleaned());
+    while steps < most && cleaned() == before {
         write(pages..pages + STEP).await?;
         pages += STEP;
         steps += 1;

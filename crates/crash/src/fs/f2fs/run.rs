@@ -145,9 +145,10 @@ impl F2fsRun {
             script.release_all().await?;
             script.unmount().await?;
         }
-        let cleaned = fs.cleaner_counts();
+        let statistics = fs.statistics();
+        let cleaned = statistics.cleaned;
         let totals = &mut self.found.borrow_mut().totals;
-        totals.checkpoints += fs.checkpoints();
+        totals.checkpoints += statistics.checkpoints;
         totals.segments_cleaned += cleaned.segments;
         totals.pages_moved += cleaned.pages;
         totals.nodes_moved += cleaned.nodes;

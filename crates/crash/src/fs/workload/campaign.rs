@@ -6,7 +6,8 @@ use super::generator::{Length, generate};
 use super::parse::Workload;
 use super::perform::PlayError;
 use super::setup::{Bench, Setup};
-use super::sweep::WorkloadTotals;
+use super::shrink::Shrunk;
+use super::sweep::{WorkloadFailure, WorkloadTotals};
 use crate::campaign::{Campaign, Failure, Plan, Run};
 use crate::content::mix;
 
@@ -29,12 +30,13 @@ impl WorkloadCampaign {
         workloads.get(place as usize)
     }
 
-    /// The failure of a workload, made smaller, as the text of a workload.
-    fn describe(&self, bench: &Bench, workload: &Workload) -> Result<Option<String>, PlayError> {
+    /// The failure of a workload made smaller, and that as the text of a workload.
+    fn shrink(&self, bench: &Bench, workload: &Workload) -> Result<Option<(Shrunk, String)>, PlayError> {
         let Some(failure) = bench.sweep(workload)?.failure else { return Ok(None) };
         let small = bench.shrink(workload, &failure);
         let replay = bench.setup().replay_line("FILE", small.failure.cut.as_ref());
-        bench.describe_failure(&small.workload, &small.failure, &replay).map(Some)
+        let text = bench.describe_failure(&small.workload, &small.failure, &replay)?;
+        Ok(Some((small, text)))
     }
 }
 
@@ -75,10 +77,7 @@ impl Campaign for WorkloadCampaign {
         match bench.sweep(workload) {
             Err(error) => failed(WorkloadTotals::default(), error.to_string()),
             Ok(swept) => {
-                let failure = swept.failure.map(|failure| {
-                    let event = failure.cut.as_ref().map_or(0, |cut| cut.event);
-                    Failure::new(0, event, failure.defect.to_string())
-                });
+                let failure = swept.failure.as_ref().map(failure_of);
                 Run { totals: swept.totals, seen: BTreeSet::new(), failure, trace_hash: swept.trace_hash }
             }
         }
@@ -90,8 +89,18 @@ impl Campaign for WorkloadCampaign {
 
     fn shrink_failure(&self, (bench, workloads): &(Bench, Vec<Workload>), failure: Failure) -> Failure {
         let workload = self.workload(workloads, failure.run, mix(self.plan.seed, failure.run));
-        let described = workload.and_then(|workload| self.describe(bench, workload).ok().flatten());
-        let story = described.iter().flat_map(|text| text.lines().map(str::to_owned)).collect();
-        Failure { story, ..failure }
+        match workload.and_then(|workload| self.shrink(bench, workload).ok().flatten()) {
+            Some((small, text)) => {
+                let story = text.lines().map(str::to_owned).collect();
+                Failure { run: failure.run, story, ..failure_of(&small.failure) }
+            }
+            None => failure,
+        }
     }
+}
+
+/// What a campaign keeps of a failure.
+fn failure_of(failure: &WorkloadFailure) -> Failure {
+    let event = failure.cut.as_ref().map_or(0, |cut| cut.event);
+    Failure::new(0, event, failure.defect.to_string())
 }

@@ -3,6 +3,7 @@
 use weir_format::FileType;
 use weir_vfs::{Fallocate, NewNode, SyncCall};
 
+use super::cut::CutName;
 use super::operation::{Allocation, Operation, WorkloadPath};
 use crate::content::mix;
 use crate::fs::calls::{Calls, Outcome};
@@ -36,6 +37,11 @@ pub enum PlayError {
         /// What it said.
         what: String,
     },
+    /// The play has no event or no state of this name.
+    #[error(
+        "no such power cut: {0}; the workload, the options and the version of Weir have to be those of the failure"
+    )]
+    NoSuchCut(CutName),
     /// What is below the filesystem, or its mount, failed.
     #[error("the test cannot start: {0}")]
     Ground(String),

@@ -78,10 +78,9 @@ impl Bench {
             setup.ground.name(),
             setup.engine(),
             setup.seed,
-            if setup.ground.can_tear() {
-                format!(", torn at {} bytes", setup.tear_bytes)
-            } else {
-                String::new()
+            match setup.tear_bytes as usize {
+                BLOCK_BYTES => String::new(),
+                bytes => format!(", blocks are torn at multiples of {bytes} bytes"),
             }
         ));
         line(&format!("# replay: {replay}"));

@@ -142,17 +142,17 @@ impl Bench {
         Shrunk { workload, failure: smaller.unwrap_or(failure) }
     }
 
-    /// Plays a workload, and judges one power cut of it by every judge that the setup has: how it fails; none if it does
-    /// not, or if there is no such cut.
+    /// Plays a workload, and judges one power cut of it by every judge that the setup has: how it fails, if it does.
     ///
     /// # Errors
-    /// [`PlayError`] if the workload cannot be played.
+    /// [`PlayError`] if the workload cannot be played, or has no such cut.
     pub fn replay(&self, workload: &Workload, name: &CutName) -> Result<Option<WorkloadFailure>, PlayError> {
         let Setup { cut_recovery, outside, .. } = self.setup;
         let judge = |cutter: &Cutter, may_leave: &MayLeave<'_>, state: &StateName| {
-            failure(&cutter.named(may_leave, state)?)
+            cutter.named(may_leave, state).map(|cut| failure(&cut))
         };
-        self.thorough(cut_recovery > 0, outside > 0).at_cut(workload, name, judge)
+        let judged = self.thorough(cut_recovery > 0, outside > 0).at_cut(workload, name, judge)?;
+        judged.ok_or_else(|| PlayError::NoSuchCut(name.clone()))
     }
 
     /// The same bench, where more states are drawn, so that what is left out is not missed by chance; where our check judges
@@ -165,13 +165,13 @@ impl Bench {
         Bench { setup, base: self.base.clone(), recoveries: Rc::new(Recoveries::new(setup)) }
     }
 
-    /// Plays a workload, and calls `judge` at the event of a power cut.
-    fn at_cut(
+    /// Plays a workload, and calls `judge` at the event of a power cut: what it finds, if there is such an event.
+    fn at_cut<T: 'static>(
         &self,
         workload: &Workload,
         name: &CutName,
-        judge: impl Fn(&Cutter, &MayLeave<'_>, &StateName) -> Option<WorkloadFailure> + 'static,
-    ) -> Result<Option<WorkloadFailure>, PlayError> {
+        judge: impl Fn(&Cutter, &MayLeave<'_>, &StateName) -> Option<T> + 'static,
+    ) -> Result<Option<T>, PlayError> {
         let found = Rc::new(RefCell::new(None));
         let (told, state) = (Rc::clone(&found), name.state.clone());
         self.play(async |session| {

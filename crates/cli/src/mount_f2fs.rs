@@ -1,0 +1,48 @@
+//! `weir mount` of F2FS.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use weir_fuse::{REQUEST_BYTES_UNDER_WAY_MAX, Server};
+use weir_lfs::{Cleaner, F2fsOptions};
+use weir_runtime::Handle;
+use weir_vfs::Filesystem;
+
+use crate::error::CliError;
+use crate::mount::{MountArguments, serve_until_unmounted};
+use crate::service::Service;
+use crate::stack::Stack;
+use crate::status;
+
+/// Mounts what is on a stack, and serves it.
+pub(crate) async fn serve(
+    handle: Handle,
+    arguments: &MountArguments,
+    service: Service<'_>,
+    (source, mountpoint): (&Path, &Path),
+    stack: Rc<Stack>,
+) -> Result<(), CliError> {
+    if let Some(option) = arguments.journal_options().first() {
+        return Err(CliError::OptionOfExt4 { path: source.to_owned(), option });
+    }
+    let default = if stack.storage().capabilities().share { Cleaner::Share } else { Cleaner::Copy };
+    let options = F2fsOptions {
+        read_only: arguments.is_read_only(),
+        cleaner: arguments.cleaner().unwrap_or(default),
+        ..F2fsOptions::default()
+    };
+    let filesystem = stack.f2fs(&handle, source, options).await?;
+    let options = arguments.server_options(source, REQUEST_BYTES_UNDER_WAY_MAX);
+    let status = {
+        let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());
+        let promises = (options.sync, options.writeback_cache);
+        async move |load, _files| status::of_f2fs(&handle, &stack, &filesystem, promises, load).await
+    };
+    let trim = {
+        let filesystem = filesystem.clone();
+        async move |range, minimum| filesystem.trim(range, minimum).await
+    };
+    let filesystem = Filesystem::from(filesystem);
+    let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
+    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server)).await
+}
