@@ -23,6 +23,7 @@
 //! may become garbage, sector by sector, but for reliable writes.
 
 mod calls;
+mod f2fs;
 pub(crate) mod ground;
 mod history;
 mod judges;
@@ -39,6 +40,7 @@ use weir_fs::{Engine, JournalMode, MountOptions};
 use weir_storage::BLOCK_BYTES;
 
 use crate::campaign::{Campaign, Plan, Run, counts};
+pub use f2fs::{F2fsCampaign, F2fsTotals};
 pub use ground::FsGround;
 pub use judges::{Condition, Judgement, Judges};
 use run::{FsRun, Images};

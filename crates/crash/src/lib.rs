@@ -93,7 +93,7 @@ pub use fs::workload::{
     Workload, WorkloadCampaign, WorkloadFailure, WorkloadPath, WorkloadTotals, generate, is_visible,
     operation_lines,
 };
-pub use fs::{Condition, FsCampaign, FsGround, FsTotals, Judgement, Judges};
+pub use fs::{Condition, F2fsCampaign, F2fsTotals, FsCampaign, FsGround, FsTotals, Judgement, Judges};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use run::run;

@@ -9,6 +9,7 @@ mod checksums;
 mod coalition;
 mod crash_tests;
 mod drive;
+mod f2fs;
 mod flash;
 mod flash_order;
 mod fs;

@@ -25,7 +25,9 @@ use weir_vfs::{FsError, ReadOnlyReason};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::blocks::BlockWrite;
+use crate::file::File;
 use crate::mounted::Mounted;
+use crate::mutants::LfsMutant;
 use crate::placement::Marks;
 use crate::space::Space;
 
@@ -179,7 +181,9 @@ impl Mounted {
         purpose: Purpose,
     ) -> Result<(), FsError> {
         let ticket = if self.has_barriers() {
-            self.submit_blocks(blocks, Class::Barrier, &mut tickets).await?;
+            let is_behind = !self.options.rules.drops(LfsMutant::FooterNotBehind);
+            let end = if is_behind { Class::Barrier } else { self.class() };
+            self.submit_blocks(blocks, end, &mut tickets).await?;
             let mut last = Vec::new();
             self.submit_blocks(vec![footer], Class::Barrier, &mut last).await?;
             last.pop()
@@ -220,9 +224,10 @@ impl Mounted {
         Ok(())
     }
 
-    /// Inodes without a name that are in use: the next mount frees them, if there is a power cut.
+    /// Inodes without a name that are in use: the next mount frees them, if there is a power cut (L7).
     fn orphans(&self) -> Vec<NodeId> {
-        self.files.all().iter().filter(|file| file.links() == 0).map(|file| file.number).collect()
+        let is_listed = |file: &&Rc<File>| file.links() == 0 && !self.options.rules.drops(LfsMutant::OrphanKept);
+        self.files.all().iter().filter(is_listed).map(|file| file.number).collect()
     }
 }
 

@@ -26,6 +26,7 @@ use crate::checkpoint::{Checkpoints, Purpose};
 use crate::cleaner::{Cleaner, Policy};
 use crate::files::Files;
 use crate::mounted::{Mounted, TICKS_A_SECOND};
+use crate::mutants::{LfsMutant, LfsRules};
 use crate::node_table::NodeTable;
 use crate::nodes::Nodes;
 use crate::operations::Operations;
@@ -47,7 +48,7 @@ pub(crate) async fn mount(
     let was_unmounted = image.checkpoint.header.has(checkpoint_flags::UMOUNT);
     let Image { superblock, layout, checkpoint, pack, .. } = image;
     let image = Rc::new(StorageImage(Rc::clone(&device)));
-    let space = read_space(&image, &layout, &checkpoint).await?;
+    let space = read_space(&image, &layout, &checkpoint, options.rules).await?;
     let dispatch = if device.capabilities().barriers() { Dispatch::OrderPreserving } else { Dispatch::Legacy };
     let capabilities = *device.capabilities();
     let layer_options = BlockOptions { dispatch, ..BlockOptions::default() };
@@ -56,7 +57,7 @@ pub(crate) async fn mount(
     let disk = Disk::new(clock, layer, capabilities, Default::default());
     // Nothing is written without order (L2).
     disk.promise_order();
-    let table = Rc::new(NodeTable::from_checkpoint(Rc::clone(&image), &layout, &checkpoint)?);
+    let table = Rc::new(NodeTable::from_checkpoint(Rc::clone(&image), &layout, &checkpoint, options.rules)?);
     let placement = Rc::new(Placement {
         space: RefCell::new(space),
         nodes: Nodes::new(Rc::clone(&image), Rc::clone(&table), options.cache_inodes),
@@ -65,6 +66,7 @@ pub(crate) async fn mount(
         chain_version: Cell::new(checkpoint.chain_version()),
         inode_seed: superblock.inode_seed(),
         in_place_pages: options.in_place_pages,
+        rules: options.rules,
     });
     let cache = PageCache::new(Rc::clone(&disk), options.cache());
     let stopped = options.read_only.then_some(ReadOnlyReason::Mounted);
@@ -99,7 +101,9 @@ pub(crate) async fn mount(
             mounted.delete_orphan(*orphan).await?;
         }
         info!(recovered, orphans = orphans.len(), "mounted");
-        mounted.write_checkpoint(Purpose::Durability).await?;
+        if !options.rules.drops(LfsMutant::ChainGoesOn) {
+            mounted.write_checkpoint(Purpose::Durability).await?;
+        }
         let task = checkpoint_task(Rc::downgrade(&mounted));
         drop(clock.spawn_thread("checkpoint", task));
     }
@@ -158,7 +162,12 @@ impl Mounted {
 }
 
 /// Reads the segment table, and the summaries of open node segments.
-async fn read_space(image: &StorageImage, layout: &Layout, pack: &CheckpointPack) -> Result<Space, FsError> {
+async fn read_space(
+    image: &StorageImage,
+    layout: &Layout,
+    pack: &CheckpointPack,
+    rules: LfsRules,
+) -> Result<Space, FsError> {
     let mut segments: Vec<SegmentEntry> = Vec::new();
     for index in 0..layout.segment_table_blocks() {
         let corrupt = || FormatError::corrupt(Structure::SegmentTable, Place::Block(index.into()), "its place");
@@ -180,7 +189,7 @@ async fn read_space(image: &StorageImage, layout: &Layout, pack: &CheckpointPack
         Some(summaries) => summaries.clone(),
         None => read_node_summaries(image, layout, pack, &segments).await?,
     };
-    Space::from_checkpoint(layout, pack, nodes, segments, journaled)
+    Space::from_checkpoint(layout, pack, nodes, segments, journaled, rules)
 }
 
 /// The summaries of open node segments, by the footers of their nodes: only the pack of an unmount has them.

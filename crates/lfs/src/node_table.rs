@@ -17,6 +17,7 @@ use weir_vfs::{FsError, StorageImage};
 use zerocopy::IntoBytes;
 
 use crate::blocks::BlockWrite;
+use crate::mutants::{LfsMutant, LfsRules};
 
 /// Blocks of the table that stay in memory.
 const CACHED_MAX: usize = 1 << 10;
@@ -39,6 +40,7 @@ pub(crate) struct NodeTable {
     search: Cell<u32>,
     nodes: Cell<u32>,
     inodes: Cell<u32>,
+    rules: LfsRules,
 }
 
 impl NodeTable {
@@ -47,6 +49,7 @@ impl NodeTable {
         image: Rc<StorageImage>,
         layout: &Layout,
         pack: &CheckpointPack,
+        rules: LfsRules,
     ) -> Result<NodeTable, FsError> {
         let journal = pack.node_journal(layout)?;
         let newer = journal.entries().iter().map(|change| (NodeId(change.node.get()), change.entry)).collect();
@@ -63,6 +66,7 @@ impl NodeTable {
             search: Cell::new(start % layout.node_table_blocks().max(1)),
             nodes: Cell::new(pack.header.valid_nodes.get()),
             inodes: Cell::new(pack.header.valid_inodes.get()),
+            rules,
         })
     }
 
@@ -159,7 +163,10 @@ impl NodeTable {
         let is_inode = entry.inode.get() == node.0;
         let version = entry.version.wrapping_add(1);
         self.set(node, NodeEntry { version, inode: 0.into(), address: 0.into() });
-        self.freed.borrow_mut().push(node);
+        match self.rules.drops(LfsMutant::NumberReusedEarly) {
+            true => self.free.borrow_mut().push_front(node),
+            false => self.freed.borrow_mut().push(node),
+        }
         self.nodes.set(self.nodes.get().saturating_sub(1));
         self.inodes.set(self.inodes.get().saturating_sub(u32::from(is_inode)));
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_cache::CacheOptions;
 
 use crate::cleaner::Cleaner;
+use crate::mutants::LfsRules;
 
 /// What a synchronisation call does to the storage's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct F2fsOptions {
     pub cache_inodes: usize,
     /// A checkpoint is written when the last one is so old, if anything was changed.
     pub checkpoint_interval: Duration,
+    /// The rules that this filesystem keeps: all of them.
+    pub rules: LfsRules,
 }
 
 impl F2fsOptions {
@@ -60,6 +63,7 @@ impl Default for F2fsOptions {
             dirty_bytes: 64 << 20,
             cache_inodes: 1 << 14,
             checkpoint_interval: Duration::from_secs(60),
+            rules: LfsRules::all(),
         }
     }
 }

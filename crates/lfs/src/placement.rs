@@ -14,6 +14,7 @@ use weir_vfs::FsError;
 
 use crate::blocks::BlockWrite;
 use crate::file::{File, Slot};
+use crate::mutants::{LfsMutant, LfsRules};
 use crate::node_table::NodeTable;
 use crate::nodes::{NodeBlock, Nodes};
 use crate::space::{Space, summary_of_data, summary_of_node};
@@ -40,6 +41,7 @@ pub(crate) struct Placement {
     pub(crate) inode_seed: Option<u32>,
     /// A sync call overwrites so many dirty pages of a file, or fewer, in place.
     pub(crate) in_place_pages: usize,
+    pub(crate) rules: LfsRules,
 }
 
 impl Placement {
@@ -62,7 +64,9 @@ impl Placement {
         };
         let old = file.address(slot);
         let mut space = self.space.borrow_mut();
-        let new = space.append(log, summary_of_data(owner, entry.version, slot.word))?;
+        // L8
+        let word = slot.word + u32::from(self.rules.drops(LfsMutant::SummaryLies));
+        let new = space.append(log, summary_of_data(owner, entry.version, word))?;
         space.invalidate(old);
         drop(space);
         self.set_address(file, slot, new);

@@ -7,6 +7,8 @@
 //! 3. Their pages become those of the file, where they lie. All of it is in memory; the checkpoint of the mount makes it durable. Until then
 //!    nothing is written to the segments that the chain and its pages lie in.
 //!
+//! So a call is there with all that it has written, and a new file with its name (L6).
+//!
 //! A page that lies in a block that is in use already is damage: the mount fails, and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +27,7 @@ use crate::directory::NameTarget;
 use crate::file::File;
 use crate::mount::read_summary;
 use crate::mounted::Mounted;
+use crate::mutants::LfsMutant;
 use crate::space::summary_of_data;
 
 /// A node of the chain.
@@ -158,7 +161,7 @@ impl Mounted {
             let page = first + page;
             self.take_page(&file, page, address).await?;
         }
-        if gets_name {
+        if gets_name && !self.options.rules.drops(LfsMutant::InodeWithoutName) {
             self.give_recovered_name(&file).await?;
         }
         Ok(())
@@ -238,7 +241,9 @@ impl Mounted {
         placement.free_page(file, &slot);
         placement.space.borrow_mut().promise(1)?;
         file.count_blocks(1);
-        placement.set_address(file, &slot, address);
+        if !self.options.rules.drops(LfsMutant::AddressNotRolledForward) {
+            placement.set_address(file, &slot, address);
+        }
         if let Some((segment, offset)) = self.layout.segment_of(address) {
             let (owner, entry) = match &slot.node {
                 Some(node) => (node.id, node.entry.get()),

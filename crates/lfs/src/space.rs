@@ -20,6 +20,8 @@ use weir_vfs::FsError;
 pub(crate) use open_segment::OpenSegment;
 use open_segment::kind_of;
 
+use crate::mutants::{LfsMutant, LfsRules};
+
 /// Where blocks are free, and where the logs append.
 pub(crate) struct Space {
     layout: Layout,
@@ -38,6 +40,7 @@ pub(crate) struct Space {
     used_blocks: u64,
     /// Seconds that the filesystem was mounted before, and the time of this mount.
     elapsed: u64,
+    rules: LfsRules,
 }
 
 impl Space {
@@ -49,6 +52,7 @@ impl Space {
         node_summaries: [Box<SummaryBlock>; 3],
         segments: Vec<SegmentEntry>,
         journaled: BTreeSet<u32>,
+        rules: LfsRules,
     ) -> Result<Space, FsError> {
         let header = &pack.header;
         let summary = |log: Log| match log.is_node() {
@@ -74,6 +78,7 @@ impl Space {
             used_blocks: header.valid_blocks.get(),
             elapsed: header.elapsed.get(),
             segments,
+            rules,
         })
     }
 
@@ -108,7 +113,9 @@ impl Space {
             entry.modified = modified;
             self.changed.insert(segment.0);
             if entry.valid_blocks() == 0 && !self.is_open(segment) {
-                self.released.insert(segment.0);
+                let is_early = self.rules.drops(LfsMutant::SegmentReusedEarly);
+                let emptied = if is_early { &mut self.free } else { &mut self.released };
+                emptied.insert(segment.0);
             }
         }
     }

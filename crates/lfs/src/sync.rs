@@ -30,6 +30,7 @@ use crate::blocks::BlockWrite;
 use crate::checkpoint::Purpose;
 use crate::file::File;
 use crate::mounted::Mounted;
+use crate::mutants::LfsMutant;
 use crate::options::SyncMode;
 use crate::placement::Marks;
 
@@ -121,14 +122,15 @@ impl Mounted {
 
     /// Submits the dirty pages of a file as the end of an epoch, for the caller that has the turn to submit. What is on its way.
     async fn submit_pages(&self, file: &File, turn: &SubmitTurn<'_>) -> Result<Vec<Ticket>, FsError> {
-        let last = if self.has_barriers() { Class::Barrier } else { Class::Orderless };
+        let is_behind = self.has_barriers() && !self.options.rules.drops(LfsMutant::NodesWithPages);
+        let last = if is_behind { Class::Barrier } else { self.class() };
         file.is_synchronised.set(true);
         let done = turn.submit(self.class(), last).await;
         file.is_synchronised.set(false);
         let submitted = done?;
         let tickets = file.pages.untransferred();
         // What writeback has submitted is in the current epoch.
-        if !submitted && !tickets.is_empty() && self.has_barriers() {
+        if !submitted && !tickets.is_empty() && is_behind {
             self.disk.barrier().await?;
         }
         Ok(tickets)
@@ -143,7 +145,9 @@ impl Mounted {
         let with_inode = is_new || file.changed_itself.get() || (with_times && file.is_dirty());
         let mut writes = Vec::new();
         for (nth, node) in (1..).zip(&direct) {
-            let marks = Marks { fsync: nth == direct.len() && !with_inode, name: false };
+            let is_last = nth == direct.len() && !with_inode;
+            let fsync = is_last || self.options.rules.drops(LfsMutant::MarkOnEveryNode);
+            let marks = Marks { fsync, name: false };
             writes.push(self.placement.write_node(node, false, marks)?);
         }
         if with_inode && (file.is_dirty() || !direct.is_empty()) {

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use weir_crash::{
-    FlashCampaign, FsCampaign, FsGround, Plan, SECTOR_BYTES, Setup, SetupError, SqliteCampaign,
+    F2fsCampaign, FlashCampaign, FsCampaign, FsGround, Plan, SECTOR_BYTES, Setup, SetupError, SqliteCampaign,
     SqliteJournal, StreamCampaign, UpdateCampaign, VolumeCampaign, VstCampaign, VstRequest, WorkloadCampaign,
 };
 use weir_flash::Mechanism;
 use weir_fs::{Discards, Engine, JournalMode, MountOptions};
+use weir_lfs::{Cleaner, SyncMode};
 use weir_sqlite_vfs::Mode;
 use weir_storage::BLOCK_BYTES;
 use weir_workload::{BlockTrace, TraceKind};
@@ -55,6 +56,9 @@ const PACKED_GROUNDS: [FsGround; 5] = [LEGACY, FsGround::Volume, EMMC, ADVERSARY
 const UPDATE_GROUNDS: [FsGround; 6] =
     [ADVERSARY, LEGACY, FsGround::Volume, IN_ORDER_RECOVERY, NO_BARRIERS, ORDER_PRESERVING];
 
+/// Grounds of F2FS: with barriers and without. Each can share.
+const F2FS_GROUNDS: [FsGround; 5] = [ADVERSARY, LEGACY, FsGround::Volume, IN_ORDER_RECOVERY, NO_BARRIERS];
+
 /// What a campaign tests.
 #[derive(Debug, Subcommand)]
 pub(super) enum Subject {
@@ -68,6 +72,8 @@ pub(super) enum Subject {
     Vst(SubjectArguments<VstOptions>),
     /// The filesystem, on each storage: names, sizes and data, with e2fsck and the kernel as judges
     Fs(SubjectArguments<FsOptions>),
+    /// F2FS, on each storage: names, sizes and data, while segments are cleaned, with fsck.f2fs as a judge
+    F2fs(SubjectArguments<F2fsOptions>),
     /// Workloads as `weir crash run` plays them: all short ones, each operation and call by itself
     Workload(SubjectArguments<WorkloadOptions>),
     /// SQLite in the filesystem: committed transactions, and `integrity_check`
@@ -85,6 +91,7 @@ impl Subject {
             Subject::Flash(arguments) => ("flash", &arguments.length, &arguments.options),
             Subject::Vst(arguments) => ("vst", &arguments.length, &arguments.options),
             Subject::Fs(arguments) => ("fs", &arguments.length, &arguments.options),
+            Subject::F2fs(arguments) => ("f2fs", &arguments.length, &arguments.options),
             Subject::Workload(arguments) => ("workload", &arguments.length, &arguments.options),
             Subject::Sqlite(arguments) => ("sqlite", &arguments.length, &arguments.options),
             Subject::Updates(arguments) => ("updates", &arguments.length, &arguments.options),
@@ -199,6 +206,20 @@ pub(super) struct FsOptions {
     /// The worst disk tears what it writes at multiples of so many bytes; 512 on the grounds adversary and legacy alone
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = by_name([512, 4096], crate::crash::name_of_tear))]
     tear: u32,
+}
+
+#[derive(Debug, Args)]
+#[group(conflicts_with = "control")]
+pub(super) struct F2fsOptions {
+    /// How the cleaner moves blocks [default: all ways]
+    #[arg(long, value_name = "NAME", value_parser = by_name(Cleaner::ALL, Cleaner::name))]
+    cleaner: Option<Cleaner>,
+    /// What the filesystem stands on [default: one of each kind]
+    #[arg(long, value_name = "NAME", value_parser = by_name(F2FS_GROUNDS, FsGround::name))]
+    ground: Option<FsGround>,
+    /// Show one of N states to fsck.f2fs, where it is available; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    outside: u64,
 }
 
 #[derive(Debug, Args)]
@@ -466,6 +487,31 @@ impl Tested for FsOptions {
         let campaign = FsCampaign::new(Engine::Prefix, JournalMode::Ordered, FsGround::Claiming, plan);
         let campaign = FsCampaign { outside: 0, ..campaign };
         Part::control("order that the disk does not keep", move || campaign.clone())
+    }
+}
+
+impl Tested for F2fsOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
+        let outside = self.outside;
+        let mut parts = Vec::new();
+        for cleaner in one_or_all(self.cleaner, Cleaner::ALL) {
+            for ground in one_or_all(self.ground, F2FS_GROUNDS) {
+                let campaign = F2fsCampaign { outside, ..F2fsCampaign::new(cleaner, ground, plan) };
+                let options = vec![
+                    ("cleaner", cleaner.name().to_owned()),
+                    ("ground", ground.name().to_owned()),
+                    ("outside", outside.to_string()),
+                ];
+                parts.push(Part::new(options, move || campaign.clone()));
+            }
+        }
+        Ok(parts)
+    }
+
+    fn control(&self, plan: Plan) -> Part {
+        let mut campaign = F2fsCampaign::new(Cleaner::Copy, LEGACY, plan);
+        (campaign.outside, campaign.options.sync) = (0, SyncMode::NoBarrier);
+        Part::control("flushes that the filesystem does not send", move || campaign.clone())
     }
 }
 

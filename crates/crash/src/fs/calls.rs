@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
-use weir_fs::{BarrierFs, Promise};
 use weir_storage::BLOCK_BYTES;
-use weir_vfs::{AttributeChanges, Expect, Fallocate, FsError, InodeNumber, NewNode, RenameFlags, SyncCall};
+use weir_vfs::{
+    AttributeChanges, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, Promise, RenameFlags,
+    SyncCall,
+};
 
 use super::history::{Before, History, Reach};
 use super::tree::{FileId, Thing, Tree, pages_of};
@@ -43,7 +44,7 @@ pub(super) fn outcome(what: &str, result: Result<(), FsError>) -> Result<Outcome
 
 /// See the head of this file.
 pub(super) struct Calls {
-    pub(super) fs: BarrierFs,
+    pub(super) fs: Filesystem,
     pub(super) history: Rc<RefCell<History>>,
     /// The number of the task, and of the part of the tree that it changes.
     pub(super) part: usize,
@@ -62,7 +63,7 @@ impl Calls {
     /// The calls of the task `part`, on a filesystem that holds what `history` begins with. What it writes begins with
     /// the number `written`.
     pub(super) fn new(
-        fs: BarrierFs,
+        fs: Filesystem,
         history: Rc<RefCell<History>>,
         part: usize,
         inodes: Rc<RefCell<Inodes>>,
@@ -99,7 +100,7 @@ impl Calls {
         what: &str,
         files: &[FileId],
         change: impl FnOnce(&mut Tree),
-        work: impl AsyncFnOnce(&BarrierFs) -> Result<(), FsError>,
+        work: impl AsyncFnOnce(&Filesystem) -> Result<(), FsError>,
     ) -> Result<Outcome, String> {
         self.record(format!("{what} {files:?}"));
         let (tree, before) = {
@@ -132,7 +133,7 @@ impl Calls {
         let at = self.inode(directory)?;
         let mut made = 0;
         let change = |tree: &mut Tree| tree.enter(directory, name, id, thing);
-        let work = async |fs: &BarrierFs| {
+        let work = async |fs: &Filesystem| {
             made = match named_later {
                 true => create_named_later(fs, at, name, new).await?,
                 false => fs.create(at, name, new).await?,
@@ -157,7 +158,7 @@ impl Calls {
         let thing = Thing::symlink(&target);
         let at = self.inode(directory)?;
         let mut made = 0;
-        let work = async |fs: &BarrierFs| {
+        let work = async |fs: &Filesystem| {
             made = fs.symlink(at, name, &target, (0, 0)).await?;
             Ok(())
         };
@@ -191,7 +192,7 @@ impl Calls {
         let at = self.inode(directory)?;
         let is_directory = self.history.borrow().tree(self.part).names(id).is_some();
         let change = |tree: &mut Tree| tree.remove(directory, name);
-        let work = async |fs: &BarrierFs| match is_directory {
+        let work = async |fs: &Filesystem| match is_directory {
             true => fs.rmdir(at, name).await,
             false => fs.unlink(at, name).await,
         };
@@ -213,7 +214,7 @@ impl Calls {
         };
         let change = |tree: &mut Tree| tree.rename((from, old), (to, new));
         let work =
-            async |fs: &BarrierFs| fs.rename((source, old), (target, new), RenameFlags::default()).await;
+            async |fs: &Filesystem| fs.rename((source, old), (target, new), RenameFlags::default()).await;
         let files: Vec<FileId> = moved.into_iter().chain([from, to]).chain(replaced).collect();
         self.change("rename", &files, change, work).await
     }
@@ -242,7 +243,7 @@ impl Calls {
         let change = |tree: &mut Tree| {
             tree.things.entry(file).and_modify(|thing| thing.attribute.clone_from(&value));
         };
-        let work = async |fs: &BarrierFs| match &value {
+        let work = async |fs: &Filesystem| match &value {
             Some(value) => fs.set_extended_attribute(inode, ATTRIBUTE, value, Expect::Anything).await,
             None => fs.remove_extended_attribute(inode, ATTRIBUTE).await,
         };
@@ -383,7 +384,7 @@ impl Calls {
     /// Makes everything durable.
     pub(super) async fn sync(&mut self) -> Result<(), String> {
         self.record("sync".to_owned());
-        let call = self.history.borrow_mut().call(self.part, ROOT_INODE, Reach::Everything);
+        let call = self.history.borrow_mut().call(self.part, self.fs.root(), Reach::Everything);
         self.fs.sync().await.map_err(|error| format!("sync: {error}"))?;
         self.history.borrow_mut().promise(call, self.flushes);
         Ok(())
@@ -409,8 +410,8 @@ impl Calls {
 
     /// Unmounts, when all tasks have ended; everything is durable then. Files that are held open are lost.
     pub(super) async fn unmount(&mut self) -> Result<(), String> {
-        let call = self.history.borrow_mut().call(self.part, ROOT_INODE, Reach::Everything);
-        self.fs.clone().unmount().await.map_err(|error| format!("unmount: {error}"))?;
+        let call = self.history.borrow_mut().call(self.part, self.fs.root(), Reach::Everything);
+        self.fs.unmount().await.map_err(|error| format!("unmount: {error}"))?;
         self.history.borrow_mut().promise(call, true);
         Ok(())
     }
@@ -418,7 +419,7 @@ impl Calls {
 
 /// Makes a file without a name, and gives it its first: a power cut between the two leaves nothing of it.
 async fn create_named_later(
-    fs: &BarrierFs,
+    fs: &Filesystem,
     directory: InodeNumber,
     name: &[u8],
     new: &NewNode,

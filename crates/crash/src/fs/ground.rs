@@ -34,9 +34,8 @@ const WRITES_OF_MOUNT: u64 = 12;
 const FLUSHES_OF_MOUNT: u64 = 3;
 const FLUSHES_OF_LIFE: u64 = 24;
 
-/// Blocks of a volume's segment, and segments: the filesystem, and room to clean.
+/// Blocks of a volume's segment.
 const SEGMENT_BLOCKS: u32 = 32;
-const SEGMENTS: u64 = 96;
 
 /// What the filesystem stands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,9 +148,11 @@ pub(crate) enum Fails {
     Flush,
 }
 
-/// What an adversary's disk can do, and what of it fails.
+/// How large a disk is, and what an adversary's disk can do, and what of it fails.
 #[derive(Clone, Copy)]
 pub(crate) struct DiskTraits {
+    /// Blocks of the filesystem.
+    pub(crate) blocks: u64,
     pub(crate) fails: Fails,
     /// The disk may tear what it writes at multiples of that many bytes.
     pub(crate) tear_bytes: u32,
@@ -166,6 +167,7 @@ pub(crate) struct DiskTraits {
 impl DiskTraits {
     /// It does what it is told, and no more.
     pub(crate) const PLAIN: DiskTraits = DiskTraits {
+        blocks: BLOCKS,
         fails: Fails::Nothing,
         tear_bytes: BLOCK_BYTES as u32,
         discards: false,
@@ -250,12 +252,12 @@ fn draw_fault(random: &mut Random, writes: u64, fails: Fails) -> Faults {
     faults
 }
 
-fn flash_profile(mechanism: Mechanism, random: &mut Random, share_blocks: Option<u32>) -> Profile {
-    enlarged(profile::draw(mechanism, random), random, share_blocks)
+fn flash_profile(mechanism: Mechanism, random: &mut Random, traits: DiskTraits) -> Profile {
+    enlarged(profile::draw(mechanism, random), random, traits)
 }
 
 /// What eMMC 4.5 can do, but for a map of blocks, which torn programs need.
-fn emmc_profile(random: &mut Random, reliable: bool, share_blocks: Option<u32>) -> Profile {
+fn emmc_profile(random: &mut Random, reliable: bool, traits: DiskTraits) -> Profile {
     let mut profile = profile::draw(Mechanism::None, random);
     let host = &mut profile.host;
     (host.queue_depth, host.ordered_service) = (1, OrderedService::None);
@@ -263,12 +265,12 @@ fn emmc_profile(random: &mut Random, reliable: bool, share_blocks: Option<u32>) 
     host.packed_pages = reliable && random.below(2) == 0;
     profile.nand.torn_program = true;
     profile.ftl.layout = Layout::default();
-    enlarged(profile, random, share_blocks)
+    enlarged(profile, random, traits)
 }
 
 /// A device with room for the filesystem.
-fn enlarged(mut profile: Profile, random: &mut Random, share_blocks: Option<u32>) -> Profile {
-    if let Some(blocks) = share_blocks {
+fn enlarged(mut profile: Profile, random: &mut Random, traits: DiskTraits) -> Profile {
+    if let Some(blocks) = traits.share_blocks {
         // Shares need a map of blocks.
         let layout = &mut profile.ftl.layout;
         (layout.logical_page_blocks, layout.allocation) = (1, Allocation::Dynamic);
@@ -280,8 +282,8 @@ fn enlarged(mut profile: Profile, random: &mut Random, share_blocks: Option<u32>
     let planes = if nand.multi_plane { 2 } else { 1 };
     let row = nand.channels * nand.ways * planes * data_pages * (nand.page_bytes / BLOCK_BYTES as u32);
     // What cleaning needs, and a little to make it worth its while.
-    nand.blocks_per_plane = (BLOCKS as u32).div_ceil(row) + pick(random, &[6, 8]);
-    profile.blocks = BLOCKS;
+    nand.blocks_per_plane = (traits.blocks as u32).div_ceil(row) + pick(random, &[6, 8]);
+    profile.blocks = traits.blocks;
     profile.host.max_transfer_blocks = pick(random, &[4, TRANSFER_BLOCKS]);
     let places = u64::from(profile.host.max_transfer_blocks * profile.ftl.layout.logical_page_blocks);
     profile.cache.bytes = (4 * profile.cache.bytes).max(places * BLOCK_BYTES as u64);
@@ -297,11 +299,9 @@ fn draw_spec(kind: FsGround, random: &mut Random, traits: DiskTraits) -> StackSp
         |profile| DiskSpec::Emulated { profile: Rc::new(profile), options: FlashOptions::default() };
     match kind {
         FsGround::Flash(mechanism) => {
-            StackSpec::from_disk(emulated(flash_profile(mechanism, random, traits.share_blocks)))
+            StackSpec::from_disk(emulated(flash_profile(mechanism, random, traits)))
         }
-        FsGround::Emmc { reliable } => {
-            StackSpec::from_disk(emulated(emmc_profile(random, reliable, traits.share_blocks)))
-        }
+        FsGround::Emmc { reliable } => StackSpec::from_disk(emulated(emmc_profile(random, reliable, traits))),
         FsGround::Adversary { .. } | FsGround::PrefixDisk | FsGround::Claiming => {
             let (ordering, serves_in_order) = match kind {
                 FsGround::Adversary { barriers: true } => (Ordering::Barrier, random.below(2) == 0),
@@ -320,13 +320,15 @@ fn draw_spec(kind: FsGround, random: &mut Random, traits: DiskTraits) -> StackSp
                 fua: traits.packs,
                 ..legacy
             };
-            let disk = DiskSpec::Adversary(adversary(random, capabilities, BLOCKS));
+            let disk = DiskSpec::Adversary(adversary(random, capabilities, traits.blocks));
             let claims = (kind == FsGround::Claiming).then_some(Ordering::Prefix);
             StackSpec { claims, ..StackSpec::from_disk(disk) }
         }
         FsGround::Volume => {
-            let disk = adversary(random, legacy, SEGMENTS * u64::from(SEGMENT_BLOCKS));
-            let format = Format { logical_blocks: BLOCKS, segment_blocks: SEGMENT_BLOCKS, overwrite: false };
+            // Half as much again is room to clean.
+            let disk = adversary(random, legacy, traits.blocks / 2 * 3);
+            let format =
+                Format { logical_blocks: traits.blocks, segment_blocks: SEGMENT_BLOCKS, overwrite: false };
             let options = VolumeOptions::default();
             StackSpec::with_volume(DiskSpec::Adversary(disk), VolumeSpec { format, options })
         }
@@ -476,10 +478,11 @@ impl ImageReader for Bytes {
 
 /// Every block of a storage, one after the other.
 pub(crate) async fn bytes_of(storage: &dyn Storage) -> Result<Vec<u8>, GroundError> {
-    let mut bytes = Vec::with_capacity(BLOCKS as usize * BLOCK_BYTES);
+    let all = storage.blocks();
+    let mut bytes = Vec::with_capacity(all as usize * BLOCK_BYTES);
     let most = storage.capabilities().max_transfer_blocks;
-    for start in (0..BLOCKS).step_by(most as usize) {
-        let blocks = (BLOCKS - start).min(u64::from(most)) as u32;
+    for start in (0..all).step_by(most as usize) {
+        let blocks = (all - start).min(u64::from(most)) as u32;
         let ticket: Ticket =
             submit_when_free(storage, Command::read(Extent::new(Lba(start), blocks))).await?;
         ticket.transferred().await?;

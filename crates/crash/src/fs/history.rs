@@ -17,8 +17,11 @@
 //!   something newer; in mode data, every page holds what it held after k;
 //! - nothing else: every page holds what was written there, or zeros; or garbage, where the storage says that a
 //!   power cut leaves it, and something was written there that is newer than what the page has to hold at least.
+//!
+//! A filesystem that rolls forward promises something else of the tree: [`rolled`] has it.
 
 mod judge;
+mod rolled;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +36,7 @@ use super::ground::Watch;
 use super::tree::{FileId, Kind, Shape, Tree, pages_of};
 use super::visible::Visible;
 pub(super) use judge::Illegal;
+use rolled::FileCall;
 
 /// The number of an operation; 0 stands for the beginning.
 pub(super) type Operation = u64;
@@ -76,6 +80,7 @@ struct Promise {
 
 /// A synchronisation call that has begun: what it promises when it returns.
 pub(super) struct Call {
+    operation: Operation,
     promises: Vec<Promise>,
     /// A flush had failed by then.
     late: bool,
@@ -95,6 +100,15 @@ pub(super) struct Guarantees {
     pub(super) corrupts: bool,
     /// Who knows whether a flush has failed, where one may: then nothing is durable any more.
     pub(super) watch: Option<Rc<Watch>>,
+    /// It is judged as one that rolls forward.
+    pub(super) rolls_forward: Option<InPlace>,
+}
+
+/// Whether calls of a filesystem that rolls forward may overwrite pages in place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum InPlace {
+    Never,
+    FewPages,
 }
 
 impl Guarantees {
@@ -111,7 +125,15 @@ impl Guarantees {
         // D is transferred then, but not flushed. So a power cut during the commit may leave the mark without D, and the page
         // shows what its blocks held before. No tree shows the mark, so it may have been made by any later operation.
         let uncovers = engine == Engine::AsyncCommit;
-        Guarantees { mode, uncovers, faulty: false, tear_bytes: BLOCK_BYTES, corrupts: false, watch: None }
+        Guarantees {
+            mode,
+            uncovers,
+            faulty: false,
+            tear_bytes: BLOCK_BYTES,
+            corrupts: false,
+            watch: None,
+            rolls_forward: None,
+        }
     }
 }
 
@@ -163,6 +185,7 @@ struct Part {
 /// An operation, and what it left.
 struct Step {
     operation: Operation,
+    tree: Rc<Tree>,
     shape: Rc<Shape>,
     /// The step that changed the shape last.
     changed_at: usize,
@@ -184,6 +207,8 @@ pub(super) struct History {
     /// done in part, and the newest operation when they became so: what is written there next need not be given a place.
     zeroed: BTreeMap<(FileId, u32), Operation>,
     changed: BTreeMap<FileId, Changed>,
+    /// Synchronisation calls, oldest first.
+    calls: Vec<FileCall>,
     durable: Vec<Promise>,
     barriers: Vec<Promise>,
     zeros: Page,
@@ -206,7 +231,8 @@ impl History {
             let tree = part_of(&found.tree, *name)?;
             owners.extend(tree.things.keys().map(|file| (*file, number)));
             let shape = Rc::new(tree.shape());
-            let first = Step { operation: 0, shape, changed_at: 0, after: vec![0; names.len()] };
+            let whole = Rc::new(tree.clone());
+            let first = Step { operation: 0, tree: whole, shape, changed_at: 0, after: vec![0; names.len()] };
             parts.push(Part { name: *name, tree, steps: vec![first], ended: 0, failed: Vec::new() });
         }
         let version =
@@ -221,6 +247,7 @@ impl History {
             reserved: BTreeSet::new(),
             zeroed: BTreeMap::new(),
             changed: BTreeMap::new(),
+            calls: Vec::new(),
             durable: Vec::new(),
             barriers: Vec::new(),
             zeros: Rc::new([0; BLOCK_BYTES]),
@@ -495,7 +522,11 @@ impl History {
             Reach::File => vec![one(owner, Some(file), &[&changed.size, &changed.anything])],
             Reach::Everything => (0..self.parts.len()).map(|part| one(part, None, &[])).collect(),
         };
-        Call { promises, late: self.guarantees.watch.as_ref().is_some_and(|watch| watch.has_failed()) }
+        let covered = (reach != Reach::Everything).then_some(file);
+        let operation = self.newest;
+        self.calls.push(FileCall { operation, file: covered, durable: false });
+        let late = self.guarantees.watch.as_ref().is_some_and(|watch| watch.has_failed());
+        Call { operation, promises, late }
     }
 
     /// A synchronisation call has returned.
@@ -504,6 +535,9 @@ impl History {
             let newest = self.newest;
             self.lie
                 .get_or_insert_with(|| format!("operation {newest} is called durable after a failed flush"));
+        }
+        if let Some(made) = self.calls.iter_mut().rfind(|made| made.operation == call.operation) {
+            made.durable |= durable;
         }
         for promise in call.promises {
             let promise = Promise { returned: self.newest, ..promise };
@@ -526,7 +560,11 @@ impl History {
         let promises = self.durable.len();
         let all = self.call(0, self.parts[0].tree.root, Reach::Everything);
         self.durable.extend(all.promises);
+        if let Some(made) = self.calls.last_mut() {
+            made.durable = true;
+        }
         let judged = self.judge(found);
+        self.calls.pop();
         self.durable.truncate(promises);
         judged
     }
@@ -572,11 +610,11 @@ impl Part {
         let shape = self.tree.shape();
         let last = self.last();
         let same = *last.shape == shape && last.shape.order == shape.order;
-        let (shape, changed_at) = match same {
-            true => (Rc::clone(&last.shape), last.changed_at),
-            false => (Rc::new(shape), self.steps.len()),
+        let (tree, shape, changed_at) = match same {
+            true => (Rc::clone(&last.tree), Rc::clone(&last.shape), last.changed_at),
+            false => (Rc::new(self.tree.clone()), Rc::new(shape), self.steps.len()),
         };
-        self.steps.push(Step { operation, shape, changed_at, after });
+        self.steps.push(Step { operation, tree, shape, changed_at, after });
     }
 }
 

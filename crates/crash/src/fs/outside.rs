@@ -141,7 +141,7 @@ fn is_mended(image: &Path, was_whole: bool) -> Result<Condition, Complaint> {
 }
 
 /// Writes the blocks of an image that are not zeros.
-fn write_sparsely(path: &Path, image: &[u8]) -> io::Result<()> {
+pub(super) fn write_sparsely(path: &Path, image: &[u8]) -> io::Result<()> {
     let file = File::create(path)?;
     file.set_len(image.len() as u64)?;
     let blocks = (0..).zip(image.chunks(weir_storage::BLOCK_BYTES));

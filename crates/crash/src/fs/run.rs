@@ -148,7 +148,7 @@ impl FsRun {
             (self.options.checkpoint == CheckpointBy::Remap).then(|| pick(&mut shares, &[1, 4, 64]));
         let discards = self.options.discard != Discards::Off;
         let packs = self.campaign.engine.facts().needs == Needs::Packed;
-        let traits = DiskTraits { fails, tear_bytes, discards, share_blocks, packs };
+        let traits = DiskTraits { blocks: BLOCKS, fails, tear_bytes, discards, share_blocks, packs };
         let ground = Ground::new(ground, &self.handle, &mut random, image, recorder.as_ref(), traits).await;
         let ground = ground.map_err(|error| error.to_string())?;
         let fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
@@ -196,10 +196,18 @@ impl FsRun {
         let trims = self.options.discard != Discards::Off
             && ground.storage().capabilities().discard != Discard::Unsupported;
         let flushes = self.campaign.engine.facts().flushes;
-        let plan = Plan { pages_max: self.pages_max, faulty, trims, flushes };
+        let plan = Plan {
+            pages_max: self.pages_max,
+            stride: 1,
+            faulty,
+            trims,
+            flushes,
+            fills: true,
+            syncs_directories: false,
+        };
         let script = |part| {
             let (story, inodes) = (Rc::clone(&self.story.borrow()), Rc::clone(&inodes));
-            Script::new(&self.handle, fs.clone(), Rc::clone(&history), part, plan, inodes, story)
+            Script::new(&self.handle, fs.clone().into(), Rc::clone(&history), part, plan, inodes, story)
         };
         let play = async |mut script: Script| {
             while last.get().is_none_or(|last| begun.get() < last) && self.found.borrow().failure.is_none() {

@@ -6,11 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
-use weir_fs::BarrierFs;
 use weir_runtime::{Handle, Random};
-use weir_vfs::{AttributeChanges, Fallocate, FsError, InodeNumber, NewNode};
+use weir_vfs::{AttributeChanges, Fallocate, Filesystem, FilesystemCalls, FsError, InodeNumber, NewNode};
 
 use super::calls::{Calls, Inodes, Outcome, PAGE, outcome};
 use super::history::{History, Reach};
@@ -40,12 +38,18 @@ const TRIMS: u64 = 48;
 pub(super) struct Plan {
     /// Pages of a file, at most.
     pub pages_max: u64,
+    /// Most writes begin at a multiple of so many pages.
+    pub stride: u64,
     /// The storage may fail, and calls with it.
     pub faulty: bool,
     /// Free space is trimmed now and then.
     pub trims: bool,
     /// Calls that promise durability keep it; without flushes they only order.
     pub flushes: bool,
+    /// The filesystem is made full now and then, when writes into what is allocated need no space.
+    pub fills: bool,
+    /// Directories are synchronised, too.
+    pub syncs_directories: bool,
 }
 
 /// An inode that is kept when its last name is gone.
@@ -65,6 +69,9 @@ pub(super) struct Script {
     holder: Random,
     /// Pages of a file, at most.
     pages_max: u64,
+    stride: u64,
+    fills: bool,
+    syncs_directories: bool,
     /// The storage may fail, and calls with it.
     faulty: bool,
     /// Says when free space is trimmed, where it is.
@@ -77,7 +84,7 @@ impl Script {
     /// The script of the task `part`, on a filesystem that holds what `history` begins with.
     pub(super) fn new(
         handle: &Handle,
-        fs: BarrierFs,
+        fs: Filesystem,
         history: Rc<RefCell<History>>,
         part: usize,
         plan: Plan,
@@ -95,6 +102,9 @@ impl Script {
             kept: Vec::new(),
             holder: handle.random("hold"),
             pages_max: plan.pages_max,
+            stride: plan.stride,
+            fills: plan.fills,
+            syncs_directories: plan.syncs_directories,
             faulty: plan.faulty,
             trimmer: plan.trims.then(|| handle.random("trim")),
             when_full: 0,
@@ -141,7 +151,7 @@ impl Script {
             47..59 => self.synchronise().await,
             59 => self.scatter().await,
             60 => self.preallocate().await,
-            61 => self.when_full().await,
+            61 if self.fills => self.when_full().await,
             _ => {
                 let pause = pick(&mut self.random, &[1_000, 50_000, 2_000_000]);
                 self.handle.sleep(Duration::from_nanos(self.random.below(pause))).await;
@@ -329,8 +339,14 @@ impl Script {
         let offset = match self.random.below(8) {
             0..3 => size,
             3 => size.next_multiple_of(PAGE),
-            4..7 if size > 0 => self.random.below(size) / PAGE * PAGE,
-            _ => self.random.below(self.pages_max * PAGE),
+            4..7 if size > 0 => {
+                let offset = self.random.below(size);
+                self.start_of_stride(offset)
+            }
+            _ => {
+                let offset = self.random.below(self.pages_max * PAGE);
+                self.start_of_stride(offset) + offset % PAGE
+            }
         };
         let length = match self.random.below(4) {
             0 => 1 + self.random.below(2 * PAGE),
@@ -338,6 +354,10 @@ impl Script {
         };
         let length = length.min((self.pages_max * PAGE).saturating_sub(offset));
         self.calls.write_at(file, offset, length).await.map(drop)
+    }
+
+    fn start_of_stride(&self, offset: u64) -> u64 {
+        offset / (self.stride * PAGE) * (self.stride * PAGE)
     }
 
     /// Writes a page here and there, so that it takes more than one transaction to free them.
@@ -447,7 +467,7 @@ impl Script {
 
     async fn ballast(&self) -> Result<(InodeNumber, u64), String> {
         let failed = |error: FsError| format!("the ballast: {error}");
-        let ballast = self.calls.fs.lookup(ROOT_INODE, BALLAST).await.map_err(failed)?;
+        let ballast = self.calls.fs.lookup(self.calls.fs.root(), BALLAST).await.map_err(failed)?;
         Ok((ballast, self.calls.fs.attributes(ballast).await.map_err(failed)?.size))
     }
 
@@ -493,6 +513,10 @@ impl Script {
     async fn synchronise(&mut self) -> Result<(), String> {
         let others = self.calls.history.borrow().parts() > 1 && self.random.below(3) == 0;
         let file = if others { self.others_file() } else { self.file() };
+        let file = match self.syncs_directories && self.holder.below(6) == 0 {
+            true => Some(self.directory()),
+            false => file,
+        };
         let durable = self.random.below(3) == 0;
         match (self.random.below(12), file) {
             (0, _) => self.calls.sync().await,
@@ -523,8 +547,8 @@ impl Script {
 const ROOM_BLOCKS: u64 = 72;
 
 /// Takes most of a new filesystem's room away.
-pub(super) async fn fill_up(fs: &BarrierFs) -> Result<(), FsError> {
-    let ballast = fs.create(ROOT_INODE, BALLAST, &NewNode::new(FileType::Regular, 0o400)).await?;
+pub(super) async fn fill_up(fs: &dyn FilesystemCalls) -> Result<(), FsError> {
+    let ballast = fs.create(fs.root(), BALLAST, &NewNode::new(FileType::Regular, 0o400)).await?;
     let room = fs.statfs().await.available_blocks.saturating_sub(ROOM_BLOCKS);
     fs.fallocate(ballast, Fallocate::Allocate { keep_size: false }, 0, room * PAGE).await
 }

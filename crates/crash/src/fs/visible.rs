@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use weir_ext4::ROOT_INODE;
 use weir_format::{Cookie, FileType};
-use weir_fs::BarrierFs;
 use weir_storage::BLOCK_BYTES;
-use weir_vfs::FsError;
+use weir_vfs::{FilesystemCalls, FsError};
 
 use super::tree::{FileId, Kind, Thing, Tree};
 
@@ -43,10 +41,11 @@ impl Visible {
     }
 
     /// Reads everything.
-    pub(super) async fn read(fs: &BarrierFs) -> Result<Visible, FsError> {
-        let root = fs.attributes(ROOT_INODE).await?;
-        let mut visible = Visible { tree: Tree::new(ROOT_INODE, root.permissions), bytes: BTreeMap::new() };
-        let mut directories = vec![ROOT_INODE];
+    pub(super) async fn read(fs: &dyn FilesystemCalls) -> Result<Visible, FsError> {
+        let root = fs.root();
+        let permissions = fs.attributes(root).await?.permissions;
+        let mut visible = Visible { tree: Tree::new(root, permissions), bytes: BTreeMap::new() };
+        let mut directories = vec![root];
         while let Some(directory) = directories.pop() {
             let mut after = Cookie::START;
             loop {
@@ -71,7 +70,7 @@ impl Visible {
         Ok(visible)
     }
 
-    async fn meet(&mut self, fs: &BarrierFs, inode: FileId) -> Result<FileType, FsError> {
+    async fn meet(&mut self, fs: &dyn FilesystemCalls, inode: FileId) -> Result<FileType, FsError> {
         let attributes = fs.attributes(inode).await?;
         if self.tree.things.contains_key(&inode) {
             return Ok(attributes.kind);

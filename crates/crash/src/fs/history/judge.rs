@@ -25,6 +25,8 @@ pub(in crate::fs) enum Illegal {
     Foreign { file: FileId, page: u32, whose: String, begins: [u8; 16] },
     #[error("page {page} of file {file} is older than operation {needed}, which is promised")]
     PageTooOld { file: FileId, page: u32, needed: Operation },
+    #[error("no checkpoint and calls behind it leave this, up to call {needed} at least; {closest}")]
+    Rolled { needed: Operation, closest: String },
 }
 
 /// A task's part of what was found, and the steps after which its own part is equal: at least one.
@@ -45,6 +47,9 @@ struct Refused {
 impl History {
     /// Whether a power cut may have left what was found.
     pub(in crate::fs) fn judge(&self, found: &Visible) -> Result<(), Illegal> {
+        if let Some(in_place) = self.guarantees.rolls_forward {
+            return self.judge_rolled(found, in_place);
+        }
         let mut alike =
             self.parts.iter().map(|part| part.alike(&found.tree)).collect::<Result<Vec<_>, _>>()?;
         for promise in &self.durable {

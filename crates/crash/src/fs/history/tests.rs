@@ -31,7 +31,15 @@ fn enter(tree: &mut Tree, name: &[u8], id: FileId, kind: Kind) {
 /// A filesystem without faults, whose pages reach the disk by calls and commits only.
 fn guarantees() -> Guarantees {
     let (mode, tear_bytes) = (JournalMode::Ordered, BLOCK_BYTES);
-    Guarantees { mode, uncovers: false, faulty: false, tear_bytes, corrupts: false, watch: None }
+    Guarantees {
+        mode,
+        uncovers: false,
+        faulty: false,
+        tear_bytes,
+        corrupts: false,
+        watch: None,
+        rolls_forward: None,
+    }
 }
 
 /// A file of holes, one page of which is zeros by now.

@@ -242,6 +242,7 @@ impl Judge {
                     line(*needed)
                 )
             }
+            Illegal::Rolled { .. } => illegal.to_string(),
         }
     }
 

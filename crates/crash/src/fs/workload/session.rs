@@ -110,7 +110,7 @@ impl Bench {
         let (tears, known) = (tear_bytes < BLOCK_BYTES, Rc::clone(&self.recoveries));
         let judge = Rc::new(Judge::new(self.setup, tears, Rc::clone(&history), known));
         let flushes = self.setup.engine().facts().flushes;
-        let calls = Calls::new(fs.clone(), history, 0, inodes, Rc::default(), (flushes, 0));
+        let calls = Calls::new(fs.clone().into(), history, 0, inodes, Rc::default(), (flushes, 0));
         Ok(Session {
             handle: handle.clone(),
             setup: self.setup,
