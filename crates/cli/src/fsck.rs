@@ -9,6 +9,7 @@ use std::rc::Rc;
 use clap::Args;
 use serde::Serialize;
 use weir_ext4::Feature;
+use weir_f2fs::check::Problem;
 use weir_format::{FormatError, ImageReader};
 use weir_fs::{BarrierFs, MountOptions};
 use weir_lfs::{F2fs, F2fsOptions};

@@ -13,8 +13,11 @@ const DIRTY_NODES_MAX: u64 = 1 << 13;
 const CALL_SEGMENTS: u64 = 3;
 /// Segments that no call fills: each log opens one, and the cleaner moves a victim before it gains one.
 const RESERVE: u64 = 8;
-/// Blocks that a round of cleaning gains.
-const GAIN: u64 = 4 * SEGMENT_BLOCKS as u64;
+/// Segments that a round of cleaning gains, and that are free beyond the reserve when segments were made free: the next call that finds
+/// few comes when they are filled.
+const GAIN: u64 = 4;
+/// Free segments that are enough: a call may fill some, what is dirty one, and the reserve is left.
+const ENOUGH: u64 = CALL_SEGMENTS + 1 + RESERVE + GAIN;
 
 impl Mounted {
     /// Waits until a call may change something. It has no permit and no lock yet.
@@ -33,22 +36,31 @@ impl Mounted {
         Ok(())
     }
 
-    /// Makes segments free, one call at a time: what was freed since the last checkpoint is free behind the next, and what is not is
-    /// cleaned. Each round gains something or is the last: cleaning never ends in a circle.
+    /// Makes segments free, one call at a time: where what was freed since the last checkpoint is not enough, victims are cleaned, and a
+    /// checkpoint makes both free. Each round gains something or is the last: cleaning never ends in a circle.
     async fn make_segments_free(&self) -> Result<(), FsError> {
         let _one = self.freeing.acquire(1).await;
-        if self.has_few_segments() {
+        if !self.has_few_segments() {
+            return Ok(());
+        }
+        // Cleaning has the room that dirty data would take.
+        if self.dirty_blocks() >= u64::from(SEGMENT_BLOCKS) {
             self.write_checkpoint(Purpose::Order).await?;
         }
-        while self.has_few_segments() {
-            let before = self.placement.space.borrow().free_segments();
-            self.clean(Policy::Greedy, GAIN).await?;
+        loop {
+            let (before, released) = {
+                let space = self.placement.space.borrow();
+                (u64::from(space.free_segments()), space.released().len() as u64)
+            };
+            if before + released < ENOUGH {
+                self.clean(Policy::Greedy, GAIN * u64::from(SEGMENT_BLOCKS)).await?;
+            }
             self.write_checkpoint(Purpose::Order).await?;
-            if self.placement.space.borrow().free_segments() <= before {
-                break;
+            let free = u64::from(self.placement.space.borrow().free_segments());
+            if free >= ENOUGH || free <= before {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Whether the background cleans: a tenth of the main area is neither free nor in use.
@@ -64,11 +76,15 @@ impl Mounted {
         self.placement.dirty_files.get() + self.placement.nodes.dirty_count()
     }
 
+    /// Blocks that would be written if all of what is dirty were.
+    fn dirty_blocks(&self) -> u64 {
+        self.files.cache.dirty() as u64 + self.dirty_nodes()
+    }
+
     /// Whether what is dirty, and one call more, would take segments of the cleaner's reserve.
     fn has_few_segments(&self) -> bool {
-        let dirty = self.files.cache.dirty() as u64 + self.dirty_nodes();
         let space = self.placement.space.borrow();
-        let needed = dirty.div_ceil(u64::from(SEGMENT_BLOCKS)) + CALL_SEGMENTS;
+        let needed = self.dirty_blocks().div_ceil(u64::from(SEGMENT_BLOCKS)) + CALL_SEGMENTS;
         u64::from(space.free_segments()) < needed + RESERVE
     }
 
