@@ -491,7 +491,8 @@ impl Stack {
         let mounted = match F2fs::mount(handle, self.storage(), options).await {
             Err(FsError::NotRolledForward) => {
                 let storage = self.storage_in_memory(handle);
-                let rolled = F2fs::mount(handle, Rc::clone(&storage), F2fsOptions { read_only: false, ..options });
+                let rolled =
+                    F2fs::mount(handle, Rc::clone(&storage), F2fsOptions { read_only: false, ..options });
                 match rolled.await {
                     Ok(rolled) => {
                         let unmounted = rolled.unmount().await;

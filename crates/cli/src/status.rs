@@ -237,7 +237,8 @@ pub(crate) async fn of_filesystem(
 
 /// The status of a storage that is mounted as one file.
 pub(crate) async fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> String {
-    status_document(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None, None).await
+    status_document(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None, None)
+        .await
 }
 
 /// The status of a mounted F2FS, for its server to report.

@@ -59,7 +59,10 @@ fn files_are_put_into_an_image_and_come_out_as_they_were() {
     let tree = directory.path().join("tree");
     write_tree(&tree);
     works(&["put", "-r", image, tree.to_str().unwrap(), "/tree"]);
-    assert!(tool("fsck.f2fs", &["--dry-run", image]).contains("other corrupted bugs                           [Ok..]"));
+    assert!(
+        tool("fsck.f2fs", &["--dry-run", image])
+            .contains("other corrupted bugs                           [Ok..]")
+    );
     let copy = directory.path().join("copy");
     works(&["get", "-r", image, "/tree", copy.to_str().unwrap()]);
     runs(Command::new("diff").args(["-r", "--no-dereference"]).args([&tree, &copy]));

@@ -116,7 +116,8 @@ pub trait FileReader {
             Some(block) => BlockAddress(read_word(&block[..], word)),
         };
         let words = if path.steps().is_empty() { inode.addresses() } else { ADDRESSES_PER_NODE };
-        let skipped = (path.word + 1..words).take_while(|nth| !self.has_content(inode, word(*nth))).count() as u64;
+        let skipped =
+            (path.word + 1..words).take_while(|nth| !self.has_content(inode, word(*nth))).count() as u64;
         let address = word(path.word);
         match address.is_block() && self.layout().segment_of(address).is_none() {
             true => Err(FormatError::corrupt(

@@ -130,7 +130,11 @@ impl Mounted {
     pub(crate) async fn extended_names(&self, number: NodeId) -> Result<Vec<Vec<u8>>, FsError> {
         let file = self.files.get(number).await?;
         let attributes = self.extended(&file).await?;
-        Ok(attributes.names().filter_map(AttributeName::full).filter(|name| is_kept_attribute(name)).collect())
+        Ok(attributes
+            .names()
+            .filter_map(AttributeName::full)
+            .filter(|name| is_kept_attribute(name))
+            .collect())
     }
 
     /// Sets an extended attribute.
@@ -143,7 +147,9 @@ impl Mounted {
     ) -> Result<(), FsError> {
         if let Some(kind) = AclKind::of_attribute(name) {
             let acl = acl_from_interface(value)?;
-            return self.change_acl(number, AclChange { kind, acl: Some(&acl), expect, takes_set_group: false }).await;
+            return self
+                .change_acl(number, AclChange { kind, acl: Some(&acl), expect, takes_set_group: false })
+                .await;
         }
         let parsed = parse_attribute(name)?;
         self.change_extended(number, |file, attributes| {
@@ -185,8 +191,8 @@ impl Mounted {
     /// Stores all extended attributes: in the inode, and where they do not fit, in a node of their own.
     pub(crate) async fn store_extended(&self, file: &Rc<File>, attributes: &Extended) -> Result<(), FsError> {
         let mut area = file.inode.borrow().attribute_area().to_vec();
-        let outside =
-            store_attributes(attributes, &mut area).map_err(|error| FsError::from(error).full_is_no_space())?;
+        let outside = store_attributes(attributes, &mut area)
+            .map_err(|error| FsError::from(error).full_is_no_space())?;
         let node = NodeId(file.inode.borrow().attribute_node.get());
         match outside {
             None => self.free_attribute_node(file).await?,
@@ -208,10 +214,14 @@ impl Mounted {
     ///
     /// # Errors
     /// [`FsError::NoSpace`]; what reading the node table fails by.
-    pub(crate) async fn make_attribute_node(&self, file: &Rc<File>) -> Result<Rc<crate::nodes::NodeBlock>, FsError> {
+    pub(crate) async fn make_attribute_node(
+        &self,
+        file: &Rc<File>,
+    ) -> Result<Rc<crate::nodes::NodeBlock>, FsError> {
         self.placement.space.borrow_mut().promise(1)?;
         let made = self.placement.nodes.create(file.number, ATTRIBUTE_NODE_PLACE).await;
-        let give_back = |_: &FsError| self.placement.space.borrow_mut().give_back(weir_f2fs::BlockAddress::NEW);
+        let give_back =
+            |_: &FsError| self.placement.space.borrow_mut().give_back(weir_f2fs::BlockAddress::NEW);
         let block = made.inspect_err(give_back)?;
         file.change(|inode| inode.attribute_node = block.id.0.into());
         file.count_blocks(1);

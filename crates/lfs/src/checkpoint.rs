@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 use weir_block::{Class, Run};
 use weir_f2fs::{
-    CheckpointPack, Log, LogState, NodeId, SEGMENT_ENTRIES_PER_BLOCK, SEGMENT_JOURNAL_ENTRIES, SegmentEntry, SegmentJournal,
-    SegmentJournalEntry, SegmentNumber, SegmentTableBlock, checkpoint_flags, header_checksum,
+    CheckpointPack, Log, LogState, NodeId, SEGMENT_ENTRIES_PER_BLOCK, SEGMENT_JOURNAL_ENTRIES, SegmentEntry,
+    SegmentJournal, SegmentJournalEntry, SegmentNumber, SegmentTableBlock, checkpoint_flags, header_checksum,
 };
 use weir_journal::SyncedFile;
 use weir_runtime::{Buffer, Semaphore};
@@ -226,7 +226,8 @@ impl Mounted {
 
     /// Inodes without a name that are in use: the next mount frees them, if there is a power cut (L7).
     fn orphans(&self) -> Vec<NodeId> {
-        let is_listed = |file: &&Rc<File>| file.links() == 0 && !self.options.rules.drops(LfsMutant::OrphanKept);
+        let is_listed =
+            |file: &&Rc<File>| file.links() == 0 && !self.options.rules.drops(LfsMutant::OrphanKept);
         self.files.all().iter().filter(is_listed).map(|file| file.number).collect()
     }
 }

@@ -110,12 +110,14 @@ impl Space {
     ) -> Option<SegmentNumber> {
         let now = self.elapsed();
         let cost = |entry: &SegmentEntry| {
-            let (valid, age) = (u64::from(entry.valid_blocks()), now.saturating_sub(entry.modified.get()) + 1);
+            let (valid, age) =
+                (u64::from(entry.valid_blocks()), now.saturating_sub(entry.modified.get()) + 1);
             match policy {
                 Policy::Greedy => valid * u64::from(u32::MAX),
                 // What is gained a block that is read and written: the larger, the earlier.
                 Policy::CostBenefit => {
-                    let gain = (u64::from(SEGMENT_BLOCKS) - valid).saturating_mul(age).saturating_mul(1 << 16);
+                    let gain =
+                        (u64::from(SEGMENT_BLOCKS) - valid).saturating_mul(age).saturating_mul(1 << 16);
                     u64::MAX - gain / (2 * valid).max(1)
                 }
             }
@@ -227,7 +229,11 @@ impl Mounted {
     }
 
     /// The page that a block holds, if its summary is right.
-    async fn find_owner(&self, address: BlockAddress, owner: &Summary) -> Result<Option<VictimPage>, FsError> {
+    async fn find_owner(
+        &self,
+        address: BlockAddress,
+        owner: &Summary,
+    ) -> Result<Option<VictimPage>, FsError> {
         let id = NodeId(owner.node.get());
         let entry = self.placement.table.entry(id).await?;
         if entry.version != owner.version || entry.address() == BlockAddress::NULL {
@@ -240,7 +246,9 @@ impl Mounted {
             (Slot { node: None, word }, u64::from(word))
         } else {
             let node = self.placement.nodes.load(id, inode).await?;
-            let Some(first) = first_page(node.place, file.inode.borrow().addresses()) else { return Ok(None) };
+            let Some(first) = first_page(node.place, file.inode.borrow().addresses()) else {
+                return Ok(None);
+            };
             (Slot { node: Some(node), word }, first + u64::from(word))
         };
         let is_there = file.address(&slot) == address;
@@ -291,7 +299,11 @@ impl Mounted {
     }
 
     /// Takes `places` for pages, and lets them read what the places of the pages read; that is durable before a node leads there.
-    async fn share_places(&self, pages: &[VictimPage], places: &mut Vec<BlockAddress>) -> Result<(), FsError> {
+    async fn share_places(
+        &self,
+        pages: &[VictimPage],
+        places: &mut Vec<BlockAddress>,
+    ) -> Result<(), FsError> {
         if pages.is_empty() {
             return Ok(());
         }

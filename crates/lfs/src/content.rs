@@ -27,7 +27,12 @@ impl Mounted {
     }
 
     /// Reads from a file: how many bytes; fewer than asked for at its end.
-    pub(crate) async fn read_content(&self, file: &Rc<File>, offset: u64, bytes: &mut [u8]) -> Result<usize, FsError> {
+    pub(crate) async fn read_content(
+        &self,
+        file: &Rc<File>,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<usize, FsError> {
         let mut done = 0;
         loop {
             let left = file.size().saturating_sub(offset + done as u64);
@@ -77,7 +82,12 @@ impl Mounted {
     }
 
     /// As many of these pages as lie one behind the other on the disk, the first of them at `first`.
-    async fn run_from(&self, inode: &Inode, pages: Range<u32>, first: BlockAddress) -> Result<Range<u32>, FsError> {
+    async fn run_from(
+        &self,
+        inode: &Inode,
+        pages: Range<u32>,
+        first: BlockAddress,
+    ) -> Result<Range<u32>, FsError> {
         for (nth, page) in (1..).zip(pages.start + 1..pages.end) {
             if self.page_address(inode, page.into()).await? != BlockAddress(first.0.saturating_add(nth)) {
                 return Ok(pages.start..page);
@@ -87,7 +97,12 @@ impl Mounted {
     }
 
     /// Writes to a file: how many bytes, which is fewer than asked for only where the space ends.
-    pub(crate) async fn write_content(&self, number: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
+    pub(crate) async fn write_content(
+        &self,
+        number: InodeNumber,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize, FsError> {
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;

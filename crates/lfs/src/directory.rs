@@ -2,9 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_f2fs::{
-    FileReader, FoundName, NameArea, NodeId, buckets, hash_name, inline_flags,
-};
+use weir_f2fs::{FileReader, FoundName, NameArea, NodeId, buckets, hash_name, inline_flags};
 use weir_format::{BLOCK_BYTES, Cookie, FileType, FormatError, Place, Structure};
 use weir_vfs::FsError;
 
@@ -75,9 +73,9 @@ impl Mounted {
         let mut names = Box::new([0; BLOCK_BYTES]);
         for found in NameArea::of_inline(area.len()).names(area, place) {
             let found = found?;
-            let kind = found.kind.ok_or_else(|| {
-                FormatError::corrupt(Structure::Directory, place, "the type of a name")
-            })?;
+            let kind = found
+                .kind
+                .ok_or_else(|| FormatError::corrupt(Structure::Directory, place, "the type of a name"))?;
             // Where it was: a caller that reads the directory goes on behind the same slot.
             NameArea::BLOCK.insert(&mut names[..], found.slot, (found.name, found.inode, kind))?;
         }
@@ -120,7 +118,8 @@ impl Mounted {
         target: NameTarget,
     ) -> Result<(), FsError> {
         let NameTarget { inode, kind } = target;
-        self.change_names(directory, found, |form, area| form.set_target(area, found.slot, inode, kind)).await?;
+        self.change_names(directory, found, |form, area| form.set_target(area, found.slot, inode, kind))
+            .await?;
         directory.lost_names.borrow_mut().insert(name.to_vec());
         Ok(())
     }

@@ -7,9 +7,7 @@ use weir_block::Waits;
 use weir_f2fs::{FormatError, Mkfs, read_superblock};
 use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
-use weir_vfs::{
-    Caller, Filesystem, FilesystemCalls, FsError, NewFilesystem, StorageImage, write_filesystem,
-};
+use weir_vfs::{Caller, Filesystem, FilesystemCalls, FsError, NewFilesystem, StorageImage, write_filesystem};
 
 use crate::cleaner::{Cleaner, CleanerCounts};
 use crate::mount;
@@ -68,7 +66,11 @@ impl F2fs {
     /// # Errors
     /// [`FsError::Format`] names what is not supported, or damaged; [`FsError::NotRolledForward`] for a read-only mount of what a
     /// power cut has left.
-    pub async fn mount(clock: &Clock, device: Rc<dyn Storage>, options: F2fsOptions) -> Result<F2fs, FsError> {
+    pub async fn mount(
+        clock: &Clock,
+        device: Rc<dyn Storage>,
+        options: F2fsOptions,
+    ) -> Result<F2fs, FsError> {
         F2fs::mount_recorded(clock, device, None, options).await
     }
 

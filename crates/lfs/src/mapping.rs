@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_f2fs::{ADDRESSES_PER_NODE, BlockAddress, FormatError, NodeId, NodePath, Place, Step, Structure, inline_flags};
+use weir_f2fs::{
+    ADDRESSES_PER_NODE, BlockAddress, FormatError, NodeId, NodePath, Place, Step, Structure, inline_flags,
+};
 use weir_format::FileType;
 use weir_vfs::FsError;
 

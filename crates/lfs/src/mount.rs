@@ -13,8 +13,8 @@ use tracing::info;
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_cache::PageCache;
 use weir_f2fs::{
-    Allocation, CheckpointPack, Image, Layout, Log, NodeFooter, SegmentEntry, SegmentNumber, SegmentTableBlock,
-    SummaryBlock, SummaryKind, checkpoint_flags,
+    Allocation, CheckpointPack, Image, Layout, Log, NodeFooter, SegmentEntry, SegmentNumber,
+    SegmentTableBlock, SummaryBlock, SummaryKind, checkpoint_flags,
 };
 use weir_format::{FormatError, Place, Structure};
 use weir_journal::Disk;
@@ -49,7 +49,8 @@ pub(crate) async fn mount(
     let Image { superblock, layout, checkpoint, pack, .. } = image;
     let image = Rc::new(StorageImage(Rc::clone(&device)));
     let space = read_space(&image, &layout, &checkpoint, options.rules).await?;
-    let dispatch = if device.capabilities().barriers() { Dispatch::OrderPreserving } else { Dispatch::Legacy };
+    let dispatch =
+        if device.capabilities().barriers() { Dispatch::OrderPreserving } else { Dispatch::Legacy };
     let capabilities = *device.capabilities();
     let layer_options = BlockOptions { dispatch, ..BlockOptions::default() };
     let layer =
@@ -137,7 +138,8 @@ async fn checkpoint_task(mounted: Weak<Mounted>) {
             return;
         }
         // A failure stops all changes, and every call says so.
-        if now.has_changes() && now.write_checkpoint(Purpose::Order).await.is_ok() && now.is_worth_cleaning() {
+        if now.has_changes() && now.write_checkpoint(Purpose::Order).await.is_ok() && now.is_worth_cleaning()
+        {
             let _ = now.clean(Policy::CostBenefit, 1).await;
         }
     }
@@ -170,7 +172,8 @@ async fn read_space(
 ) -> Result<Space, FsError> {
     let mut segments: Vec<SegmentEntry> = Vec::new();
     for index in 0..layout.segment_table_blocks() {
-        let corrupt = || FormatError::corrupt(Structure::SegmentTable, Place::Block(index.into()), "its place");
+        let corrupt =
+            || FormatError::corrupt(Structure::SegmentTable, Place::Block(index.into()), "its place");
         let second = pack.segment_copies.is_second(index);
         let place = layout.segment_table_block(index, second).ok_or_else(corrupt)?;
         let bytes = read(&*image.0, Extent::new(Lba(place.0.into()), 1)).await?;

@@ -4,9 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weir_block::Class;
-use weir_f2fs::{
-    Block, BlockAddress, FileReader, Inode, Layout, NodeId, Superblock, bytes_of_page,
-};
+use weir_f2fs::{Block, BlockAddress, FileReader, Inode, Layout, NodeId, Superblock, bytes_of_page};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::Disk;
 use weir_runtime::{Instant, Semaphore};
@@ -63,7 +61,11 @@ impl Mounted {
 
     /// Bytes of extra fields in a new inode.
     pub(crate) fn extra_bytes(&self) -> u16 {
-        if self.superblock.features().has(weir_f2fs::Feature::EXTRA_ATTR) { weir_f2fs::EXTRA_BYTES } else { 0 }
+        if self.superblock.features().has(weir_f2fs::Feature::EXTRA_ATTR) {
+            weir_f2fs::EXTRA_BYTES
+        } else {
+            0
+        }
     }
 }
 

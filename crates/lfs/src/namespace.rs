@@ -3,9 +3,7 @@
 
 use std::rc::Rc;
 
-use weir_f2fs::{
-    BlockAddress, FoundName, Inode, NameArea, NodeId, inline_flags, pages_max, write_dots,
-};
+use weir_f2fs::{BlockAddress, FoundName, Inode, NameArea, NodeId, inline_flags, pages_max, write_dots};
 use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Stamp, Structure};
 use weir_vfs::{Caller, FsError, InodeNumber, NewNode, RenameFlags, check_ordinary_name};
 
@@ -81,7 +79,11 @@ impl Mounted {
     }
 
     /// Makes a file without a name, which is open.
-    pub(crate) async fn create_unnamed_file(&self, parent: InodeNumber, new: &NewNode) -> Result<Rc<File>, FsError> {
+    pub(crate) async fn create_unnamed_file(
+        &self,
+        parent: InodeNumber,
+        new: &NewNode,
+    ) -> Result<Rc<File>, FsError> {
         if new.kind != FileType::Regular {
             return Err(FsError::Invalid("only a regular file can be without a name from the start"));
         }
@@ -203,7 +205,9 @@ impl Mounted {
         }
         match file.links() {
             // One that is not in use is being deleted.
-            0 if !file.takes_first_name.get() || !self.files.is_in_use(&file) => return Err(FsError::NotFound),
+            0 if !file.takes_first_name.get() || !self.files.is_in_use(&file) => {
+                return Err(FsError::NotFound);
+            }
             LINKS_MAX.. => return Err(FsError::TooManyLinks),
             _ => {}
         }

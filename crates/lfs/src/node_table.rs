@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use weir_f2fs::{
-    BlockAddress, CheckpointPack, FormatError, Layout, NODE_ENTRIES_PER_BLOCK, NODE_JOURNAL_ENTRIES, NodeEntry,
-    NodeId, NodeJournal, NodeJournalEntry, NodeTableBlock, Place, Structure, TableCopies,
+    BlockAddress, CheckpointPack, FormatError, Layout, NODE_ENTRIES_PER_BLOCK, NODE_JOURNAL_ENTRIES,
+    NodeEntry, NodeId, NodeJournal, NodeJournalEntry, NodeTableBlock, Place, Structure, TableCopies,
 };
 use weir_format::ImageReader;
 use weir_runtime::Buffer;
@@ -52,7 +52,8 @@ impl NodeTable {
         rules: LfsRules,
     ) -> Result<NodeTable, FsError> {
         let journal = pack.node_journal(layout)?;
-        let newer = journal.entries().iter().map(|change| (NodeId(change.node.get()), change.entry)).collect();
+        let newer =
+            journal.entries().iter().map(|change| (NodeId(change.node.get()), change.entry)).collect();
         let start = pack.header.next_free_node.get() / NODE_ENTRIES_PER_BLOCK as u32;
         Ok(NodeTable {
             image,
@@ -190,7 +191,10 @@ impl NodeTable {
     ///
     /// # Errors
     /// What reading the table fails by.
-    pub(crate) async fn load_blocks(&self, nodes: impl Iterator<Item = NodeId>) -> Result<BTreeMap<u32, Rc<NodeTableBlock>>, FsError> {
+    pub(crate) async fn load_blocks(
+        &self,
+        nodes: impl Iterator<Item = NodeId>,
+    ) -> Result<BTreeMap<u32, Rc<NodeTableBlock>>, FsError> {
         let newer: Vec<_> = self.newer.borrow().keys().copied().collect();
         let blocks: BTreeSet<u32> =
             newer.into_iter().chain(nodes).map(|node| node.0 / NODE_ENTRIES_PER_BLOCK as u32).collect();

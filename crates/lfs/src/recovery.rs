@@ -126,7 +126,8 @@ impl Mounted {
         taken: &[(usize, &ChainNode)],
     ) -> Result<(), FsError> {
         let mut segments = BTreeSet::new();
-        let mut add = |address| segments.extend(self.layout.segment_of(address).map(|(segment, _)| segment.0));
+        let mut add =
+            |address| segments.extend(self.layout.segment_of(address).map(|(segment, _)| segment.0));
         chain.iter().for_each(|node| add(node.address));
         for (_, node) in taken {
             let block = self.read_node(node.address).await?;

@@ -12,8 +12,8 @@ mod open_segment;
 use std::collections::BTreeSet;
 
 use weir_f2fs::{
-    BlockAddress, CheckpointPack, Layout, Log, NodeId, SEGMENT_BLOCKS,
-    SegmentEntry, SegmentNumber, Summary, SummaryBlock,
+    BlockAddress, CheckpointPack, Layout, Log, NodeId, SEGMENT_BLOCKS, SegmentEntry, SegmentNumber, Summary,
+    SummaryBlock,
 };
 use weir_vfs::FsError;
 

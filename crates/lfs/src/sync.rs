@@ -115,7 +115,9 @@ impl Mounted {
         }
         let parent = self.files.find(NodeId(inode.parent.get()));
         let misses = |parent: Rc<File>| {
-            parent.is_new.get() || parent.needs_checkpoint.get() || parent.lost_names.borrow().contains(inode.name())
+            parent.is_new.get()
+                || parent.needs_checkpoint.get()
+                || parent.lost_names.borrow().contains(inode.name())
         };
         file.is_new.get() && parent.is_some_and(misses)
     }

@@ -111,7 +111,8 @@ fn make_durable(history: &mut History) {
 fn what_was_promised_is_there_after_a_power_cut() {
     let judged = RefCell::new(0);
     for seed in 0..20 {
-        let mount = F2fsOptions { in_place_pages: if seed % 2 == 0 { 8 } else { 0 }, ..F2fsOptions::default() };
+        let mount =
+            F2fsOptions { in_place_pages: if seed % 2 == 0 { 8 } else { 0 }, ..F2fsOptions::default() };
         play(seed, async |clock| run(clock, mount, &judged).await);
     }
     assert!(judged.into_inner() > 200);

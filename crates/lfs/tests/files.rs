@@ -27,7 +27,8 @@ fn files_of_all_sizes_are_there_after_a_mount() {
             assert_eq!(content(&fs, file).await.unwrap(), pattern(size), "{size}");
         }
         unmount_and_judge(&disk, fs).await;
-        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+        let fs =
+            F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
         for (nth, size) in sizes.into_iter().enumerate() {
             let file = fs.lookup(ROOT, format!("file-{nth}").as_bytes()).await.unwrap();
             assert_eq!(content(&fs, file).await.unwrap(), pattern(size), "{size}");

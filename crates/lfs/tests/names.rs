@@ -27,7 +27,8 @@ fn a_directory_grows_out_of_its_inode_and_over_levels() {
         assert_eq!(fs.create(parent, &name(1), &regular()).await, Err(FsError::Exists));
         assert_eq!(fs.rmdir(ROOT, b"parent").await, Err(FsError::NotEmpty));
         unmount_and_judge(&disk, fs).await;
-        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+        let fs =
+            F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
         let parent = fs.lookup(ROOT, b"parent").await.unwrap();
         for nth in 0..3000 {
             assert_eq!(fs.lookup(parent, &name(nth)).await.is_ok(), nth % 3 != 0, "{nth}");
@@ -57,7 +58,8 @@ fn all_kinds_of_files_links_and_attributes_are_there_after_a_mount() {
         fs.set_extended_attribute(file, b"user.small", b"1", Expect::Anything).await.unwrap();
         fs.set_extended_attribute(file, b"user.large", &[5; 3000], Expect::Anything).await.unwrap();
         unmount_and_judge(&disk, fs).await;
-        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+        let fs =
+            F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
         let file = fs.lookup(ROOT, b"second").await.unwrap();
         assert_eq!(fs.attributes(file).await.unwrap().links, 2);
         let find = async |name: &[u8]| fs.lookup(ROOT, name).await.unwrap();
@@ -112,7 +114,8 @@ fn an_open_file_without_a_name_lives_until_it_is_closed() {
         unmount_and_judge(&disk, fs).await;
         let options = crate::support::options(BLOCKS, true);
         let disk = weir_storage::AdversaryDisk::from_image(&clock, options, &image);
-        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+        let fs =
+            F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
         assert_eq!(fs.statfs().await.free_inodes, fs.statfs().await.inodes - 1);
         unmount_and_judge(&disk, fs).await;
     });
@@ -139,7 +142,8 @@ fn a_directory_is_read_by_its_cookies_while_it_changes() {
                     after = entry.cookie;
                 }
                 // A server may go on behind all names of a group.
-                let rest = fs.read_directory(parent, Cookie::end_of_group(last.cookie.group())).await.unwrap();
+                let rest =
+                    fs.read_directory(parent, Cookie::end_of_group(last.cookie.group())).await.unwrap();
                 assert!(rest.iter().all(|entry| entry.cookie.group() > last.cookie.group()));
                 seen.extend(entries.into_iter().map(|entry| entry.name));
                 // What comes and goes meanwhile takes no other name away.

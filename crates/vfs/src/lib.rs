@@ -25,8 +25,8 @@ mod sync_call;
 mod timer;
 
 pub use acls::{
-    AclChange, Inherited, acl_from_interface, attributes_for_mode, check_attribute_of, find_acl, is_kept_attribute,
-    parse_attribute,
+    AclChange, Inherited, acl_from_interface, attributes_for_mode, check_attribute_of, find_acl,
+    is_kept_attribute, parse_attribute,
 };
 pub use attributes::{AclKind, AttributeChanges, Attributes, Device, Expect, InodeNumber, is_own_attribute};
 pub use caller::Caller;

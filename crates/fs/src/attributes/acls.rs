@@ -6,8 +6,8 @@ use weir_format::acl::Acl;
 use weir_format::{Attributes, FileType};
 use weir_journal::TxHandle;
 use weir_vfs::{
-    AclChange, AclKind, Caller, Expect, FsError, Inherited, InodeNumber, acl_from_interface, attributes_for_mode,
-    find_acl,
+    AclChange, AclKind, Caller, Expect, FsError, Inherited, InodeNumber, acl_from_interface,
+    attributes_for_mode, find_acl,
 };
 
 use super::AttributeStore;

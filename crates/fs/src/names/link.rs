@@ -7,8 +7,8 @@ use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::TxHandle;
 use weir_vfs::{Caller, FsError, Hold, InodeNumber, NewNode, check_ordinary_name};
 
-use super::blocks::add_block;
 use super::Namespace;
+use super::blocks::add_block;
 use crate::mapping::Tree;
 use crate::{inodes::LINKS_MAX, inodes::Node, inodes::lock};
 

@@ -3,7 +3,9 @@
 use futures_util::future::LocalBoxFuture;
 use weir_f2fs::NodeId;
 use weir_format::acl::Acl;
-use weir_vfs::{AclChange, AclKind, AttributeCalls, AttributeChanges, Attributes, Expect, FsError, InodeNumber};
+use weir_vfs::{
+    AclChange, AclKind, AttributeCalls, AttributeChanges, Attributes, Expect, FsError, InodeNumber,
+};
 
 use crate::filesystem::F2fs;
 

@@ -9,9 +9,7 @@ use weir_f2fs::check::check;
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_lfs::{F2fs, F2fsOptions};
 use weir_runtime::{Handle, Runtime, Simulation};
-use weir_storage::{
-    AdversaryDisk, AdversaryOptions, Capabilities, Image, Lba, Ordering, Storage,
-};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Lba, Ordering, Storage};
 use weir_vfs::{FsError, InodeNumber, NewNode, StorageImage};
 
 use crate::judge::find_complaints;
