@@ -50,8 +50,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Deletes an inode without a name that nothing has in use: one that a checkpoint lists as an orphan. Nothing if it is not there, or has
-    /// a name.
+    /// Deletes an inode without a name that nothing has in use: one that a checkpoint lists as an orphan. Nothing if it is not
+    /// there, or has a name.
     ///
     /// # Errors
     /// As [`delete_if_unused`](Self::delete_if_unused).

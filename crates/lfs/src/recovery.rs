@@ -2,10 +2,10 @@
 //!
 //! 1. The chain: nodes of the log of warm nodes, from where the checkpoint left it. Each names the place of the next. It ends at the first
 //!    block that does not carry the checkpoint's version (L4), or lies where the checkpoint has a block in use.
-//! 2. Of each inode, the nodes up to the last one with the mark of `fsync` are taken: a synchronisation call is there as a whole or not
-//!    at all. An inode that the checkpoint does not have is made, if it has the mark by which it gets its name.
-//! 3. Their pages become those of the file, where they lie. All of it is in memory; the checkpoint of the mount makes it durable. Until then
-//!    nothing is written to the segments that the chain and its pages lie in.
+//! 2. Of each inode, the nodes up to the last one with the mark of `fsync` are taken: a synchronisation call is there as a whole
+//!    or not at all. An inode that the checkpoint does not have is made, if it has the mark by which it gets its name.
+//! 3. Their pages become those of the file, where they lie. All of it is in memory; the checkpoint of the mount makes it durable. Until
+//!    then nothing is written to the segments that the chain and its pages lie in.
 //!
 //! So a call is there with all that it has written, and a new file with its name (L6).
 //!

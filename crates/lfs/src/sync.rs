@@ -2,11 +2,12 @@
 //!
 //! | call | writes | with barriers, waits for | without, waits for |
 //! |---|---|---|---|
-//! | `fsync` | dirty pages; direct nodes; the inode, if anything of it changed | a transfer of all, a flush | the transfer of pages, a flush, the transfer of nodes, a flush |
-//! | `fdatasync` | the same, and the inode only for what roll-forward cannot tell by other nodes | the same | the same |
-//! | `fbarrier` | as `fdatasync` | queue space | as `fdatasync` |
-//! | `fdatabarrier` | as `fdatasync` | queue space | as `fdatasync` |
-//! | any, where roll-forward cannot bring it back | a [checkpoint](crate::checkpoint) | the same, of the checkpoint | the same, of the checkpoint |
+//! | `fsync` | dirty pages; direct nodes; the inode, if it changed | (a) | (b) |
+//! | `fdatasync` | the same, and the inode only if other nodes do not tell roll-forward | (a) | (b) |
+//! | `fbarrier`, `fdatabarrier` | as `fdatasync` | queue space | (b) |
+//! | what roll-forward cannot bring back | a [checkpoint](crate::checkpoint) | the same, of the checkpoint | the same |
+//!
+//! (a) A transfer of all, and a flush. (b) The transfer of pages, a flush, the transfer of nodes, a flush.
 //!
 //! Pages are one epoch, the nodes behind them the next (L3): a node on the disk leads to pages on the disk. The last node has the mark of
 //! `fsync`, so roll-forward takes all of a call or nothing. Linux's F2FS waits for pages, then for nodes, then for the flush; with its
