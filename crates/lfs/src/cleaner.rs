@@ -3,8 +3,12 @@
 //!
 //! - With [`Cleaner::Copy`] their pages are read, and written to the log of cold data.
 //! - With [`Cleaner::Share`] the log of cold data gives places, and share commands let them read what the old places read: no page is
-//!   transferred. Shares are orderless, so they are transferred and flushed before the checkpoint that leads to the new places (L5); the
-//!   storage keeps a share whole (S7) and a flushed one durable, whether it is a volume or a drive.
+//!   transferred. The old places count until the shares are transferred: calls that read go on meanwhile. Shares are orderless, so
+//!   they are transferred and flushed before the checkpoint that leads to the new places (L5); the storage keeps a share whole (S7) and
+//!   a flushed one durable, whether it is a volume or a drive.
+//!
+//! A round of cleaning chooses all of its victims, and moves their pages together: reads go side by side, and a share command has as
+//! many pages as it takes.
 //!
 //! Nodes are written again by the checkpoint, to their own logs, with either cleaner: their footers name their successors.
 //!
@@ -12,14 +16,16 @@
 //! background it is the one with the best ratio of benefit to cost: what is gained, times how long the segment has not changed, by what is
 //! read and written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::str::FromStr;
 
+use futures_util::future::try_join_all;
 use weir_f2fs::{
     BlockAddress, Log, NodeId, SEGMENT_BLOCKS, SegmentEntry, SegmentNumber, Summary, SummaryBlock, first_page,
 };
 use weir_journal::SyncedFile;
+use weir_storage::Ticket;
 use weir_vfs::FsError;
 
 use crate::file::{File, Slot};
@@ -94,8 +100,13 @@ struct VictimPage {
 }
 
 impl Space {
-    /// The victim by a policy; `None` if no segment has a free block and one in use, but those of logs.
-    pub(crate) fn find_victim(&self, policy: Policy, most: u32) -> Option<SegmentNumber> {
+    /// The victim by a policy, none of the `chosen` ones; `None` if no segment has a free block and one in use, but those of logs.
+    pub(crate) fn find_victim(
+        &self,
+        policy: Policy,
+        most: u32,
+        chosen: &BTreeSet<SegmentNumber>,
+    ) -> Option<SegmentNumber> {
         let now = self.elapsed();
         let cost = |entry: &SegmentEntry| {
             let (valid, age) = (u64::from(entry.valid_blocks()), now.saturating_sub(entry.modified.get()) + 1);
@@ -110,7 +121,8 @@ impl Space {
         };
         let candidates = (0..self.layout().main_segments()).map(SegmentNumber).filter_map(|segment| {
             let entry = self.entry(segment)?;
-            let is_victim = (1..=most).contains(&entry.valid_blocks()) && !self.is_open(segment);
+            let can_be = !self.is_open(segment) && !chosen.contains(&segment);
+            let is_victim = can_be && (1..=most).contains(&entry.valid_blocks());
             is_victim.then(|| (cost(entry), segment))
         });
         candidates.min().map(|(_, segment)| segment)
@@ -125,21 +137,33 @@ impl Mounted {
     pub(crate) async fn clean(&self, policy: Policy, blocks: u64) -> Result<u64, FsError> {
         let _alone = self.operations.begin_checkpoint().await;
         self.operations.check_writable()?;
-        let mut gained = 0;
+        let (mut gained, mut chosen, mut pages) = (0, BTreeSet::new(), Vec::new());
         while gained < blocks {
             // What is moved needs room before anything is free.
             let room = self.placement.space.borrow().free_segments().saturating_sub(1) * SEGMENT_BLOCKS / 2;
-            let room = u64::from(room).saturating_sub(self.dirty_nodes()) as u32;
+            let room = u64::from(room).saturating_sub(self.dirty_nodes() + pages.len() as u64) as u32;
             let most = room.min(SEGMENT_BLOCKS - 1);
-            let victim = self.placement.space.borrow().find_victim(policy, most);
+            let victim = self.placement.space.borrow().find_victim(policy, most, &chosen);
             let Some(victim) = victim else { break };
-            gained += self.clean_segment(victim).await?;
+            chosen.insert(victim);
+            gained += self.take_victim(victim, &mut pages).await?;
         }
+        let moved = match self.options.cleaner {
+            Cleaner::Copy => self.copy_pages(pages).await?,
+            Cleaner::Share => self.share_pages(pages).await?,
+        };
+        self.count_cleaned(|counts| counts.pages += moved);
         Ok(gained)
     }
 
-    /// Moves what is in use of a victim: the blocks that were not.
-    async fn clean_segment(&self, victim: SegmentNumber) -> Result<u64, FsError> {
+    fn count_cleaned(&self, count: impl FnOnce(&mut CleanerCounts)) {
+        let mut counts = self.cleaned.get();
+        count(&mut counts);
+        self.cleaned.set(counts);
+    }
+
+    /// Marks the nodes of a victim, and adds its pages to those that are moved: the blocks of it that are not in use.
+    async fn take_victim(&self, victim: SegmentNumber, pages: &mut Vec<VictimPage>) -> Result<u64, FsError> {
         let (entry, known) = {
             let space = self.placement.space.borrow();
             let Some(entry) = space.entry(victim).copied() else { return Ok(0) };
@@ -149,13 +173,15 @@ impl Mounted {
             Some(summary) => summary,
             None => read_summary(&self.image, &self.layout, victim).await?,
         };
-        let mut counts = self.cleaned.get();
-        match entry.log().is_some_and(Log::is_node) {
-            true => counts.nodes += self.move_nodes(victim, &entry, &summary).await?,
-            false => counts.pages += self.move_pages(victim, &entry, &summary).await?,
+        if entry.log().is_some_and(Log::is_node) {
+            let nodes = self.move_nodes(victim, &entry, &summary).await?;
+            self.count_cleaned(|counts| counts.nodes += nodes);
+        } else {
+            for (address, owner) in self.blocks_in_use(victim, &entry, &summary) {
+                pages.extend(self.find_owner(address, &owner).await?);
+            }
         }
-        counts.segments += 1;
-        self.cleaned.set(counts);
+        self.count_cleaned(|counts| counts.segments += 1);
         Ok(u64::from(SEGMENT_BLOCKS - entry.valid_blocks()))
     }
 
@@ -184,23 +210,6 @@ impl Mounted {
             moved += 1;
         }
         Ok(moved)
-    }
-
-    /// Moves the pages of a victim: how many.
-    async fn move_pages(
-        &self,
-        victim: SegmentNumber,
-        entry: &SegmentEntry,
-        summary: &SummaryBlock,
-    ) -> Result<u64, FsError> {
-        let mut pages = Vec::new();
-        for (address, owner) in self.blocks_in_use(victim, entry, summary) {
-            pages.extend(self.find_owner(address, &owner).await?);
-        }
-        match self.options.cleaner {
-            Cleaner::Copy => self.copy_pages(pages).await,
-            Cleaner::Share => self.share_pages(pages).await,
-        }
     }
 
     fn blocks_in_use(
@@ -237,14 +246,17 @@ impl Mounted {
         Ok(is_there.then_some(VictimPage { file, page, slot, address }))
     }
 
-    /// Reads pages, and writes them to the log of cold data.
+    /// Reads pages, all at a time, and writes them to the log of cold data: how many.
     async fn copy_pages(&self, pages: Vec<VictimPage>) -> Result<u64, FsError> {
+        let reads = pages.iter().map(|victim| self.cached_page(&victim.file, victim.page, victim.address));
+        let contents = try_join_all(reads).await?;
         let mut files: BTreeMap<NodeId, Rc<File>> = BTreeMap::new();
         let mut moved = 0;
-        for VictimPage { file, page, slot, address } in pages {
-            let Ok(index) = u32::try_from(page) else { continue };
-            if self.cached_page(&file, page, address).await?.is_none() {
-                continue;
+        for (VictimPage { file, page, slot, address }, content) in pages.into_iter().zip(contents) {
+            let (Ok(index), Some(content)) = (u32::try_from(page), content) else { continue };
+            if !file.pages.contains(index) {
+                // What was read after it took its room.
+                file.pages.insert(index, address.0.into(), content);
             }
             file.slots.borrow_mut().entry(index).or_insert(slot);
             file.moved.borrow_mut().insert(index);
@@ -258,23 +270,51 @@ impl Mounted {
         Ok(moved)
     }
 
-    /// Lets new places read what the places of pages read (L5).
+    /// Lets new places read what the places of pages read, and the pages be there (L5): how many.
     async fn share_pages(&self, pages: Vec<VictimPage>) -> Result<u64, FsError> {
-        let mut pairs = Vec::new();
-        let mut before = Vec::new();
-        for VictimPage { file, page, slot, address } in pages {
-            let Ok(index) = u32::try_from(page) else { continue };
-            before.extend(file.pages.untransferred());
-            // A dirty page is written to another place soon; its old content is wanted until then.
-            let new = self.placement.move_page(&file, &slot, Log::ColdData)?;
-            file.pages.set_place(index, new.0.into());
-            pairs.push((u64::from(address.0), u64::from(new.0)));
+        let mut places = Vec::new();
+        let done = self.share_places(&pages, &mut places).await;
+        let mut moved = 0;
+        for (VictimPage { file, page, slot, address }, new) in pages.into_iter().zip(places) {
+            // A page that was written meanwhile is elsewhere. One that is dirty is written soon; its old content is wanted until then.
+            match u32::try_from(page) {
+                Ok(index) if done.is_ok() && file.address(&slot) == address => {
+                    self.placement.lead_to(&file, &slot, new);
+                    file.pages.set_place(index, new.0.into());
+                    moved += 1;
+                }
+                _ => self.placement.space.borrow_mut().invalidate(new),
+            }
         }
+        done.map(|()| moved)
+    }
+
+    /// Takes `places` for pages, and lets them read what the places of the pages read; that is durable before a node leads there.
+    async fn share_places(
+        &self,
+        pages: &[VictimPage],
+        places: &mut Vec<BlockAddress>,
+    ) -> Result<(), FsError> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let files: BTreeMap<NodeId, &File> =
+            pages.iter().map(|victim| (victim.file.number, &*victim.file)).collect();
+        let before: Vec<Ticket> = files.values().flat_map(|file| file.pages.untransferred()).collect();
         self.disk.wait_transferred(&before).await?;
+        let mut pairs = Vec::new();
+        for victim in pages {
+            let new = self.placement.reserve_page(&victim.file, &victim.slot, Log::ColdData)?;
+            places.push(new);
+            pairs.push((u64::from(victim.address.0), u64::from(new.0)));
+        }
         let mut tickets = Vec::new();
         self.disk.share(&pairs, &mut tickets).await?;
         self.disk.wait_transferred(&tickets).await?;
-        self.disk.flush().await?;
-        Ok(pairs.len() as u64)
+        // Without barriers, every node that leads there is written behind a flush.
+        if self.has_barriers() {
+            self.disk.flush().await?;
+        }
+        Ok(())
     }
 }

@@ -56,17 +56,27 @@ impl Placement {
     /// # Errors
     /// As [`Space::append`].
     pub(crate) fn move_page(&self, file: &File, slot: &Slot, log: Log) -> Result<BlockAddress, FsError> {
+        let new = self.reserve_page(file, slot, log)?;
+        self.lead_to(file, slot, new);
+        Ok(new)
+    }
+
+    /// Chooses a new place for the page of a slot, in a log. The page is where it was until the slot [leads there](Self::lead_to).
+    ///
+    /// # Errors
+    /// As [`Space::append`].
+    pub(crate) fn reserve_page(&self, file: &File, slot: &Slot, log: Log) -> Result<BlockAddress, FsError> {
         let (owner, entry) = match &slot.node {
             Some(node) => (node.id, node.entry.get()),
             None => (file.number, file.entry.get()),
         };
-        let old = file.address(slot);
-        let mut space = self.space.borrow_mut();
-        let new = space.append(log, summary_of_data(owner, entry.version, slot.word))?;
-        space.invalidate(old);
-        drop(space);
+        self.space.borrow_mut().append(log, summary_of_data(owner, entry.version, slot.word))
+    }
+
+    /// Stores a place that was reserved for the page of a slot; the old one has no block in use any more.
+    pub(crate) fn lead_to(&self, file: &File, slot: &Slot, new: BlockAddress) {
+        self.space.borrow_mut().invalidate(file.address(slot));
         self.set_address(file, slot, new);
-        Ok(new)
     }
 
     /// Gives a node its next place, and makes its block ready to be written there.
