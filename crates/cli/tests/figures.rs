@@ -30,6 +30,7 @@ const NAMES: &[&str] = &[
     "optr-memory",
     "share-fig2a",
     "share-fig2b",
+    "share-fig3",
     "share-fig4",
     "emmc-table4",
     "emmc-fig12",

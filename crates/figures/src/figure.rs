@@ -71,6 +71,7 @@ const FOLDERS: &[Folder] = &[
     folder!("optr-memory"),
     folder!("share-fig2a"),
     folder!("share-fig2b"),
+    folder!("share-fig3"),
     folder!("share-fig4"),
     folder!("emmc-table4"),
     folder!("emmc-fig12"),

@@ -21,6 +21,7 @@
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
 //! | applications of a phone, what they do, their run, SQLite's calls in it, the steps of calls, and series | `application.rs`, `behaviour.rs`, `database.rs`, `steps.rs`, `variants.rs` |
 //! | varmail, InnoDB, their runs, the log of the latter, and series on several filesystems | `varmail.rs`, `innodb.rs`, `server_log.rs`, `servers.rs` |
+//! | cleaning of F2FS | `cleaning.rs` |
 //! | random writes with flushes, a run of them, and series | `random_writes.rs`, `sweep.rs`, `take.rs` |
 //! | what recovery reads after them | `recovery.rs` |
 //! | what is counted and not measured | `fact.rs` |
@@ -44,6 +45,7 @@ mod application;
 mod behaviour;
 mod block_writes;
 mod calls;
+mod cleaning;
 mod crash_test;
 mod database;
 mod device_window;
@@ -88,6 +90,7 @@ pub use application::{App, Application};
 pub use behaviour::Behaviour;
 pub use block_writes::BlockWrites;
 pub use calls::{Call, Calls, Change, On};
+pub use cleaning::Cleaning;
 pub use crash_test::{CrashTest, CrashTests, Scenario, Tested};
 pub use database::Rollback;
 pub use error::FigureError;

@@ -9,6 +9,7 @@ use toml::Value;
 use crate::application::Application;
 use crate::block_writes::BlockWrites;
 use crate::calls::Calls;
+use crate::cleaning::Cleaning;
 use crate::crash_test::CrashTest;
 use crate::experiment::Experiment;
 use crate::fact::Fact;
@@ -23,12 +24,13 @@ use crate::varmail::Varmail;
 type Make = fn(Value) -> Result<Rc<dyn Experiment>, toml::de::Error>;
 
 /// The experiments with parameters, by their names in `figure.toml`; those at the block layer have a name alone.
-const EXPERIMENTS: [(&str, Make); 10] = [
+const EXPERIMENTS: [(&str, Make); 11] = [
     ("Files", make::<Calls>),
     ("Sqlite", make::<Inserts>),
     ("Fio", make::<Fio>),
     ("Varmail", make::<Varmail>),
     ("InnoDb", make::<InnoDb>),
+    ("Cleaning", make::<Cleaning>),
     ("App", make::<Application>),
     ("Random", make::<RandomWrites>),
     ("Recovery", make::<Recovery>),
