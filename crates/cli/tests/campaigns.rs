@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use crate::support::{error_of, text, weir};
 
-const NAMES: [&str; 9] =
-    ["volume", "streams", "flash", "vst", "fs", "f2fs", "workload", "sqlite", "updates"];
+const NAMES: [&str; 9] = ["volume", "streams", "flash", "vst", "fs", "f2fs", "workload", "sqlite", "updates"];
 
 /// What a campaign prints with `--json`, without what depends on the machine, and its exit code.
 fn run(arguments: &str) -> (Value, Option<i32>) {

@@ -67,7 +67,8 @@ impl Aged {
             F2fs::make(&*disk, &mkfs).await.map_err(failed)?;
             let device = Rc::clone(&disk) as Rc<dyn Storage>;
             // In the background nothing is cleaned.
-            let options = F2fsOptions { checkpoint_interval: Duration::from_secs(1 << 30), ..F2fsOptions::default() };
+            let options =
+                F2fsOptions { checkpoint_interval: Duration::from_secs(1 << 30), ..F2fsOptions::default() };
             let fs = F2fs::mount(handle, device, options).await.map_err(failed)?;
             let (steps, pages) = age(&fs, steps).await.map_err(failed)?;
             fs.unmount().await.map_err(failed)?;
