@@ -97,7 +97,7 @@ impl Experiment for Cleaning {
         true
     }
 
-    fn ground(&self) -> String {
+    fn short_name(&self) -> String {
         self.cleaner.name().to_owned()
     }
 
