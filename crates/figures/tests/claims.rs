@@ -436,3 +436,24 @@ fn all_cells_of_table_2_are_clean_but_those_without_flushes() {
     let said = of_ext4.fold([0; 2], |[model, check], by| [model + by.model, check + by.check]);
     assert_eq!(said, [50; 2]);
 }
+
+/// A drive of 256 MiB is enough for what does not depend on its size.
+#[test]
+fn remapping_moves_as_many_pages_as_copying_and_takes_less_time() {
+    let mut figure = Figure::named("share-fig3").unwrap();
+    figure.config.capacity_blocks = 65_536;
+    figure.config.writes_waiting = 10_000;
+    figure
+        .config
+        .series
+        .retain(|series| series.name.ends_with("fsync/8") || series.name.ends_with("fsync/128"));
+    let sheets = Lab::new(1).run(&[figure], &mut |_| {}).unwrap();
+    let value = |series: &str| ours(&sheets[0].rows, "nvme-share", series);
+    let [copied, remapped] = ["copy: moved pages, fsync/128", "share: moved pages, fsync/128"].map(value);
+    assert!(copied > 500.0 && (remapped / copied - 1.0).abs() < 0.05, "{copied} {remapped}");
+    assert!(value("share over copy, fsync/128") > 102.0, "{}", value("share over copy, fsync/128"));
+    assert!(value("share: written, fsync/128") < value("copy: written, fsync/128"));
+    for series in ["copy: moved pages, fsync/8", "share: moved pages, fsync/8"] {
+        assert_eq!(value(series), 0.0, "{series}");
+    }
+}
