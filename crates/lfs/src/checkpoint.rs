@@ -30,6 +30,7 @@ use crate::mounted::Mounted;
 use crate::mutants::LfsMutant;
 use crate::placement::Marks;
 use crate::space::Space;
+use crate::under_way::WrittenNodes;
 
 /// Why a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,7 @@ pub(crate) struct Checkpoints {
 struct LaidOut {
     blocks: Vec<BlockWrite>,
     footer: BlockWrite,
+    nodes: WrittenNodes,
     released: BTreeSet<u32>,
 }
 
@@ -170,13 +172,13 @@ impl Mounted {
             file.needs_checkpoint.set(false);
             file.lost_names.borrow_mut().clear();
         }
-        Ok(LaidOut { blocks, footer, released: space.released() })
+        Ok(LaidOut { blocks, footer, nodes: WrittenNodes { nodes, files }, released: space.released() })
     }
 
     /// Submits what is laid out (L1), and waits as far as the storage and the purpose demand.
     async fn submit_checkpoint(
         &self,
-        LaidOut { blocks, footer, released }: LaidOut,
+        LaidOut { blocks, footer, nodes, released }: LaidOut,
         mut tickets: Vec<Ticket>,
         purpose: Purpose,
     ) -> Result<(), FsError> {
@@ -184,6 +186,7 @@ impl Mounted {
             let is_behind = !self.options.rules.drops(LfsMutant::FooterNotBehind);
             let end = if is_behind { Class::Barrier } else { self.class() };
             self.submit_blocks(blocks, end, &mut tickets).await?;
+            self.under_way.keep(tickets.clone(), nodes);
             let mut last = Vec::new();
             self.submit_blocks(vec![footer], Class::Barrier, &mut last).await?;
             last.pop()

@@ -8,7 +8,6 @@ use weir_cache::{CachedFile, PageCache};
 use weir_f2fs::{BLOCK_BYTES, BlockAddress, Inode, NodeEntry, NodeId};
 use weir_format::{FileTime, FileType, Stamp};
 use weir_runtime::{Acquire, Semaphore};
-use weir_storage::Ticket;
 
 use crate::nodes::NodeBlock;
 use crate::placement::{FilePlacement, Placement};
@@ -37,8 +36,6 @@ pub(crate) struct File {
     dirty_files: Rc<Cell<u64>>,
     /// It was changed in something that roll-forward does not know by the other nodes.
     pub(crate) changed_itself: Cell<bool>,
-    /// The last write of its inode.
-    pub(crate) write: RefCell<Option<Ticket>>,
     /// A call that changes the file takes all permits, one that reads what it maps takes one. Files are locked in the order of their
     /// numbers.
     lock: Semaphore,
@@ -80,7 +77,6 @@ impl File {
                 dirty: Cell::new(false),
                 dirty_files,
                 changed_itself: Cell::new(false),
-                write: RefCell::default(),
                 lock: Semaphore::new(READERS_MAX),
                 pages: CachedFile::new(number.0, cache, Some(Rc::new(placement))),
                 slots: RefCell::default(),
@@ -185,12 +181,8 @@ impl File {
         self.change_derived(|inode| inode.blocks = inode.blocks.get().saturating_add_signed(change).into());
     }
 
-    /// Whether the disk has all of it, and none of its writes failed.
+    /// Whether the disk has all of it, and none of its writes failed. While its inode is on its way, something refers to the file.
     pub(crate) fn is_on_disk(&self) -> bool {
-        let is_transferred = |write: &Ticket| write.poll_transferred().is_some();
-        !self.is_dirty()
-            && self.write.borrow().as_ref().is_none_or(is_transferred)
-            && self.slots.borrow().is_empty()
-            && self.pages.is_on_disk()
+        !self.is_dirty() && self.slots.borrow().is_empty() && self.pages.is_on_disk()
     }
 }

@@ -48,6 +48,7 @@ mod placement;
 mod recovery;
 mod space;
 mod sync;
+mod under_way;
 
 pub use cleaner::{Cleaner, CleanerCounts, UnknownCleaner};
 pub use filesystem::{F2fs, Statistics};

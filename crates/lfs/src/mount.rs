@@ -84,6 +84,7 @@ pub(crate) async fn mount(
         files: Files::new(Rc::clone(&image), Rc::clone(&placement), cache, options.cache_inodes),
         since: (clock.now(), checkpoint.header.elapsed.get()),
         checkpoints: Checkpoints::new(checkpoint, pack),
+        under_way: Default::default(),
         superblock,
         layout,
         image,

@@ -16,6 +16,7 @@ use crate::files::Files;
 use crate::operations::Operations;
 use crate::options::F2fsOptions;
 use crate::placement::Placement;
+use crate::under_way::UnderWay;
 
 /// The parts of a mounted filesystem. Each has what it needs of those above it in this list.
 pub(crate) struct Mounted {
@@ -37,6 +38,7 @@ pub(crate) struct Mounted {
     pub(crate) placement: Rc<Placement>,
     pub(crate) files: Files,
     pub(crate) checkpoints: Checkpoints,
+    pub(crate) under_way: UnderWay,
     /// When it was mounted, and how many seconds it had been mounted before.
     pub(crate) since: (Instant, u64),
 }

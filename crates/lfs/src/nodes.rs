@@ -1,6 +1,6 @@
 //! Direct and indirect nodes, and nodes of attributes, in memory. Inodes are [files](crate::files).
 //!
-//! A node that was changed stays until it is written, and a written one until its write is transferred. Of the rest, what was used
+//! A node that was changed stays until it is written, and a written one until its write is [transferred](crate::under_way). Of the rest, what was used
 //! longest ago goes first.
 
 use std::cell::{Cell, RefCell};
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use weir_f2fs::{Block, BlockAddress, NodeEntry, NodeFooter, NodeId, read_word, write_word};
 use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
-use weir_storage::{Extent, Lba, Ticket, read};
+use weir_storage::{Extent, Lba, read};
 use weir_vfs::{FsError, StorageImage};
 
 use crate::node_table::NodeTable;
@@ -30,8 +30,6 @@ pub(crate) struct NodeBlock {
     content: RefCell<Block>,
     dirty: Cell<bool>,
     used: Cell<bool>,
-    /// The last write of it.
-    pub(crate) write: RefCell<Option<Ticket>>,
 }
 
 impl NodeBlock {
@@ -43,10 +41,6 @@ impl NodeBlock {
     /// A copy of the block.
     pub(crate) fn content(&self) -> Block {
         self.content.borrow().clone()
-    }
-
-    fn is_on_its_way(&self) -> bool {
-        self.write.borrow().as_ref().is_some_and(|write| write.poll_transferred().is_none())
     }
 }
 
@@ -129,8 +123,8 @@ impl Nodes {
         content: Block,
     ) -> Rc<NodeBlock> {
         let (dirty, used) = (Cell::new(false), Cell::new(true));
-        let (entry, content, write) = (Cell::new(entry), RefCell::new(content), RefCell::default());
-        let node = Rc::new(NodeBlock { id, inode, place, entry, content, dirty, used, write });
+        let (entry, content) = (Cell::new(entry), RefCell::new(content));
+        let node = Rc::new(NodeBlock { id, inode, place, entry, content, dirty, used });
         self.known.borrow_mut().insert(id, Rc::clone(&node));
         self.queue.borrow_mut().push_back(id);
         node
@@ -222,7 +216,7 @@ impl Nodes {
             let Some(id) = queue.pop_front() else { return };
             let Some(node) = known.get(&id) else { continue };
             let is_used = node.used.replace(false) || Rc::strong_count(node) > 1;
-            if is_used || known.len() <= self.most || node.dirty.get() || node.is_on_its_way() {
+            if is_used || known.len() <= self.most || node.dirty.get() {
                 queue.push_back(id);
             } else {
                 known.remove(&id);

@@ -34,6 +34,7 @@ use crate::mounted::Mounted;
 use crate::mutants::LfsMutant;
 use crate::options::SyncMode;
 use crate::placement::Marks;
+use crate::under_way::WrittenNodes;
 
 impl Mounted {
     /// Makes what was changed of a file durable, or puts it before all that comes next.
@@ -67,10 +68,11 @@ impl Mounted {
         let turn = file.pages.take_turn().await;
         let mut tickets = self.submit_pages(&file, &turn).await?;
         let submitting = self.checkpoints.submitting.acquire(1).await;
-        let nodes = self.lay_out_nodes(&file, call == SyncCall::Fsync)?;
+        let (writes, nodes) = self.lay_out_nodes(&file, call == SyncCall::Fsync)?;
         drop(turn);
         if self.has_barriers() {
-            self.submit_nodes(&file, nodes, Class::Barrier, &mut tickets).await?;
+            self.submit_blocks(writes, Class::Barrier, &mut tickets).await?;
+            self.under_way.keep(tickets.clone(), nodes);
             drop((submitting, call_permit));
             if is_durable {
                 self.disk.wait_transferred(&tickets).await?;
@@ -79,10 +81,11 @@ impl Mounted {
         } else {
             // The submitting permit is kept: no node is durable before one that stands before it in the log.
             self.disk.wait_transferred(&tickets).await?;
-            if !nodes.is_empty() {
+            if !writes.is_empty() {
                 self.flush().await?;
-                self.submit_nodes(&file, nodes, Class::Orderless, &mut tickets).await?;
+                self.submit_blocks(writes, Class::Orderless, &mut tickets).await?;
                 self.disk.wait_transferred(&tickets).await?;
+                drop(nodes);
             }
             self.flush().await?;
         }
@@ -140,7 +143,11 @@ impl Mounted {
     }
 
     /// The writes of a file's direct nodes, and of the inode if it `changed` or is needed: the last with the mark of `fsync`.
-    fn lay_out_nodes(&self, file: &File, with_times: bool) -> Result<Vec<BlockWrite>, FsError> {
+    fn lay_out_nodes(
+        &self,
+        file: &Rc<File>,
+        with_times: bool,
+    ) -> Result<(Vec<BlockWrite>, WrittenNodes), FsError> {
         let nodes = self.placement.nodes.dirty_of(file.number);
         let is_direct = |place| place == ATTRIBUTE_NODE_PLACE || first_page(place, 0).is_some();
         let direct: Vec<_> = nodes.iter().filter(|node| is_direct(node.place)).collect();
@@ -156,22 +163,6 @@ impl Mounted {
         if with_inode && (file.is_dirty() || !direct.is_empty()) {
             writes.push(self.placement.write_inode(file, Marks { fsync: true, name: is_new })?);
         }
-        Ok(writes)
-    }
-
-    /// Submits nodes in the order of their log.
-    async fn submit_nodes(
-        &self,
-        file: &File,
-        nodes: Vec<BlockWrite>,
-        last: Class,
-        tickets: &mut Vec<Ticket>,
-    ) -> Result<(), FsError> {
-        let submitted = tickets.len();
-        self.submit_blocks(nodes, last, tickets).await?;
-        if let Some(ticket) = tickets.get(submitted..).and_then(<[Ticket]>::last) {
-            *file.write.borrow_mut() = Some(ticket.clone());
-        }
-        Ok(())
+        Ok((writes, WrittenNodes { nodes, files: vec![Rc::clone(file)] }))
     }
 }

@@ -7,5 +7,6 @@ mod crashes;
 mod files;
 #[path = "../../f2fs/tests/judge/mod.rs"]
 mod judge;
+mod memory;
 mod names;
 mod support;

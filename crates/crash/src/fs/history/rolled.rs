@@ -1,7 +1,7 @@
 //! The judge of a filesystem that rolls forward, as F2FS does. What a power cut leaves is everything as it was after some
 //! operation, the *checkpoint*; and beyond it each file as the last call for it left it, of all calls up to some one of them:
 //!
-//! - calls are there from the oldest on, and as far as the last that returned durable;
+//! - calls are there from the oldest on, and what each that returned durable covers of its file;
 //! - a call for a directory or for everything, and one for a file that has other names than at the checkpoint, is there by a
 //!   later checkpoint alone: no roll-forward brings such things back;
 //! - of the first call that is not there, pages may be there where it overwrites them in place.
@@ -40,14 +40,25 @@ struct Candidate {
     calls: BTreeMap<FileId, Operation>,
 }
 
+impl Candidate {
+    /// The operation after which it has a file.
+    fn at(&self, file: FileId) -> Operation {
+        self.calls.get(&file).copied().unwrap_or(self.checkpoint)
+    }
+}
+
 impl History {
     /// Whether a checkpoint and calls behind it leave what was found.
     pub(super) fn judge_rolled(&self, found: &Visible, in_place: InPlace) -> Result<(), Illegal> {
         let found = Found { visible: found, shape: found.tree.shape(), pages: found.pages().collect() };
-        let durable =
-            self.calls.iter().filter(|call| call.durable).map(|call| call.operation).max().unwrap_or(0);
-        let whole = self.calls.iter().filter(|call| call.operation <= durable && self.needs_checkpoint(call));
+        let durable = || self.calls.iter().filter(|call| call.durable);
+        let whole = durable().filter(|call| self.needs_checkpoint(call));
         let oldest = whole.map(|call| call.operation).max().unwrap_or(0);
+        // A call for a file that has not changed since promises nothing of calls for others before it.
+        let changes: BTreeMap<FileId, Operation> = durable()
+            .filter_map(|call| Some((call.file?, self.last_change(call.file?, call.operation))))
+            .collect();
+        let needed = changes.values().copied().max().unwrap_or(0).max(oldest);
         let steps = &self.parts[0].steps;
         let mut closest = steps[steps.len() - 1].shape.difference(&found.shape);
         // A checkpoint behind a call, which changes nothing, has all that one before it has.
@@ -60,9 +71,8 @@ impl History {
             let first = self.calls.partition_point(|call| call.operation <= step.operation);
             let mut candidate =
                 Candidate { checkpoint: step.operation, tree: (*step.tree).clone(), calls: BTreeMap::new() };
-            let mut reached = step.operation;
             for next in self.calls[first..].iter().map(Some).chain([None]) {
-                if reached >= durable {
+                if changes.iter().all(|(file, change)| candidate.at(*file) >= *change) {
                     let torn = next.filter(|_| in_place == InPlace::FewPages);
                     match self.compare(&candidate, torn, &found) {
                         Ok(true) => return Ok(()),
@@ -74,10 +84,17 @@ impl History {
                 if !self.roll_forward(&mut candidate, next) {
                     break;
                 }
-                reached = next.operation;
             }
         }
-        Err(Illegal::Rolled { needed: durable, closest })
+        Err(Illegal::Rolled { needed, closest })
+    }
+
+    /// The last operation until `until` that changed a file.
+    fn last_change(&self, file: FileId, until: Operation) -> Operation {
+        let versions = self.pages.range((file, 0)..=(file, u32::MAX)).flat_map(|(_, versions)| versions);
+        let pages = versions.map(|version| version.since);
+        let others = self.changed.get(&file).into_iter().flat_map(|changed| &changed.anything).copied();
+        pages.chain(others).filter(|change| *change <= until).max().unwrap_or(0)
     }
 
     fn call_at(&self, operation: Operation) -> Option<&FileCall> {
@@ -136,7 +153,7 @@ impl History {
             return Ok(false);
         }
         for (file, inode) in shape.order.iter().zip(&found.shape.order) {
-            let at = candidate.calls.get(file).copied().unwrap_or(candidate.checkpoint);
+            let at = candidate.at(*file);
             let torn_at = torn.filter(|call| call.file == Some(*file)).map(|call| call.operation);
             let known = self.pages.range((*file, 0)..=(*file, u32::MAX)).map(|((_, page), _)| *page);
             let there = found.pages.range((*inode, 0)..=(*inode, u32::MAX)).map(|((_, page), _)| *page);
