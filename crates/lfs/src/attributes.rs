@@ -11,6 +11,7 @@ use weir_vfs::{
     attributes_for_mode, check_attribute_of, find_acl, is_kept_attribute, parse_attribute,
 };
 
+use crate::checkpoint::Durability;
 use crate::file::File;
 use crate::mounted::Mounted;
 
@@ -176,7 +177,7 @@ impl Mounted {
         number: NodeId,
         change: impl FnOnce(&File, &mut Extended) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
-        self.prepare_change().await?;
+        Durability(self).prepare_change().await?;
         let _call = self.operations.begin().await;
         self.operations.check_writable()?;
         let file = self.files.get(number).await?;

@@ -3,9 +3,8 @@
 use weir_f2fs::SEGMENT_BLOCKS;
 use weir_vfs::FsError;
 
-use crate::checkpoint::Purpose;
+use crate::checkpoint::{Durability, Purpose};
 use crate::cleaner::Policy;
-use crate::mounted::Mounted;
 
 /// Dirty nodes at which a checkpoint is written: 32 MiB of them.
 const DIRTY_NODES_MAX: u64 = 1 << 13;
@@ -19,7 +18,7 @@ const GAIN: u64 = 4;
 /// Free segments that are enough: a call may fill some, what is dirty one, and the reserve is left.
 const ENOUGH: u64 = CALL_SEGMENTS + 1 + RESERVE + GAIN;
 
-impl Mounted {
+impl Durability<'_> {
     /// Waits until a call may change something. It has no permit and no lock yet.
     ///
     /// # Errors
@@ -88,8 +87,8 @@ impl Mounted {
         u64::from(space.free_segments()) < needed + RESERVE
     }
 
-    /// A number that no inode had before in this mount.
-    pub(crate) fn take_generation(&self) -> u32 {
-        self.generation.replace(self.generation.get().wrapping_add(1))
+    /// Whether a checkpoint would be another one than the newest.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.dirty_nodes() > 0 || self.files.cache.dirty() > 0
     }
 }

@@ -11,12 +11,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use weir_block::{Class, Run};
 use weir_f2fs::{
-    CheckpointPack, Log, LogState, NodeId, SEGMENT_ENTRIES_PER_BLOCK, SEGMENT_JOURNAL_ENTRIES, SegmentEntry,
-    SegmentJournal, SegmentJournalEntry, SegmentNumber, SegmentTableBlock, checkpoint_flags, header_checksum,
+    Allocation, CheckpointPack, Log, LogState, NodeId, SEGMENT_ENTRIES_PER_BLOCK, SEGMENT_JOURNAL_ENTRIES,
+    SegmentEntry, SegmentJournal, SegmentJournalEntry, SegmentNumber, SegmentTableBlock, checkpoint_flags,
+    header_checksum,
 };
 use weir_journal::SyncedFile;
 use weir_runtime::{Buffer, Semaphore};
@@ -80,13 +82,29 @@ impl Checkpoints {
         self.pack.borrow().header.log(log)
     }
 
+    /// The footer of the last one, which may be on its way.
+    pub(crate) fn footer(&self) -> Option<Ticket> {
+        self.footer.borrow().clone()
+    }
+
     /// How many were written since the mount.
     pub(crate) fn written(&self) -> u64 {
         self.written.get()
     }
 }
 
-impl Mounted {
+/// What makes a mounted filesystem durable: checkpoints, synchronisation calls, cleaning, roll-forward.
+pub(crate) struct Durability<'a>(pub(crate) &'a Mounted);
+
+impl Deref for Durability<'_> {
+    type Target = Mounted;
+
+    fn deref(&self) -> &Mounted {
+        self.0
+    }
+}
+
+impl Durability<'_> {
     /// Writes a checkpoint.
     ///
     /// # Errors
@@ -105,6 +123,17 @@ impl Mounted {
         let done = self.submit_checkpoint(laid_out, data, purpose).await;
         drop(submitting);
         done.inspect_err(|error| self.stop_after(error))
+    }
+
+    /// Lets each log append: one that filled gaps of a segment goes on in a free one.
+    pub(crate) fn start_appending(&self) -> Result<(), FsError> {
+        for log in Log::ALL {
+            let state = self.checkpoints.log(log);
+            if state.is_none_or(|state| state.allocation == Allocation::Reuse) {
+                self.placement.space.borrow_mut().start_segment(log)?;
+            }
+        }
+        Ok(())
     }
 
     /// Half of a checkpoint is in memory as if it were on the disk: nothing may follow it.

@@ -18,7 +18,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::str::FromStr;
 
 use futures_util::future::try_join_all;
 use weir_f2fs::{
@@ -28,49 +27,12 @@ use weir_journal::SyncedFile;
 use weir_storage::Ticket;
 use weir_vfs::FsError;
 
+use crate::checkpoint::Durability;
+use crate::cleaner_kind::{Cleaner, CleanerCounts};
 use crate::file::{File, Slot};
-use crate::mount::read_summary;
-use crate::mounted::Mounted;
 use crate::mutants::LfsMutant;
 use crate::space::Space;
-
-/// How blocks of victims are moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cleaner {
-    /// They are read and written.
-    #[default]
-    Copy,
-    /// They are remapped by the share command, which the storage must have.
-    Share,
-}
-
-/// A name that no cleaner has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no cleaner is called {0:?}: there are copy and share")]
-pub struct UnknownCleaner(pub String);
-
-impl FromStr for Cleaner {
-    type Err = UnknownCleaner;
-
-    fn from_str(name: &str) -> Result<Cleaner, UnknownCleaner> {
-        let found = Cleaner::ALL.into_iter().find(|cleaner| cleaner.name() == name);
-        found.ok_or_else(|| UnknownCleaner(name.to_owned()))
-    }
-}
-
-impl Cleaner {
-    /// All of them.
-    pub const ALL: [Cleaner; 2] = [Cleaner::Copy, Cleaner::Share];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Cleaner::Copy => "copy",
-            Cleaner::Share => "share",
-        }
-    }
-}
+use crate::summaries::read_summary;
 
 /// Who chooses the victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,17 +41,6 @@ pub(crate) enum Policy {
     Greedy,
     /// The best ratio of benefit to cost.
     CostBenefit,
-}
-
-/// What cleaning has done since the mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CleanerCounts {
-    /// Segments that were cleaned.
-    pub segments: u64,
-    /// Pages of data that were moved.
-    pub pages: u64,
-    /// Nodes that were moved.
-    pub nodes: u64,
 }
 
 /// A page in a victim.
@@ -132,7 +83,7 @@ impl Space {
     }
 }
 
-impl Mounted {
+impl Durability<'_> {
     /// Cleans victims until they have given so many blocks, or none is left: how many were gained. A checkpoint makes their segments free.
     ///
     /// # Errors

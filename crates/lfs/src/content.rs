@@ -1,6 +1,6 @@
 //! The content of files: read, written, cut, and allocated.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use weir_cache::split;
@@ -8,6 +8,7 @@ use weir_f2fs::{BlockAddress, FileReader, Inode, NodeId, inline_flags};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_vfs::{Fallocate, FsError, InodeNumber};
 
+use crate::checkpoint::Durability;
 use crate::file::File;
 use crate::mounted::Mounted;
 
@@ -15,7 +16,18 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Pages that are written between two looks at how much is dirty and free.
 const PAGES_AT_ONCE: u64 = 512;
 
-impl Mounted {
+/// The content of the files of a mounted filesystem.
+pub(crate) struct Content<'a>(pub(crate) &'a Mounted);
+
+impl Deref for Content<'_> {
+    type Target = Mounted;
+
+    fn deref(&self) -> &Mounted {
+        self.0
+    }
+}
+
+impl Content<'_> {
     /// A regular file.
     pub(crate) async fn regular(&self, number: InodeNumber) -> Result<Rc<File>, FsError> {
         let file = self.files.get(NodeId(number)).await?;
@@ -117,12 +129,12 @@ impl Mounted {
     }
 
     async fn write_some(&self, number: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        self.prepare_change().await?;
+        Durability(self.0).prepare_change().await?;
         let _call = self.operations.begin().await;
         self.operations.check_writable()?;
         let file = self.regular(number).await?;
         let _locked = file.lock_exclusive().await;
-        let most = self.size_max(&file).saturating_sub(offset);
+        let most = file.size_max().saturating_sub(offset);
         if most == 0 {
             return Err(FsError::TooLarge);
         }
@@ -179,12 +191,12 @@ impl Mounted {
 
     /// Gives a file another size.
     pub(crate) async fn truncate_file(&self, number: InodeNumber, size: u64) -> Result<(), FsError> {
-        self.prepare_change().await?;
+        Durability(self.0).prepare_change().await?;
         let _call = self.operations.begin().await;
         self.operations.check_writable()?;
         let file = self.regular(number).await?;
         let _locked = file.lock_exclusive().await;
-        if size > self.size_max(&file) {
+        if size > file.size_max() {
             return Err(FsError::TooLarge);
         }
         let before = file.size();
@@ -232,12 +244,12 @@ impl Mounted {
     ) -> Result<(), FsError> {
         let end = offset.checked_add(length).filter(|_| length > 0);
         let end = end.ok_or(FsError::Invalid("a range without bytes, or beyond the largest offset"))?;
-        self.prepare_change().await?;
+        Durability(self.0).prepare_change().await?;
         let _call = self.operations.begin().await;
         self.operations.check_writable()?;
         let file = self.regular(number).await?;
         let _locked = file.lock_exclusive().await;
-        if end > self.size_max(&file) {
+        if end > file.size_max() {
             return Err(FsError::TooLarge);
         }
         if file.has_inline(inline_flags::DATA) {

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use weir_f2fs::NodeId;
-use weir_vfs::FsError;
+use weir_vfs::{FsError, InodeNumber, LetGo};
 
 use crate::file::File;
 use crate::mounted::Mounted;
@@ -64,5 +64,23 @@ impl Mounted {
         file.change(|inode| inode.links = 0.into());
         let _locked = file.lock_exclusive().await;
         self.delete(&file).await
+    }
+}
+
+impl LetGo for Mounted {
+    /// The last hold of an inode without a name deletes it, in a task of its own.
+    fn let_go(self: Rc<Self>, inode: InodeNumber, count: u64) {
+        if !self.files.holds.remove(inode, count) {
+            return;
+        }
+        let Some(file) = self.files.find(NodeId(inode)).filter(|file| file.links() == 0) else { return };
+        let clock = self.disk.handle().clone();
+        drop(clock.spawn_thread("deletion", async move {
+            let _call = self.operations.begin().await;
+            if self.operations.read_only().is_none() {
+                // A failure leaves an orphan, which the next mount deletes.
+                let _ = self.delete_if_unused(&file).await;
+            }
+        }));
     }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use weir_f2fs::{FileReader, FoundName, NameArea, NodeId, buckets, hash_name, inline_flags};
 use weir_format::{BLOCK_BYTES, Cookie, FileType, FormatError, Place, Structure};
-use weir_vfs::FsError;
+use weir_vfs::{FsError, InodeNumber};
 
 use crate::file::File;
 use crate::mounted::Mounted;
@@ -17,6 +17,15 @@ pub(crate) struct NameTarget {
 }
 
 impl Mounted {
+    /// A directory that has a name.
+    pub(crate) async fn directory(&self, number: InodeNumber) -> Result<Rc<File>, FsError> {
+        let directory = self.files.get(NodeId(number)).await?;
+        if !directory.is_directory() {
+            return Err(FsError::NotDirectory);
+        }
+        if directory.links() == 0 { Err(FsError::NotFound) } else { Ok(directory) }
+    }
+
     /// What a name in a directory stands for, and where it is.
     ///
     /// # Errors

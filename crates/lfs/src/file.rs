@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 use weir_cache::{CachedFile, PageCache};
-use weir_f2fs::{BLOCK_BYTES, BlockAddress, Inode, NodeEntry, NodeId};
+use weir_f2fs::{BLOCK_BYTES, BlockAddress, Inode, NodeEntry, NodeId, pages_max};
 use weir_format::{FileTime, FileType, Stamp};
 use weir_runtime::{Acquire, Semaphore};
 
@@ -104,6 +104,12 @@ impl File {
     /// The size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.inode.borrow().size.get()
+    }
+
+    /// The largest size of a file: the page cache counts pages in 32 bits, and nodes lead to no more.
+    pub(crate) fn size_max(&self) -> u64 {
+        let pages = pages_max(self.inode.borrow().addresses()).min(u64::from(u32::MAX));
+        pages * BLOCK_BYTES as u64
     }
 
     /// What it is.

@@ -9,7 +9,7 @@ use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
 use weir_vfs::{Caller, Filesystem, FilesystemCalls, FsError, NewFilesystem, StorageImage, write_filesystem};
 
-use crate::cleaner::{Cleaner, CleanerCounts};
+use crate::cleaner_kind::{Cleaner, CleanerCounts};
 use crate::mount;
 use crate::mounted::Mounted;
 use crate::options::F2fsOptions;

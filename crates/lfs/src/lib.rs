@@ -28,6 +28,7 @@ mod calls;
 mod changes;
 mod checkpoint;
 mod cleaner;
+mod cleaner_kind;
 mod content;
 mod deletion;
 mod directory;
@@ -47,10 +48,11 @@ mod pages;
 mod placement;
 mod recovery;
 mod space;
+mod summaries;
 mod sync;
 mod under_way;
 
-pub use cleaner::{Cleaner, CleanerCounts, UnknownCleaner};
+pub use cleaner_kind::{Cleaner, CleanerCounts, UnknownCleaner};
 pub use filesystem::{F2fs, Statistics};
 #[cfg(feature = "mutants")]
 pub use mutants::LfsMutant;

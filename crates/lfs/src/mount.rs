@@ -13,8 +13,8 @@ use tracing::info;
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_cache::PageCache;
 use weir_f2fs::{
-    Allocation, CheckpointPack, Image, Layout, Log, NodeFooter, SegmentEntry, SegmentNumber,
-    SegmentTableBlock, SummaryBlock, SummaryKind, checkpoint_flags,
+    CheckpointPack, Image, Layout, Log, NodeFooter, SegmentEntry, SegmentTableBlock, SummaryBlock,
+    SummaryKind, checkpoint_flags,
 };
 use weir_format::{FormatError, Place, Structure};
 use weir_journal::Disk;
@@ -22,8 +22,9 @@ use weir_runtime::{Handle as Clock, Semaphore};
 use weir_storage::{Extent, Lba, Recorder, Storage, read};
 use weir_vfs::{FsError, ReadOnlyReason, StorageImage, Timer};
 
-use crate::checkpoint::{Checkpoints, Purpose};
-use crate::cleaner::{Cleaner, Policy};
+use crate::checkpoint::{Checkpoints, Durability, Purpose};
+use crate::cleaner::Policy;
+use crate::cleaner_kind::Cleaner;
 use crate::files::Files;
 use crate::mounted::{Mounted, TICKS_A_SECOND};
 use crate::mutants::{LfsMutant, LfsRules};
@@ -91,20 +92,20 @@ pub(crate) async fn mount(
         disk,
         placement,
     });
-    if options.read_only && !(was_unmounted && mounted.has_no_chain().await?) {
+    if options.read_only && !(was_unmounted && Durability(&mounted).has_no_chain().await?) {
         return Err(FsError::NotRolledForward);
     }
     if !options.read_only {
-        let recovered = mounted.roll_forward().await?;
+        let recovered = Durability(&mounted).roll_forward().await?;
         if recovered == 0 {
-            mounted.start_appending()?;
+            Durability(&mounted).start_appending()?;
         }
         for orphan in &orphans {
             mounted.delete_orphan(*orphan).await?;
         }
         info!(recovered, orphans = orphans.len(), "mounted");
         if !options.rules.drops(LfsMutant::ChainGoesOn) {
-            mounted.write_checkpoint(Purpose::Durability).await?;
+            Durability(&mounted).write_checkpoint(Purpose::Durability).await?;
         }
         let task = checkpoint_task(Rc::downgrade(&mounted));
         drop(clock.spawn_thread("checkpoint", task));
@@ -121,7 +122,7 @@ pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
     for file in mounted.files.all().into_iter().filter(|file| file.links() == 0) {
         mounted.delete_orphan(file.number).await?;
     }
-    mounted.write_checkpoint(Purpose::Unmount).await?;
+    Durability(&mounted).write_checkpoint(Purpose::Unmount).await?;
     mounted.operations.stop(ReadOnlyReason::Unmounted);
     info!(checkpoints = mounted.checkpoints.written(), "unmounted");
     Ok(())
@@ -139,28 +140,12 @@ async fn checkpoint_task(mounted: Weak<Mounted>) {
             return;
         }
         // A failure stops all changes, and every call says so.
-        if now.has_changes() && now.write_checkpoint(Purpose::Order).await.is_ok() && now.is_worth_cleaning()
+        if Durability(&now).has_changes()
+            && Durability(&now).write_checkpoint(Purpose::Order).await.is_ok()
+            && Durability(&now).is_worth_cleaning()
         {
-            let _ = now.clean(Policy::CostBenefit, 1).await;
+            let _ = Durability(&now).clean(Policy::CostBenefit, 1).await;
         }
-    }
-}
-
-impl Mounted {
-    /// Whether a checkpoint would be another one than the newest.
-    fn has_changes(&self) -> bool {
-        self.dirty_nodes() > 0 || self.files.cache.dirty() > 0
-    }
-
-    /// Lets each log append: one that filled gaps of a segment goes on in a free one.
-    fn start_appending(&self) -> Result<(), FsError> {
-        for log in Log::ALL {
-            let state = self.checkpoints.log(log);
-            if state.is_none_or(|state| state.allocation == Allocation::Reuse) {
-                self.placement.space.borrow_mut().start_segment(log)?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -216,16 +201,4 @@ async fn read_node_summaries(
         }
     }
     Ok(summaries)
-}
-
-/// The summary of a segment as the disk has it.
-pub(crate) async fn read_summary(
-    image: &StorageImage,
-    layout: &Layout,
-    segment: SegmentNumber,
-) -> Result<Box<SummaryBlock>, FsError> {
-    let corrupt = || FormatError::corrupt(Structure::Summary, Place::Segment(segment.0), "its place");
-    let place = layout.summary_block(segment).ok_or_else(corrupt)?;
-    let bytes = read(&*image.0, Extent::new(Lba(place.0.into()), 1)).await?;
-    Ok(SummaryBlock::read(&bytes, Place::Segment(segment.0))?)
 }

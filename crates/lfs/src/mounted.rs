@@ -11,7 +11,7 @@ use weir_runtime::{Instant, Semaphore};
 use weir_vfs::{FsError, StorageImage, Timer};
 
 use crate::checkpoint::Checkpoints;
-use crate::cleaner::CleanerCounts;
+use crate::cleaner_kind::CleanerCounts;
 use crate::files::Files;
 use crate::operations::Operations;
 use crate::options::F2fsOptions;
@@ -59,6 +59,11 @@ impl Mounted {
     pub(crate) fn elapsed(&self) -> u64 {
         let (since, before) = self.since;
         before + self.disk.handle().now().as_nanos().saturating_sub(since.as_nanos()) / NANOS_A_SECOND
+    }
+
+    /// A number that no inode had before in this mount.
+    pub(crate) fn take_generation(&self) -> u32 {
+        self.generation.replace(self.generation.get().wrapping_add(1))
     }
 
     /// Bytes of extra fields in a new inode.

@@ -1,12 +1,14 @@
 //! Changes of names: made, given, taken, moved. One such call at a time changes directories; what needs space comes before what cannot
 //! be taken back.
 
+use std::ops::Deref;
 use std::rc::Rc;
 
-use weir_f2fs::{BlockAddress, FoundName, Inode, NameArea, NodeId, inline_flags, pages_max, write_dots};
+use weir_f2fs::{BlockAddress, FoundName, Inode, NameArea, NodeId, inline_flags, write_dots};
 use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Stamp, Structure};
 use weir_vfs::{Caller, FsError, InodeNumber, NewNode, RenameFlags, check_ordinary_name};
 
+use crate::checkpoint::Durability;
 use crate::directory::NameTarget;
 use crate::file::File;
 use crate::mounted::Mounted;
@@ -25,16 +27,18 @@ struct End<'a> {
     name: &'a [u8],
 }
 
-impl Mounted {
-    /// A directory that has a name.
-    pub(crate) async fn directory(&self, number: InodeNumber) -> Result<Rc<File>, FsError> {
-        let directory = self.files.get(NodeId(number)).await?;
-        if !directory.is_directory() {
-            return Err(FsError::NotDirectory);
-        }
-        if directory.links() == 0 { Err(FsError::NotFound) } else { Ok(directory) }
-    }
+/// The names of a mounted filesystem.
+pub(crate) struct Namespace<'a>(pub(crate) &'a Mounted);
 
+impl Deref for Namespace<'_> {
+    type Target = Mounted;
+
+    fn deref(&self) -> &Mounted {
+        self.0
+    }
+}
+
+impl Namespace<'_> {
     /// The type that a name has for a file.
     fn target_of(&self, file: &File) -> Result<NameTarget, FsError> {
         let kind = file.kind().ok_or(FsError::Invalid("no such type"))?;
@@ -49,7 +53,7 @@ impl Mounted {
         target: &[u8],
     ) -> Result<Rc<File>, FsError> {
         check_ordinary_name(name)?;
-        self.prepare_change().await?;
+        Durability(self.0).prepare_change().await?;
         let _call = self.operations.begin().await;
         let _names = self.names.acquire(1).await;
         let parent = self.directory(parent).await?;
@@ -87,7 +91,7 @@ impl Mounted {
         if new.kind != FileType::Regular {
             return Err(FsError::Invalid("only a regular file can be without a name from the start"));
         }
-        self.prepare_change().await?;
+        Durability(self.0).prepare_change().await?;
         let _call = self.operations.begin().await;
         let parent = self.directory(parent).await?;
         let file = self.new_file(&parent, new).await?;
@@ -191,7 +195,7 @@ impl Mounted {
         (directory, name): (InodeNumber, &[u8]),
     ) -> Result<Rc<File>, FsError> {
         check_ordinary_name(name)?;
-        self.prepare_change().await?;
+        Durability(self.0).prepare_change().await?;
         let _call = self.operations.begin().await;
         let _names = self.names.acquire(1).await;
         self.operations.check_writable()?;
@@ -287,7 +291,7 @@ impl Mounted {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(FsError::Invalid("a rename that exchanges replaces nothing, and leaves no whiteout"));
         }
-        self.prepare_change().await?;
+        Durability(self.0).prepare_change().await?;
         let _call = self.operations.begin().await;
         let names = self.names.acquire(1).await;
         self.operations.check_writable()?;
@@ -434,12 +438,6 @@ impl Mounted {
             (true, true) if !self.is_empty(target).await? => Err(FsError::NotEmpty),
             _ => Ok(()),
         }
-    }
-
-    /// The largest size of a file: the page cache counts pages in 32 bits, and nodes lead to no more.
-    pub(crate) fn size_max(&self, file: &File) -> u64 {
-        let pages = pages_max(file.inode.borrow().addresses()).min(u64::from(u32::MAX));
-        pages * BLOCK_BYTES as u64
     }
 }
 

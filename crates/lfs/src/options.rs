@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_cache::CacheOptions;
 
-use crate::cleaner::Cleaner;
+use crate::cleaner_kind::Cleaner;
 use crate::mutants::LfsRules;
 
 /// What a synchronisation call does to the storage's cache.

@@ -23,12 +23,12 @@ use weir_runtime::Buffer;
 use weir_storage::{Extent, Lba, read};
 use weir_vfs::FsError;
 
+use crate::checkpoint::Durability;
 use crate::directory::NameTarget;
 use crate::file::File;
-use crate::mount::read_summary;
-use crate::mounted::Mounted;
 use crate::mutants::LfsMutant;
 use crate::space::summary_of_data;
+use crate::summaries::read_summary;
 
 /// A node of the chain.
 struct ChainNode {
@@ -49,7 +49,7 @@ struct LastMarks {
     name: Option<usize>,
 }
 
-impl Mounted {
+impl Durability<'_> {
     /// Rolls forward, in memory: how many nodes were taken.
     ///
     /// # Errors

@@ -28,15 +28,14 @@ use weir_storage::Ticket;
 use weir_vfs::{FsError, SyncCall};
 
 use crate::blocks::BlockWrite;
-use crate::checkpoint::Purpose;
+use crate::checkpoint::{Durability, Purpose};
 use crate::file::File;
-use crate::mounted::Mounted;
 use crate::mutants::LfsMutant;
 use crate::options::SyncMode;
 use crate::placement::Marks;
 use crate::under_way::WrittenNodes;
 
-impl Mounted {
+impl Durability<'_> {
     /// Makes what was changed of a file durable, or puts it before all that comes next.
     ///
     /// # Errors
@@ -75,6 +74,9 @@ impl Mounted {
             self.under_way.keep(tickets.clone(), nodes);
             drop((submitting, call_permit));
             if is_durable {
+                // What an earlier call has only ordered is durable, too.
+                self.under_way.add_to(&mut tickets);
+                tickets.extend(self.checkpoints.footer());
                 self.disk.wait_transferred(&tickets).await?;
                 self.flush().await?;
             }

@@ -28,4 +28,9 @@ impl UnderWay {
         kept.retain(|(writes, _)| writes.iter().any(|write| write.poll_transferred().is_none()));
         kept.push((writes, nodes));
     }
+
+    /// Adds the writes that may be on their way.
+    pub(crate) fn add_to(&self, tickets: &mut Vec<Ticket>) {
+        tickets.extend(self.0.borrow().iter().flat_map(|(writes, _)| writes.iter().cloned()));
+    }
 }

@@ -7,6 +7,7 @@ use weir_vfs::{
     AclChange, AclKind, AttributeCalls, AttributeChanges, Attributes, Expect, FsError, InodeNumber,
 };
 
+use crate::content::Content;
 use crate::filesystem::F2fs;
 
 impl AttributeCalls for F2fs {
@@ -37,7 +38,7 @@ impl AttributeCalls for F2fs {
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
         Box::pin(async move {
             if let Some(size) = changes.size {
-                self.0.truncate_file(inode, size).await?;
+                Content(&self.0).truncate_file(inode, size).await?;
             }
             self.0.change_attributes(NodeId(inode), changes).await
         })

@@ -3,6 +3,7 @@
 use futures_util::future::LocalBoxFuture;
 use weir_vfs::{Fallocate, FileCalls, FsError, InodeNumber};
 
+use crate::content::Content;
 use crate::filesystem::F2fs;
 
 impl FileCalls for F2fs {
@@ -13,8 +14,8 @@ impl FileCalls for F2fs {
         bytes: &'a mut [u8],
     ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
         Box::pin(async move {
-            let file = self.0.regular(inode).await?;
-            self.0.read_content(&file, offset, bytes).await
+            let file = Content(&self.0).regular(inode).await?;
+            Content(&self.0).read_content(&file, offset, bytes).await
         })
     }
 
@@ -29,7 +30,7 @@ impl FileCalls for F2fs {
         offset: u64,
         bytes: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
-        Box::pin(self.0.write_content(inode, offset, bytes))
+        Box::pin(async move { Content(&self.0).write_content(inode, offset, bytes).await })
     }
 
     fn write_back<'a>(
@@ -38,11 +39,11 @@ impl FileCalls for F2fs {
         offset: u64,
         bytes: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
-        Box::pin(self.0.write_content(inode, offset, bytes))
+        Box::pin(async move { Content(&self.0).write_content(inode, offset, bytes).await })
     }
 
     fn truncate(&self, inode: InodeNumber, size: u64) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(self.0.truncate_file(inode, size))
+        Box::pin(async move { Content(&self.0).truncate_file(inode, size).await })
     }
 
     fn fallocate(
@@ -52,18 +53,18 @@ impl FileCalls for F2fs {
         offset: u64,
         length: u64,
     ) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(self.0.allocate(inode, mode, offset, length))
+        Box::pin(async move { Content(&self.0).allocate(inode, mode, offset, length).await })
     }
 
     fn seek_data(&self, inode: InodeNumber, offset: u64) -> LocalBoxFuture<'_, Result<Option<u64>, FsError>> {
-        Box::pin(self.0.find_data(inode, offset))
+        Box::pin(async move { Content(&self.0).find_data(inode, offset).await })
     }
 
     fn seek_hole(&self, inode: InodeNumber, offset: u64) -> LocalBoxFuture<'_, Result<Option<u64>, FsError>> {
-        Box::pin(self.0.find_hole(inode, offset))
+        Box::pin(async move { Content(&self.0).find_hole(inode, offset).await })
     }
 
     fn mapped_blocks(&self, inode: InodeNumber, limit: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
-        Box::pin(self.0.count_pages(inode, limit))
+        Box::pin(async move { Content(&self.0).count_pages(inode, limit).await })
     }
 }

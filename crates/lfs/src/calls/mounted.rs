@@ -10,6 +10,7 @@ use weir_vfs::{
     SyncCalls,
 };
 
+use crate::checkpoint::Durability;
 use crate::filesystem::F2fs;
 use crate::mount;
 
@@ -56,11 +57,11 @@ impl MountedCalls for F2fs {
 
 impl SyncCalls for F2fs {
     fn sync(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(self.0.sync())
+        Box::pin(async { Durability(&self.0).sync().await })
     }
 
     fn synchronise(&self, inode: InodeNumber, call: SyncCall) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(self.0.synchronise(NodeId(inode), call))
+        Box::pin(async move { Durability(&self.0).synchronise(NodeId(inode), call).await })
     }
 
     fn is_atomic(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<bool, FsError>> {

@@ -11,6 +11,7 @@ use weir_vfs::{FsError, Hold, InodeNumber, LetGo, NameCalls, NewNode, RenameFlag
 use crate::file::File;
 use crate::filesystem::F2fs;
 use crate::mounted::Mounted;
+use crate::namespace::Namespace;
 
 /// Names that one call reads, and the rest of their block.
 const NAMES_AT_ONCE: usize = 256;
@@ -68,7 +69,7 @@ impl NameCalls for F2fs {
     ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
         Box::pin(async move {
             let new = NewNode { kind: FileType::Directory, ..*new };
-            Ok(self.0.create_file((directory, name), &new, &[]).await?.number.0)
+            Ok(Namespace(&self.0).create_file((directory, name), &new, &[]).await?.number.0)
         })
     }
 
@@ -77,7 +78,7 @@ impl NameCalls for F2fs {
         directory: InodeNumber,
         new: &'a NewNode,
     ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move { Ok(self.0.create_unnamed_file(directory, new).await?.number.0) })
+        Box::pin(async move { Ok(Namespace(&self.0).create_unnamed_file(directory, new).await?.number.0) })
     }
 
     fn symlink<'a>(
@@ -87,7 +88,9 @@ impl NameCalls for F2fs {
         target: &'a [u8],
         owner: (u32, u32),
     ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move { Ok(self.0.create_link((directory, name), target, owner).await?.number.0) })
+        Box::pin(async move {
+            Ok(Namespace(&self.0).create_link((directory, name), target, owner).await?.number.0)
+        })
     }
 
     fn read_link(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<u8>, FsError>> {
@@ -107,7 +110,7 @@ impl NameCalls for F2fs {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(async move { self.0.add_name(inode, (directory, name)).await.map(drop) })
+        Box::pin(async move { Namespace(&self.0).add_name(inode, (directory, name)).await.map(drop) })
     }
 
     fn unlink<'a>(
@@ -115,7 +118,7 @@ impl NameCalls for F2fs {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(self.0.take_name(directory, name, false))
+        Box::pin(async move { Namespace(&self.0).take_name(directory, name, false).await })
     }
 
     fn rmdir<'a>(
@@ -123,7 +126,7 @@ impl NameCalls for F2fs {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(self.0.take_name(directory, name, true))
+        Box::pin(async move { Namespace(&self.0).take_name(directory, name, true).await })
     }
 
     fn rename<'a>(
@@ -132,7 +135,7 @@ impl NameCalls for F2fs {
         to: (InodeNumber, &'a [u8]),
         flags: RenameFlags,
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(self.0.rename_file(self.1, from, to, flags))
+        Box::pin(async move { Namespace(&self.0).rename_file(self.1, from, to, flags).await })
     }
 
     fn open(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
@@ -194,7 +197,7 @@ impl NameCalls for F2fs {
             if new.kind == FileType::Symlink {
                 return Err(FsError::Invalid("a symbolic link has a target"));
             }
-            Ok(self.held(&*self.0.create_file((directory, name), new, &[]).await?))
+            Ok(self.held(&*Namespace(&self.0).create_file((directory, name), new, &[]).await?))
         })
     }
 
@@ -203,7 +206,9 @@ impl NameCalls for F2fs {
         directory: InodeNumber,
         new: &'a NewNode,
     ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
-        Box::pin(async move { Ok(self.held(&*self.0.create_unnamed_file(directory, new).await?)) })
+        Box::pin(
+            async move { Ok(self.held(&*Namespace(&self.0).create_unnamed_file(directory, new).await?)) },
+        )
     }
 
     fn symlink_held<'a>(
@@ -213,7 +218,9 @@ impl NameCalls for F2fs {
         target: &'a [u8],
         owner: (u32, u32),
     ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
-        Box::pin(async move { Ok(self.held(&*self.0.create_link((directory, name), target, owner).await?)) })
+        Box::pin(async move {
+            Ok(self.held(&*Namespace(&self.0).create_link((directory, name), target, owner).await?))
+        })
     }
 
     fn link_held<'a>(
@@ -222,24 +229,6 @@ impl NameCalls for F2fs {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
-        Box::pin(async move { Ok(self.held(&*self.0.add_name(inode, (directory, name)).await?)) })
-    }
-}
-
-impl LetGo for Mounted {
-    /// The last hold of an inode without a name deletes it, in a task of its own.
-    fn let_go(self: Rc<Self>, inode: InodeNumber, count: u64) {
-        if !self.files.holds.remove(inode, count) {
-            return;
-        }
-        let Some(file) = self.files.find(NodeId(inode)).filter(|file| file.links() == 0) else { return };
-        let clock = self.disk.handle().clone();
-        drop(clock.spawn_thread("deletion", async move {
-            let _call = self.operations.begin().await;
-            if self.operations.read_only().is_none() {
-                // A failure leaves an orphan, which the next mount deletes.
-                let _ = self.delete_if_unused(&file).await;
-            }
-        }));
+        Box::pin(async move { Ok(self.held(&*Namespace(&self.0).add_name(inode, (directory, name)).await?)) })
     }
 }
