@@ -1,7 +1,7 @@
 //! The check of files: each kind of damage is found, and `fsck.f2fs` finds it, too.
 
 use weir_f2fs::check::Problem;
-use weir_f2fs::{BlockAddress, Image, Inode, NameArea, NodeId};
+use weir_f2fs::{BlockAddress, FileReader, Image, Inode, NameArea, NodeId};
 use weir_format::{FormatError, Place};
 use weir_runtime::{Runtime, Simulation};
 
@@ -35,7 +35,7 @@ fn find(image: &ImageFile, path: &[&str]) -> Found {
         let mut number = NodeId::ROOT;
         for name in path {
             let directory = opened.inode(number).await?;
-            number = opened.find_name(&directory, name.as_bytes()).await?.expect("a name");
+            number = opened.find_name(&directory, name.as_bytes()).await?.expect("a name").inode;
         }
         Ok::<_, FormatError>(Found {
             inode: opened.inode(number).await?,

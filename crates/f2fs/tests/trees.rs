@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use weir_f2fs::{Image, Inode, NodeId};
+use weir_f2fs::{FileReader, Image, Inode, NodeId};
 use weir_format::{BLOCK_BYTES, Cookie, FileType, FormatError};
 use weir_runtime::{Runtime, Simulation};
 
@@ -66,7 +66,7 @@ async fn image_tree(image: &Image<&ImageFile>) -> Result<BTreeMap<String, Seen>,
                 for entry in names {
                     let name = String::from_utf8(entry.name).unwrap();
                     assert_eq!(
-                        image.find_name(&inode, name.as_bytes()).await?,
+                        image.find_name(&inode, name.as_bytes()).await?.map(|found| found.inode),
                         Some(NodeId(entry.target.inode))
                     );
                     if name != "." && name != ".." {
