@@ -97,9 +97,7 @@ pub(crate) async fn mount(
     }
     if !options.read_only {
         let recovered = Durability(&mounted).roll_forward().await?;
-        if recovered == 0 {
-            Durability(&mounted).start_appending()?;
-        }
+        Durability(&mounted).start_appending()?;
         for orphan in &orphans {
             mounted.delete_orphan(*orphan).await?;
         }

@@ -119,7 +119,8 @@ impl Durability<'_> {
         self.placement.space.borrow().entry(segment).is_some_and(|entry| !entry.is_valid(offset))
     }
 
-    /// Lets all logs go on in other segments than those of the chain and of its pages.
+    /// Lets the logs go on in other segments than those of the chain and of its pages. A log whose segment has none of them stays: few
+    /// segments may be free.
     async fn withhold_segments(
         &self,
         chain: &[ChainNode],
@@ -136,7 +137,10 @@ impl Durability<'_> {
         let mut space = self.placement.space.borrow_mut();
         space.withhold(&segments);
         for log in Log::ALL {
-            space.start_segment(log)?;
+            let open = self.layout.segment_of(space.next_of(log));
+            if open.is_some_and(|(segment, _)| segments.contains(&segment.0)) {
+                space.start_segment(log)?;
+            }
         }
         Ok(())
     }
