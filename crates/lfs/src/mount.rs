@@ -120,7 +120,7 @@ pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
     for file in mounted.files.all().into_iter().filter(|file| file.links() == 0) {
         mounted.delete_orphan(file.number).await?;
     }
-    Durability(&mounted).write_checkpoint(Purpose::Unmount).await?;
+    Durability(mounted).write_checkpoint(Purpose::Unmount).await?;
     mounted.operations.stop(ReadOnlyReason::Unmounted);
     info!(checkpoints = mounted.checkpoints.written(), "unmounted");
     Ok(())
