@@ -127,7 +127,7 @@ impl BenchState {
             calls => self.shallow(calls, &path, &mut ledger)?,
         };
         let through = Through { measured, flushes, before, after: served.status()? };
-        served.end()?;
+        served.end(&self.files.handle).await?;
         let (disk, content) = (self.disk()?, (&ledger, &self.files.pages));
         let checked =
             verify(&self.files.handle, disk, &self.files.plan, content, coverage, &mut self.files.random)
@@ -187,7 +187,7 @@ impl BenchState {
             let file = FileDisk::open(&self.files.handle, &path, options)?;
             ledger.verify(&*file, &self.files.pages, coverage, &mut self.files.random).await?
         };
-        ext4.end()?;
+        ext4.end(&self.files.handle).await?;
         Ok(through.turn(calls, checked))
     }
 }

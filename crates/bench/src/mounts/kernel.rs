@@ -7,6 +7,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use weir_runtime::Handle;
+
 use crate::error::BenchError;
 use crate::mounts::served::{Door, Served, ServedStatus};
 
@@ -80,11 +82,11 @@ impl KernelExt4 {
     }
 
     /// Unmounts it, checks it with e2fsck, and ends the server.
-    pub(super) fn end(self) -> Result<(), BenchError> {
+    pub(super) async fn end(self, handle: &Handle) -> Result<(), BenchError> {
         let KernelExt4 { mount, device, served } = self;
         run("umount", &[mount.0.path().as_ref()])?;
         run("e2fsck", &["-fn".as_ref(), device.0.as_ref()])?;
         drop((mount, device));
-        served.end()
+        served.end(handle).await
     }
 }

@@ -9,12 +9,18 @@ use rustix::buffer::spare_capacity;
 use serde::Deserialize;
 use tempfile::TempDir;
 use weir_fuse::control::STATUS_ATTRIBUTE;
+use weir_runtime::Handle;
 use weir_volume::LossWindowSeen;
 
 use crate::error::BenchError;
 
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
+
+/// How often unmounting is tried, and how long it is between: the kernel releases the files of an io_uring that has ended, and a loop
+/// device, a moment later, and until then the mount is busy.
+const UNMOUNT_TRIES: u32 = 50;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a server makes of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,10 +128,17 @@ impl Served {
     }
 
     /// Unmounts, and waits until the server has ended.
-    pub(super) fn end(mut self) -> Result<(), BenchError> {
-        if !self.unmount().map_err(failed("run weir umount"))? {
-            // It said why. The server is there still, and ends when this is dropped.
-            return Err(BenchError::Server { doing: "unmount", told: "weir umount failed".to_owned() });
+    pub(super) async fn end(mut self, handle: &Handle) -> Result<(), BenchError> {
+        for tries_left in (0..UNMOUNT_TRIES).rev() {
+            let messages = if tries_left > 0 { Stdio::null() } else { Stdio::inherit() };
+            if self.unmount(messages).map_err(failed("run weir umount"))? {
+                break;
+            }
+            if tries_left == 0 {
+                // It said why. The server is there still, and ends when this is dropped.
+                return Err(BenchError::Server { doing: "unmount", told: "weir umount failed".to_owned() });
+            }
+            handle.sleep(UNMOUNT_PAUSE).await;
         }
         let mut told = String::new();
         if let Some(output) = self.server.stderr.take() {
@@ -141,10 +154,10 @@ impl Served {
         Err(BenchError::Server { doing: "unmount", told: told.trim().to_owned() })
     }
 
-    fn unmount(&self) -> io::Result<bool> {
+    fn unmount(&self, messages: Stdio) -> io::Result<bool> {
         let mut command = Command::new(&self.program);
         command.arg("umount").arg(self.mountpoint.path()).stdin(Stdio::null()).stdout(Stdio::null());
-        Ok(command.status()?.success())
+        Ok(command.stderr(messages).status()?.success())
     }
 }
 
@@ -152,7 +165,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         // After `end` there is nothing left to do.
         if matches!(self.server.try_wait(), Ok(None)) {
-            let unmounted = self.unmount();
+            let unmounted = self.unmount(Stdio::inherit());
             if !matches!(unmounted, Ok(true)) {
                 let _ = self.server.kill();
             }
