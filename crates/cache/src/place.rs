@@ -21,7 +21,7 @@ pub trait PlacePages {
     /// `class`.
     ///
     /// It is called by the caller that has the file's turn to submit, and returns before any other task runs: what it records
-    /// in memory agrees with what the cache has. Space has to be there: whoever makes a page dirty has reserved it.
+    /// in memory agrees with what the cache has. The caller that made a page dirty has reserved its space.
     ///
     /// # Errors
     /// It counts as a failed write of all of them: they are clean, are in memory as long as there is room, and no call

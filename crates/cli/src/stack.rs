@@ -490,20 +490,7 @@ impl Stack {
     ) -> Result<F2fs, CliError> {
         let mounted = match F2fs::mount(handle, self.storage(), options).await {
             Err(FsError::NotRolledForward) => {
-                let storage = self.storage_in_memory(handle);
-                let rolled =
-                    F2fs::mount(handle, Rc::clone(&storage), F2fsOptions { read_only: false, ..options });
-                match rolled.await {
-                    Ok(rolled) => {
-                        let unmounted = rolled.unmount().await;
-                        drop(rolled);
-                        match unmounted {
-                            Ok(()) => F2fs::mount(handle, storage, options).await,
-                            Err(error) => Err(error),
-                        }
-                    }
-                    Err(error) => Err(error),
-                }
+                mount_rolled_forward(handle, self.storage_in_memory(handle), options).await
             }
             mounted => mounted,
         };
@@ -540,6 +527,17 @@ impl Stack {
     pub(crate) async fn close(&self, path: &Path) -> Result<(), CliError> {
         self.0.close().await.map_err(|source| CliError::Volume { path: path.to_owned(), source })
     }
+}
+
+/// Rolls forward what a power cut has left of F2FS, on a storage whose changes are kept in memory, and mounts it.
+async fn mount_rolled_forward(
+    handle: &Handle,
+    storage: Rc<dyn Storage>,
+    options: F2fsOptions,
+) -> Result<F2fs, FsError> {
+    let writable = F2fsOptions { read_only: false, ..options };
+    F2fs::mount(handle, Rc::clone(&storage), writable).await?.unmount().await?;
+    F2fs::mount(handle, storage, options).await
 }
 
 /// Mounts what a crash has left, as its journal says, on a storage whose changes are kept in memory.

@@ -153,7 +153,7 @@ fn options_that_do_not_fit_are_refused_before_the_first_run() {
     }
 }
 
-/// Grounds that nobody named are those that the options fit.
+/// Without a named ground, a campaign runs on those that fit its options.
 #[test]
 fn the_options_choose_the_grounds() {
     let grounds = |line: &str| -> Vec<String> {

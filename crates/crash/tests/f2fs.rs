@@ -1,5 +1,5 @@
 //! Power cuts under F2FS: both cleaners, every kind of ground. And that the judges can fail: a filesystem that drops a rule is
-//! noticed.
+//! noticed. `weir crash campaign f2fs --states N` looks at as many states as it is told.
 
 use weir_crash::{Campaign as _, F2fsCampaign, F2fsTotals, FsGround, Plan, Summary};
 use weir_flash::Mechanism;
@@ -30,24 +30,6 @@ fn f2fs_that_copies_keeps_its_promises_on_a_volume_and_on_flash() {
 #[test]
 fn f2fs_that_shares_keeps_its_promises() {
     pass(Cleaner::Share, &[ADVERSARY, FsGround::Volume, RECOVERY], 100);
-}
-
-/// As many states as `WEIR_CASES` says.
-fn pass_many(cleaner: Cleaner) {
-    let states = std::env::var("WEIR_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_000);
-    pass(cleaner, &[ADVERSARY, LEGACY, FsGround::Volume, RECOVERY], states);
-}
-
-#[test]
-#[ignore = "it takes as long as WEIR_CASES says"]
-fn f2fs_that_copies_keeps_its_promises_in_many_states() {
-    pass_many(Cleaner::Copy);
-}
-
-#[test]
-#[ignore = "it takes as long as WEIR_CASES says"]
-fn f2fs_that_shares_keeps_its_promises_in_many_states() {
-    pass_many(Cleaner::Share);
 }
 
 /// The first failure that a campaign of so many states finds.

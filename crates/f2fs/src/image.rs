@@ -169,7 +169,10 @@ pub(crate) async fn read_pack<R: ImageReader>(
 }
 
 /// Reads a block of an area, or of the main area: the superblock's check has them all on the device.
-pub(crate) async fn read_block<R: ImageReader>(
+///
+/// # Errors
+/// What the reader fails by.
+pub async fn read_block<R: ImageReader>(
     image: &R,
     address: BlockAddress,
 ) -> Result<[u8; BLOCK_BYTES], R::Error> {

@@ -16,12 +16,12 @@ use std::rc::Rc;
 
 use weir_block::{Class, Run};
 use weir_f2fs::{
-    Allocation, CheckpointPack, Log, LogState, NodeId, SEGMENT_ENTRIES_PER_BLOCK, SEGMENT_JOURNAL_ENTRIES,
-    SegmentEntry, SegmentJournal, SegmentJournalEntry, SegmentNumber, SegmentTableBlock, checkpoint_flags,
-    header_checksum,
+    Allocation, BlockAddress, CheckpointPack, Log, LogState, NodeId, SEGMENT_ENTRIES_PER_BLOCK,
+    SEGMENT_JOURNAL_ENTRIES, SegmentEntry, SegmentJournal, SegmentJournalEntry, SegmentNumber,
+    SegmentTableBlock, checkpoint_flags, header_checksum,
 };
 use weir_journal::SyncedFile;
-use weir_runtime::{Buffer, Semaphore};
+use weir_runtime::Semaphore;
 use weir_storage::Ticket;
 use weir_vfs::{FsError, ReadOnlyReason};
 use zerocopy::{FromZeros, IntoBytes};
@@ -186,14 +186,15 @@ impl Durability<'_> {
         let layout = space.layout().clone();
         for (segment, summary) in space.take_summaries() {
             if let Some(place) = layout.summary_block(*segment) {
-                blocks.push(block_write(place.0.into(), &summary.to_bytes()));
+                blocks.push(BlockWrite::new(place, &summary.to_bytes()));
             }
         }
         let encoded = pack.encode(&layout)?;
         pack.checksum = encoded.first().map_or(0, |header| header_checksum(header));
         placement.chain_version.set(pack.chain_version());
-        let start = u64::from(layout.pack_start(self.checkpoints.next.get()).0);
-        blocks.extend((start..).zip(&encoded).map(|(place, block)| block_write(place, block)));
+        let start = layout.pack_start(self.checkpoints.next.get()).0;
+        let pack_blocks = (start..).map(BlockAddress).zip(&encoded);
+        blocks.extend(pack_blocks.map(|(place, block)| BlockWrite::new(place, block)));
         let footer = blocks.pop().ok_or(FsError::NoSpace)?;
         self.checkpoints.next.set(1 - self.checkpoints.next.get());
         for file in self.files.all() {
@@ -269,10 +270,6 @@ fn set_flag(pack: &mut CheckpointPack, flag: u32, on: bool) {
     pack.header.flags = (if on { flags | flag } else { flags & !flag }).into();
 }
 
-fn block_write(place: u64, bytes: &[u8]) -> BlockWrite {
-    BlockWrite { place, content: Rc::new(Buffer::copy_of(bytes)) }
-}
-
 /// Puts the newest entries of segments into the pack's journal, or all of them into the blocks of the table that are to be written.
 fn write_segment_table(space: &mut Space, pack: &mut CheckpointPack) -> Result<Vec<BlockWrite>, FsError> {
     let changed: Vec<u32> = space.changed().iter().copied().collect();
@@ -284,7 +281,7 @@ fn write_segment_table(space: &mut Space, pack: &mut CheckpointPack) -> Result<V
             pack.segment_copies.switch(index);
             let second = pack.segment_copies.is_second(index);
             let Some(place) = space.layout().segment_table_block(index, second) else { continue };
-            writes.push(block_write(place.0.into(), segment_table_block(space, index).as_bytes()));
+            writes.push(BlockWrite::new(place, segment_table_block(space, index).as_bytes()));
         }
         space.written_to_table(changed);
     }

@@ -178,9 +178,8 @@ impl Content<'_> {
             let size = (inode.size.get() as usize).min(inode.inline_area().len());
             (inode.inline_area()[..size].to_vec(), size)
         };
-        // The block is promised first: a full filesystem leaves the content where it is.
-        self.placement.space.borrow_mut().promise(1)?;
-        self.placement.space.borrow_mut().give_back(BlockAddress::NEW);
+        // A full filesystem leaves the content where it is.
+        self.placement.space.borrow().require_room(1)?;
         file.change(|inode| {
             inode.inline_area_mut().fill(0);
             inode.set_inline(inline_flags::DATA, false);

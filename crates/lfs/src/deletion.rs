@@ -73,7 +73,8 @@ impl LetGo for Mounted {
         if !self.files.holds.remove(inode, count) {
             return;
         }
-        let Some(file) = self.files.find(NodeId(inode)).filter(|file| file.links() == 0) else { return };
+        let is_unused = |file: &Rc<File>| file.links() == 0 && !self.files.is_in_use(file);
+        let Some(file) = self.files.find(NodeId(inode)).filter(is_unused) else { return };
         let clock = self.disk.handle().clone();
         drop(clock.spawn_thread("deletion", async move {
             let _call = self.operations.begin().await;

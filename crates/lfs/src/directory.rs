@@ -88,9 +88,8 @@ impl Mounted {
             // Where it was: a caller that reads the directory goes on behind the same slot.
             NameArea::BLOCK.insert(&mut names[..], found.slot, (found.name, found.inode, kind))?;
         }
-        // The block is promised first: a full filesystem leaves the names where they are.
-        self.placement.space.borrow_mut().promise(1)?;
-        self.placement.space.borrow_mut().give_back(weir_f2fs::BlockAddress::NEW);
+        // A full filesystem leaves the names where they are.
+        self.placement.space.borrow().require_room(1)?;
         directory.change(|inode| {
             inode.inline_area_mut().fill(0);
             inode.set_inline(inline_flags::NAMES, false);

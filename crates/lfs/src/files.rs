@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use weir_cache::PageCache;
-use weir_f2fs::{BLOCK_BYTES, Inode, NodeEntry, NodeId};
-use weir_storage::{Extent, Lba, read};
+use weir_f2fs::{Inode, NodeEntry, NodeId, read_block};
 use weir_vfs::{FsError, Holds, StorageImage};
 
 use crate::file::File;
@@ -82,8 +81,8 @@ impl Files {
         if !address.is_block() || entry.inode.get() != number.0 {
             return Ok(None);
         }
-        let bytes = read(&*self.image.0, Extent::new(Lba(address.0.into()), 1)).await?;
-        let inode = Inode::read(&bytes[..BLOCK_BYTES], number, address, self.placement.inode_seed)?;
+        let bytes = read_block(&*self.image, address).await?;
+        let inode = Inode::read(&bytes, number, address, self.placement.inode_seed)?;
         // Another call may have been faster.
         if let Some(file) = self.find(number) {
             return Ok(Some(file));

@@ -14,12 +14,12 @@ use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_cache::PageCache;
 use weir_f2fs::{
     CheckpointPack, Image, Layout, Log, NodeFooter, SegmentEntry, SegmentTableBlock, SummaryBlock,
-    SummaryKind, checkpoint_flags,
+    SummaryKind, checkpoint_flags, read_block,
 };
 use weir_format::{FormatError, Place, Structure};
 use weir_journal::Disk;
 use weir_runtime::{Handle as Clock, Semaphore};
-use weir_storage::{Extent, Lba, Recorder, Storage, read};
+use weir_storage::{Recorder, Storage};
 use weir_vfs::{FsError, ReadOnlyReason, StorageImage, Timer};
 
 use crate::checkpoint::{Checkpoints, Durability, Purpose};
@@ -160,7 +160,7 @@ async fn read_space(
             || FormatError::corrupt(Structure::SegmentTable, Place::Block(index.into()), "its place");
         let second = pack.segment_copies.is_second(index);
         let place = layout.segment_table_block(index, second).ok_or_else(corrupt)?;
-        let bytes = read(&*image.0, Extent::new(Lba(place.0.into()), 1)).await?;
+        let bytes = read_block(image, place).await?;
         segments.extend_from_slice(&SegmentTableBlock::read(&bytes, index, layout)?.entries);
     }
     segments.truncate(layout.main_segments() as usize);
@@ -192,7 +192,7 @@ async fn read_node_summaries(
         let Some(entry) = segments.get(state.segment.0 as usize) else { continue };
         for offset in (0..weir_f2fs::SEGMENT_BLOCKS).filter(|offset| entry.is_valid(*offset)) {
             let Some(address) = layout.block_of(state.segment, offset) else { continue };
-            let bytes = read(&*image.0, Extent::new(Lba(address.0.into()), 1)).await?;
+            let bytes = read_block(image, address).await?;
             if let Some(footer) = NodeFooter::of_block(&bytes) {
                 summary.entries[offset as usize] = summary_of_node(footer.node(), 0);
             }

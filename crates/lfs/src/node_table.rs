@@ -10,9 +10,8 @@ use std::rc::Rc;
 use weir_f2fs::{
     BlockAddress, CheckpointPack, FormatError, Layout, NODE_ENTRIES_PER_BLOCK, NODE_JOURNAL_ENTRIES,
     NodeEntry, NodeId, NodeJournal, NodeJournalEntry, NodeTableBlock, Place, Structure, TableCopies,
+    read_block,
 };
-use weir_format::ImageReader;
-use weir_runtime::Buffer;
 use weir_vfs::{FsError, StorageImage};
 use zerocopy::IntoBytes;
 
@@ -98,8 +97,7 @@ impl NodeTable {
             FormatError::corrupt(Structure::NodeAddressTable, Place::Block(index.into()), what)
         };
         let place = self.layout.node_table_block(index, second).ok_or_else(corrupt)?;
-        let mut bytes = vec![0; weir_f2fs::BLOCK_BYTES];
-        self.image.read(place.0.into(), &mut bytes).await?;
+        let bytes = read_block(&*self.image, place).await?;
         let block = Rc::<NodeTableBlock>::from(NodeTableBlock::read(&bytes, index, &self.layout)?);
         let mut cached = self.cached.borrow_mut();
         if cached.len() >= CACHED_MAX {
@@ -230,8 +228,7 @@ impl NodeTable {
             self.copies.borrow_mut().switch(index);
             let second = self.copies.borrow().is_second(index);
             if let Some(place) = self.layout.node_table_block(index, second) {
-                let content = Rc::new(Buffer::copy_of(block.as_bytes()));
-                writes.push(BlockWrite { place: place.0.into(), content });
+                writes.push(BlockWrite::new(place, block.as_bytes()));
             }
             self.cached.borrow_mut().insert(index, Rc::new(block));
         }

@@ -7,9 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use weir_f2fs::{Block, BlockAddress, NodeEntry, NodeFooter, NodeId, read_word, write_word};
+use weir_f2fs::{Block, BlockAddress, NodeEntry, NodeFooter, NodeId, read_block, read_word, write_word};
 use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
-use weir_storage::{Extent, Lba, read};
 use weir_vfs::{FsError, StorageImage};
 
 use crate::node_table::NodeTable;
@@ -95,15 +94,13 @@ impl Nodes {
             let what = "a file leads to a node that is free, or another file's";
             return Err(FormatError::corrupt(Structure::Node, Place::Inode(inode.0), what).into());
         }
-        let bytes = read(&*self.image.0, Extent::new(Lba(address.0.into()), 1)).await?;
+        let bytes = read_block(&*self.image, address).await?;
         let footer = NodeFooter::check(&bytes, id, inode, address)?;
         // Another call may have been faster.
         if let Some(node) = self.find(id) {
             return Ok(node);
         }
-        let mut content: Block = Box::new([0; BLOCK_BYTES]);
-        content.copy_from_slice(&bytes[..BLOCK_BYTES]);
-        Ok(self.insert(id, inode, footer.place(), entry, content))
+        Ok(self.insert(id, inode, footer.place(), entry, Box::new(bytes)))
     }
 
     /// A node, if it is in memory.

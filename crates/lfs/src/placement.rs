@@ -8,7 +8,6 @@ use weir_cache::{DirtyPage, PlacePages};
 use weir_f2fs::{
     ATTRIBUTE_NODE_PLACE, Block, BlockAddress, Log, NodeEntry, NodeFooter, NodeId, NodeMark, first_page,
 };
-use weir_runtime::Buffer;
 use weir_storage::StorageError;
 use weir_vfs::FsError;
 
@@ -128,7 +127,7 @@ impl Placement {
         let mut content = node.content();
         let address = self.place_node((node.id, is_directory), &node.entry, &mut content, marks)?;
         self.nodes.mark_clean(node);
-        Ok(block_write(address, &content))
+        Ok(BlockWrite::new(address, &content[..]))
     }
 
     /// The write of an inode.
@@ -149,12 +148,8 @@ impl Placement {
         *file.inode.borrow_mut() = inode;
         file.set_dirty(false);
         file.changed_itself.set(false);
-        Ok(block_write(address, &content))
+        Ok(BlockWrite::new(address, &content[..]))
     }
-}
-
-fn block_write(address: BlockAddress, content: &Block) -> BlockWrite {
-    BlockWrite { place: address.0.into(), content: Rc::new(Buffer::copy_of(&content[..])) }
 }
 
 /// The places of one file's pages.

@@ -16,11 +16,10 @@ use std::rc::Rc;
 
 use weir_f2fs::{
     ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, BlockAddress, Inode, Log, NODE_BYTES, NodeFooter,
-    NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page, inline_flags, read_word,
+    NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page, inline_flags, read_block,
+    read_word,
 };
 use weir_format::{FileType, FormatError, Place, Stamp, Structure};
-use weir_runtime::Buffer;
-use weir_storage::{Extent, Lba, read};
 use weir_vfs::FsError;
 
 use crate::checkpoint::Durability;
@@ -91,8 +90,8 @@ impl Durability<'_> {
         Ok(self.read_chain().await?.is_empty())
     }
 
-    async fn read_node(&self, address: BlockAddress) -> Result<Buffer, FsError> {
-        Ok(read(&*self.image.0, Extent::new(Lba(address.0.into()), 1)).await?)
+    async fn read_node(&self, address: BlockAddress) -> Result<[u8; BLOCK_BYTES], FsError> {
+        read_block(&*self.image, address).await
     }
 
     /// Reads the chain: its nodes' places and footers.

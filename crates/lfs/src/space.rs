@@ -87,12 +87,20 @@ impl Space {
     /// # Errors
     /// [`FsError::NoSpace`] where users may not fill so many.
     pub(crate) fn promise(&mut self, blocks: u64) -> Result<(), FsError> {
-        let used = self.used_blocks.saturating_add(blocks);
-        if used > self.user_blocks {
-            return Err(FsError::NoSpace);
-        }
-        self.used_blocks = used;
+        self.require_room(blocks)?;
+        self.used_blocks += blocks;
         Ok(())
+    }
+
+    /// That so many blocks could be promised.
+    ///
+    /// # Errors
+    /// As [`promise`](Self::promise).
+    pub(crate) fn require_room(&self, blocks: u64) -> Result<(), FsError> {
+        match self.used_blocks.saturating_add(blocks) > self.user_blocks {
+            true => Err(FsError::NoSpace),
+            false => Ok(()),
+        }
     }
 
     /// A promised block is not wanted, or a block has no owner any more: its promise is taken back, and its place is free.

@@ -1,8 +1,7 @@
 //! Summaries of segments on the disk.
 
-use weir_f2fs::{Layout, SegmentNumber, SummaryBlock};
+use weir_f2fs::{Layout, SegmentNumber, SummaryBlock, read_block};
 use weir_format::{FormatError, Place, Structure};
-use weir_storage::{Extent, Lba, read};
 use weir_vfs::{FsError, StorageImage};
 
 /// The summary of a segment as the disk has it.
@@ -13,6 +12,6 @@ pub(crate) async fn read_summary(
 ) -> Result<Box<SummaryBlock>, FsError> {
     let corrupt = || FormatError::corrupt(Structure::Summary, Place::Segment(segment.0), "its place");
     let place = layout.summary_block(segment).ok_or_else(corrupt)?;
-    let bytes = read(&*image.0, Extent::new(Lba(place.0.into()), 1)).await?;
+    let bytes = read_block(image, place).await?;
     Ok(SummaryBlock::read(&bytes, Place::Segment(segment.0))?)
 }

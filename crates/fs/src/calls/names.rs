@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_format::{Cookie, DirectoryEntry, FileType};
+use weir_format::{Cookie, DirectoryEntry};
 use weir_vfs::{FsError, Hold, InodeNumber, LetGo as _, NameCalls, NewNode, RenameFlags};
 
 use crate::filesystem::BarrierFs;
@@ -34,55 +34,8 @@ impl NameCalls for BarrierFs {
         Box::pin(async move { self.0.directories.read(directory, after).await })
     }
 
-    fn create<'a>(
-        &'a self,
-        directory: InodeNumber,
-        name: &'a [u8],
-        new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move { Ok(self.create_held(directory, name, new).await?.inode()) })
-    }
-
-    fn mkdir<'a>(
-        &'a self,
-        directory: InodeNumber,
-        name: &'a [u8],
-        new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(
-            async move { self.create(directory, name, &NewNode { kind: FileType::Directory, ..*new }).await },
-        )
-    }
-
-    fn create_unnamed<'a>(
-        &'a self,
-        directory: InodeNumber,
-        new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move { Ok(self.create_unnamed_held(directory, new).await?.inode()) })
-    }
-
-    fn symlink<'a>(
-        &'a self,
-        directory: InodeNumber,
-        name: &'a [u8],
-        target: &'a [u8],
-        (uid, gid): (u32, u32),
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move { Ok(self.symlink_held(directory, name, target, (uid, gid)).await?.inode()) })
-    }
-
     fn read_link(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<u8>, FsError>> {
         Box::pin(async move { self.0.directories.read_link(inode).await })
-    }
-
-    fn link<'a>(
-        &'a self,
-        inode: InodeNumber,
-        directory: InodeNumber,
-        name: &'a [u8],
-    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(async move { self.link_held(inode, directory, name).await.map(drop) })
     }
 
     fn unlink<'a>(

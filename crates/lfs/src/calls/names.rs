@@ -52,47 +52,6 @@ impl NameCalls for F2fs {
         })
     }
 
-    fn create<'a>(
-        &'a self,
-        directory: InodeNumber,
-        name: &'a [u8],
-        new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move { Ok(self.create_held(directory, name, new).await?.inode()) })
-    }
-
-    fn mkdir<'a>(
-        &'a self,
-        directory: InodeNumber,
-        name: &'a [u8],
-        new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move {
-            let new = NewNode { kind: FileType::Directory, ..*new };
-            Ok(Namespace(&self.0).create_file((directory, name), &new, &[]).await?.number.0)
-        })
-    }
-
-    fn create_unnamed<'a>(
-        &'a self,
-        directory: InodeNumber,
-        new: &'a NewNode,
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move { Ok(Namespace(&self.0).create_unnamed_file(directory, new).await?.number.0) })
-    }
-
-    fn symlink<'a>(
-        &'a self,
-        directory: InodeNumber,
-        name: &'a [u8],
-        target: &'a [u8],
-        owner: (u32, u32),
-    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        Box::pin(async move {
-            Ok(Namespace(&self.0).create_link((directory, name), target, owner).await?.number.0)
-        })
-    }
-
     fn read_link(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<u8>, FsError>> {
         Box::pin(async move {
             let file = self.0.files.get(NodeId(inode)).await?;
@@ -102,15 +61,6 @@ impl NameCalls for F2fs {
                 _ => Err(FsError::Invalid("only a symbolic link has a target")),
             }
         })
-    }
-
-    fn link<'a>(
-        &'a self,
-        inode: InodeNumber,
-        directory: InodeNumber,
-        name: &'a [u8],
-    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(async move { Namespace(&self.0).add_name(inode, (directory, name)).await.map(drop) })
     }
 
     fn unlink<'a>(

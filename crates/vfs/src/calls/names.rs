@@ -11,7 +11,7 @@
 use std::pin::Pin;
 
 use futures_util::future::LocalBoxFuture;
-use weir_format::{Cookie, DirectoryEntry};
+use weir_format::{Cookie, DirectoryEntry, FileType};
 
 use crate::attributes::InodeNumber;
 use crate::error::FsError;
@@ -54,8 +54,7 @@ pub trait NameCalls {
         name: &'a [u8],
         new: &'a NewNode,
     ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        let _ = (directory, name, new);
-        refuse()
+        Box::pin(async move { Ok(self.create_held(directory, name, new).await?.inode()) })
     }
 
     /// Makes a directory, whatever `kind` says.
@@ -68,8 +67,9 @@ pub trait NameCalls {
         name: &'a [u8],
         new: &'a NewNode,
     ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        let _ = (directory, name, new);
-        refuse()
+        Box::pin(
+            async move { self.create(directory, name, &NewNode { kind: FileType::Directory, ..*new }).await },
+        )
     }
 
     /// Makes a file without a name, and [opens](Self::open) it. It is deleted when it is released, and by the next mount
@@ -83,8 +83,7 @@ pub trait NameCalls {
         directory: InodeNumber,
         new: &'a NewNode,
     ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        let _ = (directory, new);
-        refuse()
+        Box::pin(async move { Ok(self.create_unnamed_held(directory, new).await?.inode()) })
     }
 
     /// Makes a symbolic link to `target`, 1 to 4,095 bytes.
@@ -98,8 +97,7 @@ pub trait NameCalls {
         target: &'a [u8],
         owner: (u32, u32),
     ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        let _ = (directory, name, target, owner);
-        refuse()
+        Box::pin(async move { Ok(self.symlink_held(directory, name, target, owner).await?.inode()) })
     }
 
     /// The target of a symbolic link.
@@ -120,8 +118,7 @@ pub trait NameCalls {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        let _ = (inode, directory, name);
-        refuse()
+        Box::pin(async move { self.link_held(inode, directory, name).await.map(drop) })
     }
 
     /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open
