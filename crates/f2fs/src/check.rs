@@ -7,15 +7,12 @@
 //! | tables | `tables` | the superblock, the newer whole pack; both tables, with their journals laid over them |
 //! | nodes | `nodes` | each node's address, the footer of its block, its owner in the summary; orphans |
 //! | segments | `segments` | each block in use: that its owner is there; the checkpoint's counts |
-//! | trees | `trees` | each file from the root and the orphans on: nodes, blocks, names, links; what no file leads to |
-//!
-//! A block of data is found through its file, and its summary's owner is one that is in use: that both are the same node
-//! is not compared.
+//! | trees | `trees` | each file from the root and the orphans on: nodes, blocks, their owners in the summaries, names, links; what no file leads to |
 //!
 //! Files are looked into only where all before them is whole.
 //!
 //! Images are hostile: memory is bounded by the image's size (74 bytes a segment, a bit a block, 16 bytes a node in use and 20
-//! an inode, one summary at a time).
+//! an inode, 256 summaries).
 
 mod finding;
 mod nodes;

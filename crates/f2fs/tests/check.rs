@@ -164,6 +164,8 @@ fn each_kind_of_damage_is_found() {
         pack.node_summaries.as_mut().expect("summaries")[0].entries[0].node = 8.into();
     });
     assert_eq!(owner, [(root, Problem::NodeOwner { address: node, owner: NodeId(8) })]);
+    let word = pack(&|pack| pack.data_summaries[Log::HotData as usize].entries[0].offset = 1.into());
+    assert_eq!(word, [(root, Problem::PageOwner { address: data, owner: NodeId(3), word: 1 })]);
     // Without summaries of nodes there is nothing to compare.
     assert_eq!(pack(&|pack| pack.node_summaries = None), []);
     let used = pack(&|pack| {
@@ -280,13 +282,13 @@ fn fsck_agrees_about_tables_and_summaries() {
     }
     let tables = crate::tables::Tables::read(&image);
     let layout = &tables.layout;
-    for round in 0..24 {
+    for round in 0..25 {
         let mut changed = Changed::new(&image);
         let node = tables.nodes.values().nth(random.random_range(0..tables.nodes.len())).expect("a node");
         let (segment, _) = layout.segment_of(node.address()).expect("inside");
-        match round % 4 {
+        match round % 5 {
             // The footer's number of the node, or of the inode.
-            0 => changed.block(node.address())[4072 + 4 * (round / 4 % 2)] ^= 0x40,
+            0 => changed.block(node.address())[4072 + 4 * (round / 5 % 2)] ^= 0x40,
             // An entry of the segment table: a bit and the count with it.
             1 => {
                 let (index, entry) = layout.segment_entry_of(segment).expect("an entry");
@@ -298,6 +300,14 @@ fn fsck_agrees_about_tables_and_summaries() {
                 block[entry * 74..][..74].copy_from_slice(zerocopy::IntoBytes::as_bytes(&table));
             }
             2 => changed.change_pack(|pack| pack.header.valid_inodes = 5.into()),
+            // The word that leads to a page, in a summary.
+            3 => changed.change_pack(|pack| {
+                let log = pack.header.log(Log::WarmData).expect("a log");
+                let entry = &tables.segments[log.segment.0 as usize];
+                let used = (0..512).find(|offset| entry.is_valid(*offset)).expect("a block in use");
+                let owner = &mut pack.data_summaries[Log::WarmData as usize].entries[used as usize];
+                owner.offset = (owner.offset.get() + 1).into();
+            }),
             _ => changed.change_pack(|pack| {
                 pack.header.free_segments = (pack.header.free_segments.get() - 1).into();
             }),

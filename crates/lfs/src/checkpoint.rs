@@ -223,7 +223,8 @@ impl Durability<'_> {
         } else {
             self.submit_blocks(blocks, Class::Orderless, &mut tickets).await?;
             self.disk.wait_transferred(&tickets).await?;
-            Some(self.disk.write_commit(footer.place, &footer.content, true).await?)
+            let is_flushed = !self.options.rules.drops(LfsMutant::FooterNotFlushed);
+            Some(self.disk.write_commit(footer.place, &footer.content, is_flushed).await?)
         };
         self.placement.space.borrow_mut().take_over_released(&released);
         self.placement.table.take_over_freed();

@@ -11,6 +11,8 @@ pub type LfsRules = Rules<LfsMutant>;
 pub enum LfsMutant {
     /// L1: the footer of a checkpoint is in the epoch of the rest.
     FooterNotBehind,
+    /// L1: on storage without barriers, the rest of a checkpoint is not flushed before its footer.
+    FooterNotFlushed,
     /// L2: a segment without a block in use is free at once.
     SegmentReusedEarly,
     /// L2: the number of a deleted node is free at once.

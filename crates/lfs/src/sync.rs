@@ -24,7 +24,6 @@ use weir_cache::SubmitTurn;
 use weir_f2fs::{ATTRIBUTE_NODE_PLACE, NodeId, first_page};
 use weir_format::FileType;
 use weir_journal::{Promise, SyncedFile};
-use weir_storage::Ticket;
 use weir_vfs::{FsError, SyncCall};
 
 use crate::blocks::BlockWrite;
@@ -65,11 +64,16 @@ impl Durability<'_> {
         }
         // No other task submits pages of the file between its pages and its nodes.
         let turn = file.pages.take_turn().await;
-        let mut tickets = self.submit_pages(&file, &turn).await?;
+        let ends_epoch = self.submit_pages(&file, &turn).await?;
+        let mut tickets = file.pages.untransferred();
         let submitting = self.checkpoints.submitting.acquire(1).await;
         let (writes, nodes) = self.lay_out_nodes(&file, call == SyncCall::Fsync)?;
         drop(turn);
         if self.has_barriers() {
+            // What writeback has submitted is in the current epoch, transferred or not (L3).
+            if !ends_epoch && !writes.is_empty() && self.keeps_nodes_behind() {
+                self.disk.barrier().await?;
+            }
             self.submit_blocks(writes, Class::Barrier, &mut tickets).await?;
             self.under_way.keep(tickets.clone(), nodes);
             drop((submitting, call_permit));
@@ -128,20 +132,18 @@ impl Durability<'_> {
         file.is_new.get() && parent.is_some_and(misses)
     }
 
-    /// Submits the dirty pages of a file as the end of an epoch, for the caller that has the turn to submit. What is on its way.
-    async fn submit_pages(&self, file: &File, turn: &SubmitTurn<'_>) -> Result<Vec<Ticket>, FsError> {
-        let is_behind = self.has_barriers() && !self.options.rules.drops(LfsMutant::NodesWithPages);
-        let last = if is_behind { Class::Barrier } else { self.class() };
+    /// Submits the dirty pages of a file as the end of an epoch, for the caller that has the turn to submit. Whether there were some.
+    async fn submit_pages(&self, file: &File, turn: &SubmitTurn<'_>) -> Result<bool, FsError> {
+        let last = if self.keeps_nodes_behind() { Class::Barrier } else { self.class() };
         file.is_synchronised.set(true);
         let done = turn.submit(self.class(), last).await;
         file.is_synchronised.set(false);
-        let submitted = done?;
-        let tickets = file.pages.untransferred();
-        // What writeback has submitted is in the current epoch.
-        if !submitted && !tickets.is_empty() && is_behind {
-            self.disk.barrier().await?;
-        }
-        Ok(tickets)
+        Ok(done?)
+    }
+
+    /// Whether barriers keep nodes behind their pages (L3).
+    fn keeps_nodes_behind(&self) -> bool {
+        self.has_barriers() && !self.options.rules.drops(LfsMutant::NodesWithPages)
     }
 
     /// The writes of a file's direct nodes, and of the inode if it `changed` or is needed: the last with the mark of `fsync`.

@@ -9,4 +9,5 @@ mod files;
 mod judge;
 mod memory;
 mod names;
+mod rules;
 mod support;

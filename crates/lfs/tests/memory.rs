@@ -1,13 +1,11 @@
 //! A memory for next to no nodes: they are read again all the time.
 
-use std::rc::Rc;
-
 use weir_f2fs::NodeId;
-use weir_lfs::{F2fs, F2fsOptions};
-use weir_storage::{AdversaryDisk, AdversaryOptions, Storage};
+use weir_lfs::F2fsOptions;
+use weir_storage::AdversaryOptions;
 use weir_vfs::SyncCall;
 
-use crate::support::{BLOCKS, options, plan, play, regular, unmount_and_judge};
+use crate::support::{BLOCKS, mounted_on, options, play, regular, unmount_and_judge};
 
 const ROOT: u32 = NodeId::ROOT.0;
 /// The first page that a direct node leads to, and a little more.
@@ -18,10 +16,8 @@ const FILES: usize = 24;
 fn read_what_is_on_its_way(call: SyncCall, of_directory: bool) {
     play(3, async |clock| {
         let slow = AdversaryOptions { latency_ns_max: 1_000_000, ..options(BLOCKS, true) };
-        let disk = AdversaryDisk::new(&clock, slow);
-        F2fs::make(&*disk, &plan(BLOCKS)).await.unwrap();
         let mount = F2fsOptions { cache_inodes: 1, cache_bytes: 0, ..F2fsOptions::default() };
-        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, mount).await.unwrap();
+        let (disk, fs) = mounted_on(&clock, slow, mount).await;
         let mut files = Vec::new();
         for nth in 0..FILES {
             files.push(fs.create(ROOT, format!("{nth}").as_bytes(), &regular()).await.unwrap());

@@ -69,6 +69,16 @@ pub enum Problem {
         /// Whom the summary names.
         owner: NodeId,
     },
+    /// A summary names another word, or another node, than the one that leads to the block.
+    #[error("the summary has word {word} of node {owner} as the owner of its block {address}")]
+    PageOwner {
+        /// The block.
+        address: BlockAddress,
+        /// Whom the summary names.
+        owner: NodeId,
+        /// Which of its words.
+        word: u16,
+    },
     /// A file has a block outside the main area.
     #[error("it has block {0}, which is outside the main area")]
     BlockOutside(BlockAddress),

@@ -11,12 +11,16 @@ use super::finding::{Findings, Problem};
 use super::tables::Tables;
 use crate::attribute::read_attributes;
 use crate::bitmap::{get_low_bit, set_low_bit};
-use crate::block::{BlockAddress, NodeId, SEGMENT_BLOCKS};
+use crate::block::{BlockAddress, NodeId, SEGMENT_BLOCKS, SegmentNumber};
 use crate::dentry::NameArea;
 use crate::image::read_block;
 use crate::inode::{Inode, inline_flags};
 use crate::node::{ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, NodeFooter, read_word};
 use crate::path::{NodePath, pages_max};
+use crate::summary::SummaryBlock;
+
+/// Summaries in memory. Pages of one file lie in few segments.
+const SUMMARIES_MAX: usize = 256;
 
 /// What is known of an inode that some name or list leads to.
 #[derive(Clone, Copy, Default)]
@@ -40,6 +44,7 @@ struct Walk<'a, R> {
     pending: Vec<NodeId>,
     /// Blocks that files have: those of data and nodes, and those without a place yet.
     blocks: u64,
+    summaries: BTreeMap<SegmentNumber, Option<Box<SummaryBlock>>>,
 }
 
 /// Walks over all files. The tables agree with each other.
@@ -57,6 +62,7 @@ pub(super) async fn check<R: ImageReader>(
         inodes: BTreeMap::new(),
         pending: vec![NodeId::ROOT],
         blocks: 0,
+        summaries: BTreeMap::new(),
     };
     walk.pending.extend(&tables.pack.orphans);
     while let Some(inode) = walk.pending.pop() {
@@ -153,43 +159,41 @@ impl<R: ImageReader> Walk<'_, R> {
             return Ok(pages);
         }
         let keeps = inode.file_type() == Some(FileType::Directory);
-        let mut take = |walk: &mut Self, address: BlockAddress| {
-            if walk.claim(inode.number(), address, findings) && keeps {
-                pages.push(address);
-            }
-        };
-        for page in 0..inode.addresses() {
-            take(self, inode.address(page));
-        }
+        let number = inode.number();
+        let words: Vec<_> = (0..inode.addresses()).map(|word| inode.address(word)).collect();
+        let claimed = self.claim_words(number, number, &words, findings).await?;
+        pages.extend(claimed.into_iter().filter(|_| keeps));
         // Nodes that lead to direct nodes, and those to come: at most one for each that is reached.
         let mut page = u64::from(inode.addresses());
-        let mut held: Vec<(u32, [u8; BLOCK_BYTES])> = Vec::new();
+        let mut held: Vec<(u32, NodeId, [u8; BLOCK_BYTES])> = Vec::new();
         while let Some(path) = NodePath::new(page, inode.addresses()) {
             let mut hole = None;
             for (depth, step) in path.steps().iter().enumerate() {
-                if held.get(depth).is_some_and(|(place, _)| *place == step.place) {
+                if held.get(depth).is_some_and(|(place, ..)| *place == step.place) {
                     continue;
                 }
                 held.truncate(depth);
                 let node = match held.last() {
                     None => inode.nodes.get(step.word as usize).map_or(0, |node| node.get()),
-                    Some((_, block)) => read_word(block, step.word),
+                    Some((.., block)) => read_word(block, step.word),
                 };
                 if node == 0 {
                     hole = Some(path.end_below(page, depth));
                     break;
                 }
-                let block = self.node(NodeId(node), inode.number()).await?;
+                let block = self.node(NodeId(node), number).await?;
                 if NodeFooter::of_block(&block).is_none_or(|footer| footer.place() != step.place) {
                     let place = Place::Node(node);
                     return Err(FormatError::corrupt(Structure::Node, place, "its place in its file").into());
                 }
-                held.push((step.place, block));
+                held.push((step.place, NodeId(node), block));
             }
             match (hole, held.last()) {
-                (None, Some((_, direct))) => {
-                    (0..ADDRESSES_PER_NODE)
-                        .for_each(|word| take(self, BlockAddress(read_word(direct, word))));
+                (None, Some((_, node, direct))) => {
+                    let words = (0..ADDRESSES_PER_NODE).map(|word| BlockAddress(read_word(direct, word)));
+                    let words: Vec<_> = words.collect();
+                    let claimed = self.claim_words(number, *node, &words, findings).await?;
+                    pages.extend(claimed.into_iter().filter(|_| keeps));
                     page += u64::from(ADDRESSES_PER_NODE);
                 }
                 (hole, _) => page = hole.unwrap_or(page + 1),
@@ -197,6 +201,42 @@ impl<R: ImageReader> Walk<'_, R> {
         }
         debug_assert!(page >= pages_max(inode.addresses()), "the whole file was walked over");
         Ok(pages)
+    }
+
+    /// Claims the blocks that the words of a node lead to, and compares their summaries with that: those that have a place and were
+    /// not claimed.
+    async fn claim_words(
+        &mut self,
+        inode: NodeId,
+        node: NodeId,
+        words: &[BlockAddress],
+        findings: &mut Findings,
+    ) -> Result<Vec<BlockAddress>, Stop<R::Error>> {
+        let mut claimed = Vec::new();
+        for (word, address) in (0..).zip(words.iter().copied()) {
+            if !self.claim(inode, address, findings) {
+                continue;
+            }
+            claimed.push(address);
+            let Some((segment, offset)) = self.tables.layout.segment_of(address) else { continue };
+            if !self.summaries.contains_key(&segment) {
+                if self.summaries.len() >= SUMMARIES_MAX {
+                    self.summaries.clear();
+                }
+                let summary = self.tables.summary(self.image, segment, findings).await;
+                self.summaries.insert(segment, summary.map_err(Stop::Reader)?);
+            }
+            let summary = self.summaries.get(&segment).and_then(|summary| summary.as_ref());
+            let Some(owner) = summary.and_then(|summary| summary.entries.get(offset as usize)) else {
+                continue;
+            };
+            if (owner.node.get(), owner.offset.get()) != (node.0, word) {
+                let problem =
+                    Problem::PageOwner { address, owner: NodeId(owner.node.get()), word: owner.offset.get() };
+                findings.push(Place::Node(node.0), problem);
+            }
+        }
+        Ok(claimed)
     }
 
     /// Claims a block of data: whether it has a place and was not claimed.

@@ -49,7 +49,17 @@ pub fn play<T>(seed: u64, script: impl AsyncFnOnce(Handle) -> T) -> T {
 
 /// A filesystem on a new disk with barriers.
 pub async fn mounted(clock: &Handle, blocks: u64, mount: F2fsOptions) -> (Rc<AdversaryDisk>, F2fs) {
-    let disk = AdversaryDisk::new(clock, options(blocks, true));
+    mounted_on(clock, options(blocks, true), mount).await
+}
+
+/// A filesystem on a new disk.
+pub async fn mounted_on(
+    clock: &Handle,
+    disk: AdversaryOptions,
+    mount: F2fsOptions,
+) -> (Rc<AdversaryDisk>, F2fs) {
+    let blocks = disk.blocks;
+    let disk = AdversaryDisk::new(clock, disk);
     F2fs::make(&*disk, &plan(blocks)).await.expect("made");
     let fs = F2fs::mount(clock, Rc::clone(&disk) as Rc<dyn Storage>, mount).await.expect("mounted");
     (disk, fs)
