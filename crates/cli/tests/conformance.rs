@@ -70,9 +70,9 @@ fn every_case_of_pjdfstest_passes() {
     if !can_run("pjdfstest") {
         return;
     }
-    for sync in ["durable", "order"] {
+    for (sync, format) in [("durable", "ext4"), ("order", "ext4"), ("durable", "f2fs")] {
         let place = Place::for_everybody();
-        works(&["mkfs", "--volume", place.volume().to_str().unwrap(), "--size", "256M"]);
+        works(&["mkfs", "--volume", "--type", format, place.volume().to_str().unwrap(), "--size", "256M"]);
         let root = place.mount(&["--allow-other", "--sync", sync]);
         fs::set_permissions(&root, Permissions::from_mode(0o777)).unwrap();
         // The cases that remount read-only have a process of their own: some others never close what they opened
@@ -83,12 +83,12 @@ fn every_case_of_pjdfstest_passes() {
         let (most, told) = cases(&place, &without, None);
         let (remounting, told_of_them) = cases(&place, CASES.as_ref(), Some("erofs"));
         let told = told + &told_of_them;
-        assert_eq!(ended(&most, "FAILED"), [""; 0], "{sync}: {told}");
-        assert_eq!(ended(&remounting, "FAILED"), [""; 0], "{sync}: {told}");
+        assert_eq!(ended(&most, "FAILED"), [""; 0], "{sync}, {format}: {told}");
+        assert_eq!(ended(&remounting, "FAILED"), [""; 0], "{sync}, {format}: {told}");
         let mut skipped = ended(&most, "skipped");
         skipped.retain(|case| *case != NOT_ON_FUSE);
-        assert_eq!(skipped, ended(&remounting, "ok"), "{sync}: {told}");
-        assert!(most.len() >= 398, "{sync}: {told}");
+        assert_eq!(skipped, ended(&remounting, "ok"), "{sync}, {format}: {told}");
+        assert!(most.len() >= 398, "{sync}, {format}: {told}");
         place.unmount();
         place.check();
     }
@@ -113,10 +113,10 @@ fn a_file_has_65000_names() {
     place.check();
 }
 
-/// Runs fsx on a volume and on an image, whose journals differ, with `fsync` promising this.
+/// Runs fsx on a volume and on an image, whose journals differ, and on F2FS, with `fsync` promising this.
 fn exercise(sync: &str, seed: &str) {
     let operations = std::env::var("WEIR_FSX").unwrap_or_else(|_| "10000".to_owned());
-    for kind in [&["--volume"][..], &[]] {
+    for kind in [&["--volume"][..], &[], &["--volume", "--type", "f2fs"]] {
         let place = Place::new();
         works(&[&["mkfs", place.volume().to_str().unwrap(), "--size", "64M"], kind].concat());
         let file = place.mount(&["--sync", sync]).join("file");

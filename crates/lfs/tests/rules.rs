@@ -41,6 +41,11 @@ fn kill(mutant: LfsMutant, what: &str, script: impl Fn(F2fsOptions) -> Result<()
     assert!(wrong.contains(what), "{mutant:?} is found by another cause: {wrong}");
 }
 
+/// A disk on which what was submitted stays on its way for a while.
+fn slow() -> AdversaryOptions {
+    AdversaryOptions { latency_ns_max: 1_000_000, ..options(BLOCKS, true) }
+}
+
 /// A page of which every version of every place is another.
 fn page(place: u64, version: u64) -> Vec<u8> {
     [place, version].map(u64::to_le_bytes).concat().repeat(PAGE / 16)
@@ -196,14 +201,14 @@ fn delete_and_make(mount: F2fsOptions) -> Result<(), Wrong> {
     })
 }
 
-/// Overwrites two pages of a file that two nodes lead to, and calls `call`; then power cuts.
+/// Overwrites pages of a file that several nodes lead to, and does these calls; then power cuts.
 fn overwrite(
     mount: F2fsOptions,
-    call: SyncCall,
+    calls: &[SyncCall],
     judge: fn(&[Option<u64>]) -> Result<(), Wrong>,
 ) -> Result<(), Wrong> {
     play(4, async |clock| {
-        let (disk, fs) = mounted_on(&clock, options(BLOCKS, true), mount).await;
+        let (disk, fs) = mounted_on(&clock, slow(), mount).await;
         let file = fs.create(ROOT, b"file", &regular()).await.expect("made");
         let places = [FAR, 2 * FAR, 3 * FAR];
         for version in 1..3 {
@@ -215,7 +220,9 @@ fn overwrite(
                 _ => {
                     // Writeback has submitted them, if it is to, and they are transferred.
                     clock.sleep(Duration::from_secs(1)).await;
-                    fs.synchronise(file, call).await.expect("called");
+                    for call in calls {
+                        fs.synchronise(file, *call).await.expect("called");
+                    }
                 }
             }
         }
@@ -384,7 +391,7 @@ fn l2_segments_and_numbers_are_used_again_behind_a_checkpoint() {
 
 #[test]
 fn l3_nodes_are_behind_their_pages() {
-    let script = |mount| overwrite(mount, SyncCall::Fdatabarrier, are_pages_whole);
+    let script = |mount| overwrite(mount, &[SyncCall::Fdatabarrier], are_pages_whole);
     kill(LfsMutant::NodesWithPages, "leads to what was never written", script);
 }
 
@@ -400,10 +407,10 @@ fn l5_shares_are_durable_before_the_checkpoint() {
 
 #[test]
 fn l6_roll_forward_brings_back_whole_calls() {
-    let durable = |mount| overwrite(mount, SyncCall::Fdatasync, is_call_durable);
+    let durable = |mount| overwrite(mount, &[SyncCall::Fdatasync], is_call_durable);
     kill(LfsMutant::AddressNotRolledForward, "a call that was durable is gone", durable);
     kill(LfsMutant::InodeWithoutName, "the name of a durable file is gone", make_a_name_durable);
-    let whole = |mount| overwrite(mount, SyncCall::Fdatabarrier, is_call_whole);
+    let whole = |mount| overwrite(mount, &[SyncCall::Fdatabarrier], is_call_whole);
     kill(LfsMutant::MarkOnEveryNode, "a part of a call", whole);
 }
 
@@ -420,5 +427,26 @@ fn l8_summaries_name_the_words_of_nodes() {
 #[test]
 fn nodes_are_behind_pages_that_writeback_has_transferred() {
     let mount = F2fsOptions { in_place_pages: 0, dirty_background_bytes: 1, ..F2fsOptions::default() };
-    assert_eq!(overwrite(mount, SyncCall::Fdatabarrier, are_pages_whole), Ok(()));
+    assert_eq!(overwrite(mount, &[SyncCall::Fdatabarrier], are_pages_whole), Ok(()));
+}
+
+#[test]
+fn a_durable_call_covers_what_was_only_ordered() {
+    let mount = F2fsOptions { in_place_pages: 0, ..F2fsOptions::default() };
+    let calls = [SyncCall::Fdatabarrier, SyncCall::Fdatasync];
+    assert_eq!(overwrite(mount, &calls, is_call_durable), Ok(()));
+    // The order of the first is that of a checkpoint here, and the second finds nothing to write.
+    let found = play(11, async |clock| {
+        let (disk, fs) = mounted_on(&clock, slow(), mount).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.expect("made");
+        write(&fs, file, 0, 1).await;
+        fs.synchronise(ROOT, SyncCall::Fbarrier).await.expect("ordered");
+        fs.synchronise(file, SyncCall::Fsync).await.expect("durable");
+        judge_cuts(&clock, &disk, mount, async |fs| match find(fs, b"file").await? {
+            Some(file) => is_call_durable(&[read(fs, file, 0).await?.map(|version| version + 1)]),
+            None => Err("a file that was durable is gone".to_owned()),
+        })
+        .await
+    });
+    assert_eq!(found, Ok(()));
 }

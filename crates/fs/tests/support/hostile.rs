@@ -7,19 +7,23 @@
 
 #[path = "in_memory.rs"]
 mod in_memory;
+#[path = "hostile/life.rs"]
+mod life;
 #[path = "hostile/scratch.rs"]
 mod scratch;
 #[path = "../../../storage/tests/support/trial.rs"]
 mod trial;
 
 #[allow(unused_imports, reason = "each caller uses a part of it")]
-pub use in_memory::mount_with;
+pub use in_memory::{InMemory, disk_of, mount_with};
+#[allow(unused_imports, reason = "each caller uses a part of it")]
+pub use life::{MountImage, Outcome, live, live_a_little};
 #[allow(unused_imports, reason = "each caller uses a part of it")]
 pub use scratch::{CopyOutcome, Scratch};
 #[allow(unused_imports, reason = "each caller uses a part of it")]
 pub use trial::{play_corpus, run, within_memory};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use weir_ext4::check::{Report, check};
@@ -27,14 +31,14 @@ use weir_ext4::{
     Blocks, Descriptor, ExtentTree, INODE_BYTES, Inode, JOURNAL_INODE, Kind, Layout, Mkfs, ROOT_INODE,
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, inode_flags,
 };
-use weir_format::{BLOCK_BYTES, Cookie, FileType, FormatError, acl::ACCESS, acl::DEFAULT};
+use weir_format::{BLOCK_BYTES, FileType, FormatError, acl::ACCESS, acl::DEFAULT};
 use weir_fs::{BarrierFs, MountOptions};
 use weir_image::GetOptions;
 use weir_storage::{Image, Lba};
-use weir_vfs::{AttributeChanges, Device, Expect, Fallocate, FsError, NewNode, RenameFlags};
+use weir_vfs::{Device, Expect, Fallocate, FilesystemCalls, FsError, NewNode};
 use zerocopy::{FromBytes, IntoBytes};
 
-use in_memory::{InMemory, LIST, mount};
+use in_memory::{LIST, mount};
 
 /// What every block of the journal but copies begins with, big-endian.
 const JOURNAL_MAGIC: [u8; 4] = 0xC03B_3998_u32.to_be_bytes();
@@ -42,12 +46,6 @@ const JOURNAL_MAGIC: [u8; 4] = 0xC03B_3998_u32.to_be_bytes();
 const LOG_TAIL: usize = BLOCK_BYTES - 4;
 const COMMIT_SUM: usize = 16;
 const JOURNAL_SUPERBLOCK_SUM: usize = 252;
-/// A directory has no more names than this that a life looks up one by one.
-const NAMES_LOOKED_UP: usize = 40;
-/// Inodes that a life changes.
-const INODES_CHANGED: usize = 16;
-/// And one that changes a little.
-const FILES_CHANGED: usize = 2;
 /// Bytes of the checksum at the end of a block of names, and of the shortest record.
 const RECORD_TAIL: usize = 12;
 /// The capability to bind low ports, as Linux keeps it: its version, then 32 bits of four sets.
@@ -515,149 +513,9 @@ impl Seeds {
     }
 }
 
-/// How far a life got.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The mount was refused.
-    Refused(FsError),
-    /// It ended read-only, or its unmount failed.
-    Failed,
-    /// It was unmounted.
-    Unmounted,
-}
-
-/// Mounts an image, looks at all of it, changes much of it, and unmounts.
-///
-/// # Panics
-/// If that takes longer than it may, in virtual time.
-pub fn live(image: &Image) -> Outcome {
-    live_with(image, async |fs, found| change(fs, found).await).0
-}
-
-/// The same, with fewer changes: of two files and a new one. Also what is left of the image, if it was mounted.
-pub fn live_a_little(image: &Image) -> (Outcome, Option<Image>) {
-    live_with(image, async |fs, found| {
-        let regular = found.iter().filter(|(_, kind)| *kind == FileType::Regular);
-        let mut files: Vec<u32> = regular.map(|(inode, _)| *inode).collect();
-        files.truncate(FILES_CHANGED);
-        files.extend(fs.create(ROOT_INODE, b"new", &NewNode::new(FileType::Regular, 0o644)).await);
-        for inode in files {
-            let _ = fs.write(inode, 3000, &[4; 6000]).await;
-            let _ = fs.fsync(inode).await;
-            let _ = fs.truncate(inode, 100).await;
-        }
-        let _ = fs.rename((ROOT_INODE, b"new"), (ROOT_INODE, b"file"), RenameFlags::default()).await;
-        let _ = fs.sync().await;
-    })
-}
-
-fn live_with(
-    image: &Image,
-    change: impl AsyncFnOnce(&BarrierFs, &[(u32, FileType)]),
-) -> (Outcome, Option<Image>) {
-    run(async |clock| {
-        let (fs, disk) = match mount(&clock, image).await {
-            Ok(mounted) => mounted,
-            Err(error) => return (Outcome::Refused(error), None),
-        };
-        let found = walk(&fs).await;
-        change(&fs, &found).await;
-        let outcome = match fs.unmount().await {
-            Ok(()) => Outcome::Unmounted,
-            Err(_) => Outcome::Failed,
-        };
-        (outcome, Some(disk.image()))
-    })
-}
-
 /// What the check says of an image.
 pub fn checked(image: &Image) -> Result<Report, FormatError> {
     run(async |_| check(&InMemory(image)).await)
-}
-
-async fn walk(fs: &BarrierFs) -> Vec<(u32, FileType)> {
-    let mut found = Vec::new();
-    let (mut seen, mut directories) = (BTreeSet::from([ROOT_INODE]), vec![ROOT_INODE]);
-    let mut bytes = vec![0; 20_000];
-    while let Some(directory) = directories.pop() {
-        found.push((directory, FileType::Directory));
-        let mut cookie = Cookie::START;
-        let mut looked_up = 0;
-        while let Ok(entries) = fs.read_directory(directory, cookie).await {
-            let Some(last) = entries.last() else { break };
-            assert!(last.cookie > cookie, "the way through a directory goes on");
-            cookie = last.cookie;
-            for entry in entries {
-                looked_up += 1;
-                if looked_up <= NAMES_LOOKED_UP {
-                    let _ = fs.lookup(directory, &entry.name).await;
-                }
-                let inode = entry.target.inode;
-                if !seen.insert(inode) {
-                    continue;
-                }
-                let Ok(attributes) = fs.attributes(inode).await else { continue };
-                for offset in [0, attributes.size.saturating_sub(100)] {
-                    let _ = fs.read(inode, offset, &mut bytes).await;
-                }
-                let _ = fs.seek_data(inode, 4096).await;
-                let _ = fs.seek_hole(inode, 0).await;
-                let _ = fs.read_link(inode).await;
-                for name in fs.extended_attributes(inode).await.unwrap_or_default() {
-                    let _ = fs.extended_attribute(inode, &name).await;
-                }
-                match attributes.kind {
-                    FileType::Directory => directories.push(inode),
-                    kind => found.push((inode, kind)),
-                }
-            }
-        }
-    }
-    found
-}
-
-async fn change(fs: &BarrierFs, found: &[(u32, FileType)]) {
-    let new = NewNode::new(FileType::Regular, 0o644);
-    let step = found.len().div_ceil(INODES_CHANGED).max(1);
-    let directories = found.iter().filter(|(_, kind)| *kind == FileType::Directory);
-    let others = found.iter().filter(|(_, kind)| *kind != FileType::Directory).step_by(step);
-    for (number, &(inode, _)) in directories.enumerate().take(INODES_CHANGED) {
-        let name = name_of(1000 + number as u32);
-        let _ = fs.create(inode, &name, &new).await;
-        let _ = fs.mkdir(inode, b"sub", &NewNode::new(FileType::Directory, 0o755)).await;
-        let _ = fs.rename((inode, b"sub"), (ROOT_INODE, b"moved"), RenameFlags::default()).await;
-        let exchange = RenameFlags { exchange: true, ..RenameFlags::default() };
-        let _ = fs.rename((inode, &name), (ROOT_INODE, b"moved"), exchange).await;
-        for number in 0..8 {
-            let _ = fs.unlink(inode, &name_of(number * 7)).await;
-        }
-        for number in 0..30 {
-            let _ = fs.link(inode, inode, &name_of_bytes(number, 240)).await;
-            let _ = fs.create(inode, &name_of_bytes(number, 250), &new).await;
-        }
-        let _ = fs.rename((ROOT_INODE, b"tree"), (inode, b"below"), RenameFlags::default()).await;
-        let _ = fs.set_extended_attribute(inode, b"user.a3", &[2; 90], Expect::Anything).await;
-        let _ = fs.rmdir(ROOT_INODE, b"moved").await;
-    }
-    for &(inode, _) in others {
-        let _ = fs.open(inode).await;
-        let _ = fs.write(inode, 5000, &[4; 30_000]).await;
-        let _ = fs.set_extended_attribute(inode, b"user.z", &[1; 300], Expect::Anything).await;
-        let _ = fs.remove_extended_attribute(inode, b"user.a1").await;
-        let permissions = AttributeChanges { permissions: Some(0o751), ..AttributeChanges::default() };
-        let _ = fs.set_attributes(inode, &permissions).await;
-        let _ = fs.fallocate(inode, Fallocate::Allocate { keep_size: true }, 0, 70_000).await;
-        let _ = fs.fsync(inode).await;
-        let _ = fs.fallocate(inode, Fallocate::PunchHole, 9000, 50_000).await;
-        let _ = fs.truncate(inode, 4_000).await;
-        let _ = fs.truncate(inode, 1 << 33).await;
-        let _ = fs.write(inode, 1 << 32, b"far").await;
-    }
-    for name in [&b"file"[..], b"sparse", b"long link", b"short link", b"late", b"fifo"] {
-        let _ = fs.unlink(ROOT_INODE, name).await;
-    }
-    fs.statfs().await;
-    let _ = fs.sync().await;
 }
 
 /// Fills a new filesystem with something of everything.
@@ -695,19 +553,20 @@ async fn fill(fs: &BarrierFs) -> Result<(), FsError> {
 }
 
 /// Fills a new filesystem with a little of everything.
-async fn fill_a_little(fs: &BarrierFs) -> Result<(), FsError> {
+pub async fn fill_a_little(fs: &dyn FilesystemCalls) -> Result<(), FsError> {
+    let root = fs.root();
     let (file, directory) =
         (NewNode::new(FileType::Regular, 0o644), NewNode::new(FileType::Directory, 0o755));
-    let names = fs.mkdir(ROOT_INODE, b"names", &directory).await?;
+    let names = fs.mkdir(root, b"names", &directory).await?;
     for number in 0..18 {
         fs.create(names, &name_of_bytes(number, 240), &file).await?;
     }
-    let tree = fs.mkdir(ROOT_INODE, b"tree directory", &directory).await?;
+    let tree = fs.mkdir(root, b"tree directory", &directory).await?;
     let sub = fs.mkdir(tree, b"sub", &directory).await?;
     fs.mkdir(sub, b"sub", &directory).await?;
-    let bare = fs.mkdir(ROOT_INODE, b"bare", &directory).await?;
+    let bare = fs.mkdir(root, b"bare", &directory).await?;
     fs.set_extended_attribute(bare, DEFAULT, &LIST, Expect::Anything).await?;
-    let plain = fs.create(ROOT_INODE, b"file", &file).await?;
+    let plain = fs.create(root, b"file", &file).await?;
     fs.write(plain, 0, &[6; 10_000]).await?;
     for number in 0..4 {
         fs.set_extended_attribute(plain, format!("user.a{number}").as_bytes(), &[1; 80], Expect::Anything)
@@ -717,18 +576,18 @@ async fn fill_a_little(fs: &BarrierFs) -> Result<(), FsError> {
     let program = fs.create(tree, b"program", &NewNode::new(FileType::Regular, 0o4755)).await?;
     fs.write(program, 0, b"#!/bin/false").await?;
     fs.set_extended_attribute(program, b"security.capability", &CAPABILITY, Expect::Anything).await?;
-    let sparse = fs.create(ROOT_INODE, b"sparse", &file).await?;
+    let sparse = fs.create(root, b"sparse", &file).await?;
     for block in 0..7 {
         fs.write(sparse, block * 2 * BLOCK_BYTES as u64, &[3; 10]).await?;
     }
     fs.fallocate(sparse, Fallocate::Allocate { keep_size: true }, 1 << 20, 1 << 16).await?;
     fs.set_extended_attribute(sparse, ACCESS, &LIST, Expect::Anything).await?;
-    fs.symlink(ROOT_INODE, b"short link", b"tree directory/sub", (0, 0)).await?;
-    fs.symlink(ROOT_INODE, b"long link", &[b'q'; 300], (0, 0)).await?;
-    fs.create(ROOT_INODE, b"fifo", &NewNode::new(FileType::Fifo, 0o644)).await?;
+    fs.symlink(root, b"short link", b"tree directory/sub", (0, 0)).await?;
+    fs.symlink(root, b"long link", &[b'q'; 300], (0, 0)).await?;
+    fs.create(root, b"fifo", &NewNode::new(FileType::Fifo, 0o644)).await?;
     let null =
         NewNode { device: Device { major: 1, minor: 3 }, ..NewNode::new(FileType::CharacterDevice, 0o666) };
-    fs.create(ROOT_INODE, b"null device", &null).await?;
+    fs.create(root, b"null device", &null).await?;
     Ok(())
 }
 

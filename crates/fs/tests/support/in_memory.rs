@@ -25,6 +25,14 @@ pub async fn mount_with(
     image: &Image,
     mounted: MountOptions,
 ) -> Result<(BarrierFs, Rc<AdversaryDisk>), FsError> {
+    let disk = disk_of(clock, image);
+    let storage = Rc::clone(&disk) as Rc<dyn Storage>;
+    let fs = BarrierFs::mount(clock, storage, mounted).await?;
+    Ok((fs, disk))
+}
+
+/// A disk with this content that can do everything.
+pub fn disk_of(clock: &Handle, image: &Image) -> Rc<AdversaryDisk> {
     let capabilities = Capabilities {
         ordering: Ordering::Barrier,
         ordered_service: true,
@@ -34,10 +42,7 @@ pub async fn mount_with(
         ..Capabilities::legacy(32, 256, 4096)
     };
     let options = AdversaryOptions { capabilities, ..AdversaryOptions::default() };
-    let disk = AdversaryDisk::from_image(clock, options, image);
-    let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-    let fs = BarrierFs::mount(clock, storage, mounted).await?;
-    Ok((fs, disk))
+    AdversaryDisk::from_image(clock, options, image)
 }
 
 /// An image that is only read.

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
+use rand_pcg::Pcg64;
 use weir_ext4::{Kind, ROOT_INODE};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_storage::{Image, Lba};
 
+use crate::Attack;
 use crate::hostile::{Part, Seed};
 
 /// Edits of one image at most.
@@ -73,29 +75,6 @@ impl Victim {
             targets: vec![b"../canary".to_vec(), b"..".to_vec(), b"/".to_vec(), absolute],
             seed,
         }
-    }
-
-    /// The image after some edits of any kind.
-    pub fn attacked(&self, random: &mut impl Rng) -> Image {
-        let mut image = self.seed.image.clone();
-        for _ in 0..random.random_range(1..=EDITS_MAX) {
-            match random.random_range(0..12) {
-                0..5 => self.field(&mut image, random),
-                5 | 6 => self.name(&mut image, random),
-                7 | 8 => self.target(&mut image, random),
-                9 => self.inode(&mut image, random),
-                10 => self.block(&mut image, random),
-                _ => self.trap(&mut image, random),
-            }
-        }
-        image
-    }
-
-    /// The image after an attack on names alone: what it does is known, so that a copy without rules may try it.
-    pub fn trapped(&self, random: &mut impl Rng) -> Image {
-        let mut image = self.seed.image.clone();
-        self.trap(&mut image, random);
-        image
     }
 
     /// Changes a number somewhere.
@@ -188,6 +167,29 @@ impl Victim {
                 self.rename(image, ROOT_INODE, b"short link", b"file", names);
             }
         }
+    }
+}
+
+impl Attack for Victim {
+    fn attacked(&self, random: &mut Pcg64) -> Image {
+        let mut image = self.seed.image.clone();
+        for _ in 0..random.random_range(1..=EDITS_MAX) {
+            match random.random_range(0..12) {
+                0..5 => self.field(&mut image, random),
+                5 | 6 => self.name(&mut image, random),
+                7 | 8 => self.target(&mut image, random),
+                9 => self.inode(&mut image, random),
+                10 => self.block(&mut image, random),
+                _ => self.trap(&mut image, random),
+            }
+        }
+        image
+    }
+
+    fn trapped(&self, random: &mut Pcg64) -> Image {
+        let mut image = self.seed.image.clone();
+        self.trap(&mut image, random);
+        image
     }
 }
 

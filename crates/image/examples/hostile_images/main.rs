@@ -1,8 +1,8 @@
 //! Images from an attacker, many of them: each is listed, read, copied to the host, mounted and checked.
 //!
-//! `hostile_images --images N --seed S [--from N] [--only N] [--control] [--json]`
+//! `hostile_images --images N --seed S [--format ext4|f2fs] [--from N] [--only N] [--control] [--json]`
 //!
-//! Every image is one of two small filesystems after some edits, most of them under good checksums. Its number and
+//! Every image is one of two small filesystems of a format after some edits, most of them under good checksums. Its number and
 //! the seed decide everything. What must not happen: a panic, a call without end in virtual time, memory without
 //! bound, and any change of the host outside of the directory that the copy is told. A *canary*, a few files beside
 //! that directory, shows the last. `--control` has a copy that follows links and believes names; the canary has to
@@ -11,6 +11,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
 mod attack;
+mod attack_f2fs;
 #[path = "../../../fs/tests/support/hostile.rs"]
 mod hostile;
 
@@ -19,13 +20,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use attack::Victim;
-use clap::Parser;
-use hostile::{Outcome, Scratch, Seed, checked, live_a_little, within_memory};
+use attack_f2fs::F2fsVictim;
+use clap::{Parser, ValueEnum};
+use hostile::{MountImage, Outcome, Scratch, Seed, checked, live_a_little, within_memory};
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64;
 use serde_json::json;
 use weir_fs::{FsMutant, MountOptions};
 use weir_image::{GetOptions, ImageError, ImageMutant};
+use weir_lfs::F2fsOptions;
 use weir_runtime::{Runtime, Wall};
 use weir_storage::{Image, Rules};
 
@@ -45,6 +48,9 @@ struct Arguments {
     /// Determines everything.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Of which format they are.
+    #[arg(long, value_enum, default_value_t = Format::Ext4)]
+    format: Format,
     /// The number of the first image, to continue a run.
     #[arg(long, default_value_t = 0)]
     from: u64,
@@ -57,6 +63,28 @@ struct Arguments {
     /// One JSON document on standard output.
     #[arg(long)]
     json: bool,
+}
+
+/// The format of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Ext4,
+    F2fs,
+}
+
+/// A sound image, and what an attacker does to it.
+trait Attack {
+    /// The image after some edits of any kind.
+    fn attacked(&self, random: &mut Pcg64) -> Image;
+    /// The image after an attack on names alone: what it does is known, so that a copy without rules may try it.
+    fn trapped(&self, random: &mut Pcg64) -> Image;
+}
+
+/// A format, as an attack on it needs it.
+struct Target<M> {
+    victims: [Box<dyn Attack>; 2],
+    mount: M,
+    is_clean: fn(&Image) -> bool,
 }
 
 /// What became of the images.
@@ -85,9 +113,33 @@ struct Totals {
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments = Arguments::parse();
-    let clock = Runtime::wall(Wall::default())?.handle();
     let scratch = Scratch::new();
-    let victims = [Seed::small(), Seed::small_crashed()].map(|seed| Victim::new(seed, scratch.path()));
+    match arguments.format {
+        Format::Ext4 => {
+            let victims = [Seed::small(), Seed::small_crashed()];
+            let victims = victims.map(|seed| Box::new(Victim::new(seed, scratch.path())) as Box<dyn Attack>);
+            let mut mount = MountOptions::default();
+            if arguments.control {
+                mount.rules = Rules::but(Some(FsMutant::TrustsNames));
+            }
+            let is_clean = |image: &Image| checked(image).is_ok_and(|report| report.is_clean());
+            attack(&arguments, scratch, &Target { victims, mount, is_clean })
+        }
+        Format::F2fs => {
+            let victims = [false, true].map(|crashed| Box::new(F2fsVictim::new(crashed)) as Box<dyn Attack>);
+            let target = Target { victims, mount: F2fsOptions::default(), is_clean: attack_f2fs::is_clean };
+            attack(&arguments, scratch, &target)
+        }
+    }
+}
+
+/// Attacks images of one format.
+fn attack<M: MountImage + Copy>(
+    arguments: &Arguments,
+    scratch: Scratch,
+    target: &Target<M>,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let clock = Runtime::wall(Wall::default())?.handle();
     let (from, end) = match arguments.only {
         Some(only) => (only, only + 1),
         None => (arguments.from, arguments.from.saturating_add(arguments.images)),
@@ -98,14 +150,15 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut scratch = Some(scratch);
     for number in from..end {
         let mut random = Pcg64::seed_from_u64(arguments.seed.wrapping_mul(1 << 40).wrapping_add(number));
-        let victim = &victims[usize::from(number % CRASHED == CRASHED - 1 && !arguments.control)];
+        let victim = &target.victims[usize::from(number % CRASHED == CRASHED - 1 && !arguments.control)];
         let image = match arguments.control {
             true => victim.trapped(&mut random),
             false => victim.attacked(&mut random),
         };
         let place = scratch.take().unwrap_or_else(Scratch::new);
-        let tried =
-            catch_unwind(AssertUnwindSafe(|| try_one(&image, &place, arguments.control, &mut totals)));
+        let tried = catch_unwind(AssertUnwindSafe(|| {
+            try_one(&image, target, &place, arguments.control, &mut totals)
+        }));
         match tried {
             Ok(None) => scratch = Some(place),
             Ok(Some(finding)) => findings.push((number, finding)),
@@ -128,7 +181,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     document["findings"] = json!(findings.len());
     for (number, finding) in &findings {
         eprintln!("image {number}: {finding}");
-        eprintln!("replay: hostile_images --seed {} --only {number}", arguments.seed);
+        let format = arguments.format.to_possible_value();
+        let format = format.as_ref().map_or("", |format| format.get_name());
+        eprintln!("replay: hostile_images --format {format} --seed {} --only {number}", arguments.seed);
     }
     if arguments.json {
         println!("{document:#}");
@@ -140,12 +195,17 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// What is wrong, if anything.
-fn try_one(image: &Image, scratch: &Scratch, control: bool, totals: &mut Totals) -> Option<String> {
+fn try_one<M: MountImage + Copy>(
+    image: &Image,
+    target: &Target<M>,
+    scratch: &Scratch,
+    control: bool,
+    totals: &mut Totals,
+) -> Option<String> {
     totals.images += 1;
-    totals.clean += u64::from(checked(image).is_ok_and(|report| report.is_clean()));
-    let (mut mount, mut get) = (MountOptions::default(), GetOptions::default());
+    totals.clean += u64::from((target.is_clean)(image));
+    let (mount, mut get) = (target.mount, GetOptions::default());
     if control {
-        mount.rules = Rules::but(Some(FsMutant::TrustsNames));
         get.rules = Rules::but(Some(ImageMutant::FollowsLinks));
     }
     let copied = scratch.copy_unjudged(image, mount, get).map(|outcome| outcome.copied);
@@ -164,7 +224,7 @@ fn try_one(image: &Image, scratch: &Scratch, control: bool, totals: &mut Totals)
     if control {
         return None;
     }
-    let (outcome, left) = live_a_little(image);
+    let (outcome, left) = live_a_little(image, &mount);
     match outcome {
         Outcome::Refused(_) => totals.mount_refused += 1,
         Outcome::Failed => totals.mount_failed += 1,

@@ -5,12 +5,11 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use weir_fs::{BarrierFs, MountOptions};
 use weir_image::{Copied, GetOptions, ImageError};
 use weir_storage::Image;
-use weir_vfs::FsError;
+use weir_vfs::{FilesystemCalls, FsError};
 
-use super::{mount_with, run};
+use super::{MountImage, run};
 
 /// Directories that are listed at most, and bytes that are read of each file.
 const LISTED_MAX: usize = 64;
@@ -77,7 +76,7 @@ impl Scratch {
     ///
     /// # Panics
     /// If anything else has changed, or if it takes longer than it may, in virtual time.
-    pub fn copy(&self, image: &Image, mount: MountOptions, get: GetOptions) -> Option<CopyOutcome> {
+    pub fn copy(&self, image: &Image, mount: impl MountImage, get: GetOptions) -> Option<CopyOutcome> {
         let outcome = self.copy_unjudged(image, mount, get);
         assert!(self.is_untouched(), "a copy has left its target");
         self.clear();
@@ -85,16 +84,20 @@ impl Scratch {
     }
 
     /// The same without a judgement; the copy stays. `None` if the image cannot be mounted.
-    pub fn copy_unjudged(&self, image: &Image, mount: MountOptions, get: GetOptions) -> Option<CopyOutcome> {
+    pub fn copy_unjudged(
+        &self,
+        image: &Image,
+        mount: impl MountImage,
+        get: GetOptions,
+    ) -> Option<CopyOutcome> {
         run(async |clock| {
-            let options = MountOptions { read_only: true, ..mount };
-            let (fs, _) = mount_with(&clock, image, options).await.ok()?;
-            list_everything(&fs).await;
+            let (fs, _) = mount.mount_image(&clock, image, true).await.ok()?;
+            list_everything(&*fs).await;
             let mut options = get;
             options.recursive = true;
             let mut told = Vec::new();
             let mut tell = |damage: &ImageError| told.push(damage.to_string());
-            let copied = weir_image::get(&fs, b"/", &self.target(), &options, &mut tell).await;
+            let copied = weir_image::get(&*fs, b"/", &self.target(), &options, &mut tell).await;
             let _ = fs.unmount().await;
             Some(CopyOutcome { copied, told })
         })
@@ -139,7 +142,7 @@ fn open_up(directory: &Path) {
 }
 
 /// As `ls -l` of every directory and `cat` of every file do it: by path.
-async fn list_everything(fs: &BarrierFs) {
+async fn list_everything(fs: &dyn FilesystemCalls) {
     let mut pending = vec![Vec::from(b"/")];
     let mut listed = 0;
     while let Some(inside) = pending.pop().filter(|_| listed < LISTED_MAX) {
