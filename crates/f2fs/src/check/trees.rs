@@ -153,13 +153,15 @@ impl<R: ImageReader> Walk<'_, R> {
             return Ok(pages);
         }
         let keeps = inode.file_type() == Some(FileType::Directory);
-        let mut take = |walk: &mut Self, address: BlockAddress| {
+        let (extent, mut pages_in_extent) = (inode.extent(), 0);
+        let mut take = |walk: &mut Self, page: u64, address: BlockAddress| {
+            pages_in_extent += u32::from(extent.has(page, address));
             if walk.claim(inode.number(), address, findings) && keeps {
                 pages.push(address);
             }
         };
         for page in 0..inode.addresses() {
-            take(self, inode.address(page));
+            take(self, page.into(), inode.address(page));
         }
         // Nodes that lead to direct nodes, and those to come: at most one for each that is reached.
         let mut page = u64::from(inode.addresses());
@@ -188,12 +190,16 @@ impl<R: ImageReader> Walk<'_, R> {
             }
             match (hole, held.last()) {
                 (None, Some((_, direct))) => {
-                    (0..ADDRESSES_PER_NODE)
-                        .for_each(|word| take(self, BlockAddress(read_word(direct, word))));
-                    page += u64::from(ADDRESSES_PER_NODE);
+                    for word in 0..ADDRESSES_PER_NODE {
+                        take(self, page, BlockAddress(read_word(direct, word)));
+                        page += 1;
+                    }
                 }
                 (hole, _) => page = hole.unwrap_or(page + 1),
             }
+        }
+        if pages_in_extent != extent.pages {
+            findings.push(Place::Inode(inode.number().0), Problem::Extent(extent));
         }
         debug_assert!(page >= pages_max(inode.addresses()), "the whole file was walked over");
         Ok(pages)
