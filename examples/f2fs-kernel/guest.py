@@ -11,7 +11,10 @@ import time
 MODULES = ["virtio_blk", "crc32_generic", "crc32c_generic", "f2fs"]
 LIST_BYTES = 256 << 20
 BOOT_SECONDS = 1800
-COMPLAINTS = re.compile(r"guest: FAILED|BUG|WARNING|Oops|Kernel panic|F2FS-fs.*(rror|orrupt|nvalid|nconsisten|mismatch|fail)|I/O error")
+COMPLAINTS = re.compile(
+    r"guest: FAILED|BUG|WARNING|Oops|Kernel panic|I/O error"
+    r"|F2FS-fs.*(rror|orrupt|nvalid|nconsisten|mismatch|fail)"
+)
 
 
 class Missing(Exception):
@@ -45,7 +48,7 @@ def add_modules(directory, name, added):
 def build_guest(here, kernel, busybox, work):
     """Builds the program for trees, and the initial file system: the paths of both."""
     tree, root = os.path.join(work, "tree"), os.path.join(work, "root")
-    subprocess.run(["gcc", "-O2", "-static", "-o", tree, os.path.join(here, "tree.c")], check=True)
+    subprocess.run(["gcc", "-O2", "-static", "-o", tree, *glob.glob(os.path.join(here, "*.c"))], check=True)
     for folder in ["bin", "dev", "mnt", "modules", "proc", "sys"]:
         os.makedirs(os.path.join(root, folder))
     added = {}
@@ -60,7 +63,8 @@ def build_guest(here, kernel, busybox, work):
         subprocess.run(["install", "-m", "755", source, os.path.join(root, name)], check=True)
     initial = os.path.join(work, "initial")
     with open(initial, "wb") as file:
-        subprocess.run("find . | bin/busybox cpio -o -H newc", shell=True, cwd=root, stdout=file, stderr=subprocess.DEVNULL, check=True)
+        pack = "find . | bin/busybox cpio -o -H newc 2>/dev/null"
+        subprocess.run(pack, shell=True, cwd=root, stdout=file, check=True)
     return tree, initial
 
 
@@ -102,21 +106,22 @@ class Guest:
         self.kernel, self.initial, self.work = kernels[0], initial, work
 
     def start(self, image, packed=None, snapshot=False, **environment):
-        """Starts the machine on an image, or on a snapshot of it. What the host has of a write outlives the machine."""
+        """Starts the machine on an image, or on a snapshot of it. What it has written outlives it."""
         console, said, listed = (os.path.join(self.work, name) for name in ("console", "said", "listed"))
         for path in (console, said, listed):
             if os.path.exists(path):
                 os.remove(path)
         with open(listed, "wb") as file:
             file.truncate(LIST_BYTES)
-        settings = " ".join(f"{name}={value}" for name, value in {"OPTIONS": "rw", **environment}.items())
-        disks = [image, listed] + ([packed] if packed else [])
-        command = ["qemu-system-x86_64", "-accel", "tcg", "-m", "2048", "-display", "none", "-no-reboot", "-nic", "none",
-                   "-kernel", self.kernel, "-initrd", self.initial, "-append", f"console=ttyS0 panic=-1 {settings}",
+        environment = {"OPTIONS": "rw", **environment}
+        settings = " ".join(f"{name}={value}" for name, value in environment.items())
+        command = ["qemu-system-x86_64", "-accel", "tcg", "-m", "2048", "-display", "none", "-no-reboot",
+                   "-nic", "none", "-kernel", self.kernel, "-initrd", self.initial,
+                   "-append", f"console=ttyS0 panic=-1 {settings}",
                    "-serial", f"file:{console}", "-serial", f"file:{said}"]
-        for disk in disks:
-            temporary = snapshot and disk == image
-            command += ["-drive", f"file={disk},format=raw,if=virtio,discard=unmap,snapshot={'on' if temporary else 'off'}"]
+        for disk in [image, listed] + ([packed] if packed else []):
+            temporary = "on" if snapshot and disk == image else "off"
+            command += ["-drive", f"file={disk},format=raw,if=virtio,discard=unmap,snapshot={temporary}"]
         return Run(subprocess.Popen(command), console, said, listed)
 
     def run(self, image, packed=None, **environment):
