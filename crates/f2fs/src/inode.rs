@@ -94,14 +94,32 @@ pub struct Inode {
     name_bytes: U32,
     name: [u8; NAME_MAX],
     pub directory_level: u8,
-    /// A part of the file that lies in one piece: first page, first block, pages.
-    pub extent: [U32; 3],
+    extent: [U32; 3],
     words: [U32; WORDS],
     pub nodes: [U32; 5],
     footer: NodeFooter,
 }
 
 const _: () = assert!(size_of::<Inode>() == BLOCK_BYTES);
+
+/// A part of a file that lies in one piece, if its inode notes one. Linux reads these pages without a look at their addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// The first page of it.
+    pub page: u32,
+    /// Where that page is.
+    pub address: BlockAddress,
+    /// How many pages it has: 0 if none is noted.
+    pub pages: u32,
+}
+
+impl Extent {
+    /// Whether a page is in it, and its address is the one that follows from it.
+    pub fn has(&self, page: u64, address: BlockAddress) -> bool {
+        let nth = page.checked_sub(self.page.into()).filter(|nth| *nth < self.pages.into());
+        nth.is_some_and(|nth| u64::from(self.address.0) + nth == u64::from(address.0))
+    }
+}
 
 impl Inode {
     /// A new inode without names, times and content. Extra fields take `extra_bytes`, or there are none.
@@ -281,6 +299,17 @@ impl Inode {
     pub fn attribute_area_mut(&mut self) -> &mut [u8] {
         let start = WORDS - self.attribute_words();
         self.words[start..].as_mut_bytes()
+    }
+
+    /// The part of the file that it notes as an extent.
+    pub fn extent(&self) -> Extent {
+        let [page, address, pages] = self.extent.map(U32::get);
+        Extent { page, address: BlockAddress(address), pages }
+    }
+
+    /// Notes a part of the file as an extent.
+    pub fn set_extent(&mut self, extent: Extent) {
+        self.extent = [extent.page, extent.address.0, extent.pages].map(U32::new);
     }
 
     /// The name that it was given last, for recovery.

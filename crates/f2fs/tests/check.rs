@@ -9,8 +9,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_f2fs::check::{ImageReader, Problem, Report, check};
 use weir_f2fs::{
-    BlockAddress, CheckpointPack, FormatError, Log, Mkfs, NodeId, NodeJournal, Place, SegmentJournal,
-    SegmentNumber, Structure, checkpoint_flags,
+    BlockAddress, CheckpointPack, Extent, FormatError, Inode, Log, Mkfs, NodeId, NodeJournal, Place,
+    SegmentJournal, SegmentNumber, Structure, checkpoint_flags,
 };
 
 use crate::image::{Block, ImageFile, MEBIBYTE};
@@ -182,6 +182,15 @@ fn each_kind_of_damage_is_found() {
     changed.block(node)[4072] = 9;
     let footer = Problem::Footer { address: node, node: NodeId(9), inode: NodeId(3) };
     assert_eq!(changed.problems(), [(root, footer)]);
+    let mut changed = Changed::new(&image);
+    let mut inode = Inode::read(changed.block(node), NodeId(3), node, None).expect("the root");
+    for (address, is_sound) in [(data, true), (main(3, 1), false)] {
+        let extent = Extent { page: 0, address, pages: 1 };
+        inode.set_extent(extent);
+        inode.write(changed.block(node), None);
+        let expected = (Place::Inode(3), Problem::Extent(extent));
+        assert_eq!(changed.problems(), if is_sound { vec![] } else { vec![expected] });
+    }
     let mut changed = Changed::new(&image);
     changed.block(BlockAddress(0))[1024] = 0;
     assert_eq!(changed.problems(), [(Place::Block(0), Problem::SuperblockCopy)]);

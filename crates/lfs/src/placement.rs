@@ -6,7 +6,8 @@ use std::rc::{Rc, Weak};
 use weir_block::Class;
 use weir_cache::{DirtyPage, PlacePages};
 use weir_f2fs::{
-    ATTRIBUTE_NODE_PLACE, Block, BlockAddress, Log, NodeEntry, NodeFooter, NodeId, NodeMark, first_page,
+    ATTRIBUTE_NODE_PLACE, Block, BlockAddress, Extent, Log, NodeEntry, NodeFooter, NodeId, NodeMark,
+    first_page,
 };
 use weir_storage::StorageError;
 use weir_vfs::FsError;
@@ -44,8 +45,11 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Stores the address of a page.
+    /// Stores the address of a page. The inode notes no extent any more: Linux would look for the page where it was.
     pub(crate) fn set_address(&self, file: &File, slot: &Slot, address: BlockAddress) {
+        if file.inode.borrow().extent() != Extent::default() {
+            file.change(|inode| inode.set_extent(Extent::default()));
+        }
         match &slot.node {
             Some(node) => self.nodes.set_word(node, slot.word, address.0),
             None => file.change(|inode| inode.set_address(slot.word, address)),

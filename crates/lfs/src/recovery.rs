@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use weir_f2fs::{
-    ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, BlockAddress, Inode, Log, NODE_BYTES, NodeFooter,
-    NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page, inline_flags, read_block,
-    read_word,
+    ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, BlockAddress, Extent, Inode, Log, NODE_BYTES,
+    NodeFooter, NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page, inline_flags,
+    read_block, read_word,
 };
 use weir_format::{FileType, FormatError, Place, Stamp, Structure};
 use weir_vfs::FsError;
@@ -180,6 +180,7 @@ impl Durability<'_> {
             (0..inode.addresses()).for_each(|word| inode.set_address(word, BlockAddress::NULL));
         }
         inode.nodes = [0.into(); 5];
+        inode.set_extent(Extent::default());
         (inode.attribute_node, inode.blocks, inode.links) = (0.into(), 1.into(), 1.into());
         self.placement.space.borrow_mut().promise(1)?;
         let entry = self.placement.table.recover_number(number, number).await?;

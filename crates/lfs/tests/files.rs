@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
-use weir_f2fs::NodeId;
+use weir_f2fs::{Extent, Image, NodeId};
 use weir_lfs::{F2fs, F2fsOptions};
-use weir_storage::Storage;
-use weir_vfs::Fallocate;
+use weir_runtime::Handle;
+use weir_storage::{AdversaryDisk, Lba, Storage};
+use weir_vfs::{Fallocate, StorageImage};
 
-use crate::support::{BLOCKS, content, mounted, play, regular, unmount_and_judge};
+use crate::support::{BLOCKS, content, judge_image, mounted, options, play, regular, unmount_and_judge};
 
 const ROOT: u32 = NodeId::ROOT.0;
 
@@ -80,4 +81,48 @@ fn holes_stay_holes_and_are_found() {
         assert_eq!(fs.attributes(file).await.unwrap().size, (6 << 30) + 8192);
         unmount_and_judge(&disk, fs).await;
     });
+}
+
+/// A copy of a disk on which an inode notes, as Linux does, that its first pages lie in one extent.
+async fn note_extent(clock: &Handle, disk: &Rc<AdversaryDisk>, file: u32) -> Rc<AdversaryDisk> {
+    let image = Image::open(StorageImage(Rc::clone(disk) as Rc<dyn Storage>)).await.unwrap();
+    let mut inode = image.inode(NodeId(file)).await.unwrap();
+    let address = inode.address(0);
+    let follows = |page: &u32| inode.address(*page).0 == address.0 + page;
+    let pages = (0..inode.addresses()).take_while(follows).count() as u32;
+    assert!(pages > 10, "{pages} pages follow each other");
+    inode.set_extent(Extent { page: 0, address, pages });
+    let mut block = [0; 4096];
+    inode.write(&mut block, image.superblock.inode_seed());
+    let mut changed = disk.image();
+    changed.write(Lba(image.node_entry(NodeId(file)).await.unwrap().address().0.into()), &block);
+    judge_image(&changed);
+    AdversaryDisk::from_image(clock, options(BLOCKS, true), &changed)
+}
+
+/// Linux reads the pages of an extent where the inode says that it is, and does not look at their addresses.
+#[test]
+fn an_extent_that_linux_has_noted_is_gone_when_a_page_of_it_moves() {
+    for change in 0..4 {
+        play(4, async |clock| {
+            let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+            let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+            fs.write(file, 0, &pattern(2 << 20)).await.unwrap();
+            unmount_and_judge(&disk, fs).await;
+            let disk = note_extent(&clock, &disk, file).await;
+            let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default())
+                .await
+                .unwrap();
+            match change {
+                0 => assert_eq!(fs.write(file, 20_000, b"new").await.unwrap(), 3),
+                1 => fs.truncate(file, 10_000).await.unwrap(),
+                2 => fs.fallocate(file, Fallocate::PunchHole, 4096, 4096).await.unwrap(),
+                _ => {}
+            }
+            unmount_and_judge(&disk, fs).await;
+            let image = Image::open(StorageImage(disk as Rc<dyn Storage>)).await.unwrap();
+            let extent = image.inode(NodeId(file)).await.unwrap().extent();
+            assert_eq!(extent == Extent::default(), change < 3, "{change}: {extent:?}");
+        });
+    }
 }

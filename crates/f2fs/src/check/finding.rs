@@ -6,6 +6,7 @@ use weir_format::{FormatError, Place};
 
 use super::Report;
 use crate::block::{BlockAddress, NodeId};
+use crate::inode::Extent;
 
 /// A report lists at most this many findings.
 const LISTED_MAX: usize = 1_000;
@@ -91,6 +92,9 @@ pub enum Problem {
     /// A file has data in a segment of nodes.
     #[error("its block {0} is in a segment of nodes")]
     BlockOfNodes(BlockAddress),
+    /// The inode notes an extent that its pages do not make.
+    #[error("it notes an extent of {} pages from page {} on at block {}, and they lie elsewhere", .0.pages, .0.page, .0.address)]
+    Extent(Extent),
     /// A name stands for an inode that is not in use.
     #[error("a name in it stands for inode {0}, which is not in use")]
     NameOfNothing(NodeId),

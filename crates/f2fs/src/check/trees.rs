@@ -160,7 +160,12 @@ impl<R: ImageReader> Walk<'_, R> {
         }
         let keeps = inode.file_type() == Some(FileType::Directory);
         let number = inode.number();
+        let (extent, mut pages_in_extent) = (inode.extent(), 0);
+        let count_in_extent = |first: u64, words: &[BlockAddress]| {
+            (first..).zip(words).filter(|(page, address)| extent.has(*page, **address)).count() as u32
+        };
         let words: Vec<_> = (0..inode.addresses()).map(|word| inode.address(word)).collect();
+        pages_in_extent += count_in_extent(0, &words);
         let claimed = self.claim_words(number, number, &words, findings).await?;
         pages.extend(claimed.into_iter().filter(|_| keeps));
         // Nodes that lead to direct nodes, and those to come: at most one for each that is reached.
@@ -192,12 +197,16 @@ impl<R: ImageReader> Walk<'_, R> {
                 (None, Some((_, node, direct))) => {
                     let words = (0..ADDRESSES_PER_NODE).map(|word| BlockAddress(read_word(direct, word)));
                     let words: Vec<_> = words.collect();
+                    pages_in_extent += count_in_extent(page, &words);
                     let claimed = self.claim_words(number, *node, &words, findings).await?;
                     pages.extend(claimed.into_iter().filter(|_| keeps));
                     page += u64::from(ADDRESSES_PER_NODE);
                 }
                 (hole, _) => page = hole.unwrap_or(page + 1),
             }
+        }
+        if pages_in_extent != extent.pages {
+            findings.push(Place::Inode(inode.number().0), Problem::Extent(extent));
         }
         debug_assert!(page >= pages_max(inode.addresses()), "the whole file was walked over");
         Ok(pages)
