@@ -21,7 +21,7 @@
 //! | [`Emulated`] | an emulated device in place of a disk, in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
 //!
-//! [`bench`] runs the whole of it; [`filesystems`] puts BarrierFS beside the host's filesystem, [`mounts`] the mounts,
+//! [`bench`] runs the whole of it; [`filesystems`] puts BarrierFS and F2FS beside the host's filesystem, [`mounts`] the mounts,
 //! and [`sqlite`] SQLite; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
 //! [`RawRun`] works on any [`Storage`](weir_storage::Storage), [`VolumeWriter`] on a volume, both in virtual time too.
 
@@ -65,8 +65,8 @@ pub use content::{Pages, Stamp};
 pub use emulated::{DeviceReport, Emulated};
 pub use error::BenchError;
 pub use filesystem::{
-    FS_RATIOS, FileCall, FileModeReport, FileReport, FsMode, FsPlan, FsWrite, JournalProbe, JournalWrite,
-    Promise, RATES, ServerReport, filesystems, trace_files,
+    FS_RATIOS, FileCall, FileModeReport, FileReport, FsKind, FsMode, FsPlan, FsWrite, JournalProbe,
+    JournalWrite, Promise, RATES, ServerReport, filesystems, trace_files,
 };
 pub use host::HostCalls;
 pub use ledger::{Coverage, Ledger};

@@ -1,12 +1,12 @@
 //! The ways of writing that a benchmark puts side by side.
 
-use weir_vfs::SyncCall;
+use weir_fs::Engine;
+use weir_vfs::{Promise, SyncCall};
 
 use crate::caller::WeirCalls;
-use crate::filesystem::{FsMode, FsWrite};
+use crate::filesystem::{FsKind, FsMode, FsWrite};
 use crate::host::HostCalls;
 use crate::mounts::MountCalls;
-use weir_fs::{Engine, Promise};
 
 /// One way of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub enum Mode {
     Fresh(WeirCalls),
     /// B through Weir, on a volume that is 80 % full and long in use.
     Steady,
-    /// Through BarrierFS, on a volume made for the turn.
+    /// Through a filesystem of Weir, on a volume made for the turn.
     Filesystem(FsMode),
     /// Through a server, on a volume made for the turn.
     Mount(MountCalls),
@@ -57,21 +57,27 @@ impl Mode {
 
     /// The modes of the benchmark of filesystems, in the order of a round. The two whose ratio is the answer are
     /// neighbours; those that write much come last, as many a disk is slower for a while after that.
-    pub const FILESYSTEMS: [Mode; 14] = [
+    pub const FILESYSTEMS: [Mode; 20] = [
         Mode::Host(HostCalls::Fdatasync),
         Mode::Host(HostCalls::AppendFdatasync),
         Mode::Host(HostCalls::AppendFsync),
         Mode::barrier_fs(FsWrite::Append, SyncCall::Fsync),
+        Mode::f2fs(FsWrite::Append, SyncCall::Fsync),
         Mode::barrier_fs(FsWrite::Append, SyncCall::Fdatasync),
+        Mode::f2fs(FsWrite::Append, SyncCall::Fdatasync),
         Mode::coalition(Engine::DUAL, SyncCall::Fsync),
         Mode::append(Engine::JBD2, SyncCall::Fsync),
         Mode::coalition(Engine::JBD2, SyncCall::Fsync),
         Mode::append(Engine::FlushAhead, SyncCall::Fsync),
         Mode::coalition(Engine::FlushAhead, SyncCall::Fsync),
         Mode::barrier_fs(FsWrite::Append, SyncCall::Fbarrier),
+        Mode::f2fs(FsWrite::Append, SyncCall::Fbarrier),
         Mode::coalition(Engine::DUAL, SyncCall::Fbarrier),
         Mode::barrier_fs(FsWrite::Append, SyncCall::Fdatabarrier),
+        Mode::f2fs(FsWrite::Append, SyncCall::Fdatabarrier),
+        Mode::through(FsKind::F2fs { nobarrier: true }, FsWrite::Append, SyncCall::Fsync),
         Mode::barrier_fs(FsWrite::Overwrite, SyncCall::Fdatabarrier),
+        Mode::f2fs(FsWrite::Overwrite, SyncCall::Fdatabarrier),
     ];
 
     /// The modes of the benchmark of mounts, in the order of a round: those whose ratios are told are neighbours.
@@ -90,19 +96,28 @@ impl Mode {
         Mode::Mount(MountCalls::KernelAppendFsync),
     ];
 
+    const fn through(kind: FsKind, write: FsWrite, call: SyncCall) -> Mode {
+        Mode::Filesystem(FsMode { kind, write, call })
+    }
+
+    /// F2FS.
+    pub(crate) const fn f2fs(write: FsWrite, call: SyncCall) -> Mode {
+        Mode::through(FsKind::F2FS, write, call)
+    }
+
     /// BarrierFS with dual-mode journaling.
     pub(crate) const fn barrier_fs(write: FsWrite, call: SyncCall) -> Mode {
-        Mode::Filesystem(FsMode { engine: Engine::DUAL, coalition: false, write, call })
+        Mode::through(FsKind::BARRIER_FS, write, call)
     }
 
     /// Appends with one of its engines.
     pub(crate) const fn append(engine: Engine, call: SyncCall) -> Mode {
-        Mode::Filesystem(FsMode { engine, coalition: false, write: FsWrite::Append, call })
+        Mode::through(FsKind::BarrierFs { engine, coalition: false }, FsWrite::Append, call)
     }
 
     /// The same, with journal coalition.
     pub(crate) const fn coalition(engine: Engine, call: SyncCall) -> Mode {
-        Mode::Filesystem(FsMode { engine, coalition: true, write: FsWrite::Append, call })
+        Mode::through(FsKind::BarrierFs { engine, coalition: true }, FsWrite::Append, call)
     }
 
     /// The name that scripts rely on.
@@ -131,7 +146,7 @@ impl Mode {
             Mode::Fresh(WeirCalls::B) => "weir_b",
             Mode::Fresh(WeirCalls::P) => "weir_p",
             Mode::Steady => "weir_b_steady_80",
-            Mode::Filesystem(_) => "barrierfs",
+            Mode::Filesystem(_) => "filesystem",
             Mode::Mount(_) => "mount",
         }
     }
@@ -155,7 +170,7 @@ impl Mode {
             Mode::Host(HostCalls::FinalFsync) => None,
             Mode::Host(_) | Mode::Fresh(WeirCalls::Xnf) => Some(Promise::Durable),
             Mode::OwnBarrier | Mode::Fresh(WeirCalls::B) | Mode::Steady => Some(Promise::Ordered),
-            Mode::Filesystem(mode) => Some(mode.call.promise()),
+            Mode::Filesystem(mode) => Some(mode.promise()),
             Mode::Mount(calls) => calls.promise(),
             _ => None,
         }
@@ -187,7 +202,7 @@ impl Mode {
             Mode::Fresh(WeirCalls::B) => "Weir B: barrier each",
             Mode::Fresh(WeirCalls::P) => "Weir P: orderless",
             Mode::Steady => "Weir B, steady at 80 %",
-            Mode::Filesystem(_) => "BarrierFS",
+            Mode::Filesystem(_) => "filesystem",
             Mode::Mount(_) => "mount",
         }
     }

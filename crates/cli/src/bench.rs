@@ -29,7 +29,7 @@ pub(crate) struct BenchArguments {
 enum What {
     /// Writes with and without order: raw disk, the host's filesystem, a volume of Weir; this is the default
     Disk(DiskArguments),
-    /// fsync, fdatasync, fbarrier and fdatabarrier: BarrierFS in this process, beside the host's filesystem
+    /// fsync, fdatasync, fbarrier and fdatabarrier: BarrierFS and F2FS in this process, beside the host's filesystem
     Fs(DiskArguments),
     /// The same calls through mounts: BarrierFS by FUSE, the kernel's ext4 on a volume, the host's filesystem
     Mount(DiskArguments),

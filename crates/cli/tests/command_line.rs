@@ -94,14 +94,22 @@ fn bench_puts_filesystems_side_by_side() {
     let directory = directory();
     let output = works(directory.path(), &["bench", "fs", "--tiny", "--json"]);
     let document: serde_json::Value = serde_json::from_str(&output).unwrap();
-    assert!(document["ratios"]["fsync_vs_host"].as_f64().unwrap() > 0.0, "{output}");
+    for ratio in ["fsync_vs_host", "f2fs_fsync_vs_barrierfs", "f2fs_fbarrier_vs_barrierfs"] {
+        assert!(document["ratios"][ratio].as_f64().unwrap() > 0.0, "{ratio}: {output}");
+    }
     for rate in ["fdatabarrier_per_second", "fbarrier_per_second", "fsync_per_second"] {
         assert!(document["rates"][rate].as_f64().unwrap() > 0.0, "{rate}");
     }
     let output = works(directory.path(), &["bench", "fs", "--tiny"]);
-    for words in
-        ["host fs, append + fsync", "overwrite + fdatabarrier", "durable", "ordered", "loss window", "clean"]
-    {
+    for words in [
+        "host fs, append + fsync",
+        "F2FS, append + fsync",
+        "overwrite + fdatabarrier",
+        "durable",
+        "ordered",
+        "loss window",
+        "clean",
+    ] {
         assert!(output.contains(words), "no {words:?} in {output}");
     }
     fits_a_terminal(&output);

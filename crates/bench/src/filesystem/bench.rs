@@ -93,9 +93,8 @@ impl BenchState {
         mounted.close().await?;
         ledger.enter(start, measured.writes);
         let content = (&ledger, &files.pages);
-        let disk = volume.disk();
-        let checked_blocks =
-            verify(&files.handle, disk, &files.plan, content, coverage, &mut files.random).await?;
+        let (disk, plan) = (volume.disk(), (&files.plan, mode.kind));
+        let checked_blocks = verify(&files.handle, disk, plan, content, coverage, &mut files.random).await?;
         let work = (work.disk_blocks, work.flushes);
         Ok(Turn::on_volume(Mode::Filesystem(mode), measured, work, loss_window, checked_blocks))
     }

@@ -1,15 +1,14 @@
-//! What a mode of BarrierFS does.
+//! What a mode of a filesystem does.
 
-use weir_fs::Engine;
-use weir_vfs::SyncCall;
+use weir_vfs::{Promise, SyncCall};
+
+use crate::filesystem::kind::FsKind;
 
 /// What is written, and which call follows each write of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FsMode {
-    /// Which engine commits.
-    pub engine: Engine,
-    /// Whether the journal logs changed bytes, and not whole blocks.
-    pub coalition: bool,
+    /// Through which filesystem.
+    pub kind: FsKind,
     /// Where writes go.
     pub write: FsWrite,
     /// The call after each of them.
@@ -25,37 +24,33 @@ pub enum FsWrite {
     Overwrite,
 }
 
-/// The engine's name in the names of modes, and in tables.
-fn names_of(engine: Engine) -> (&'static str, &'static str) {
-    match engine {
-        Engine::Dual { .. } => ("barrierfs", "BarrierFS"),
-        Engine::FlushAhead => ("flush_ahead", "its engine flush-ahead"),
-        _ => ("jbd2", "its engine jbd2"),
+impl FsWrite {
+    fn name(self) -> &'static str {
+        match self {
+            FsWrite::Append => "append",
+            FsWrite::Overwrite => "overwrite",
+        }
     }
 }
 
 impl FsMode {
+    /// What holds when a call returns. One that flushes nothing only orders, as the volume keeps requests in order.
+    #[must_use]
+    pub fn promise(self) -> Promise {
+        if self.kind.flushes() { self.call.promise() } else { Promise::Ordered }
+    }
+
     /// The name that scripts rely on.
     #[must_use]
     pub fn name(self) -> String {
-        let (engine, _) = names_of(self.engine);
-        let write = match self.write {
-            FsWrite::Append => "append",
-            FsWrite::Overwrite => "overwrite",
-        };
-        let coalition = if self.coalition { "_coalition" } else { "" };
-        format!("{engine}{coalition}_{write}_{}", self.call.name())
+        let (kind, _) = self.kind.names();
+        format!("{kind}_{}_{}", self.write.name(), self.call.name())
     }
 
     /// What it does, for a table.
     #[must_use]
     pub fn title(self) -> String {
-        let (_, engine) = names_of(self.engine);
-        let write = match self.write {
-            FsWrite::Append => "append",
-            FsWrite::Overwrite => "overwrite",
-        };
-        let coalition = if self.coalition { ", coalition" } else { "" };
-        format!("{engine}{coalition}, {write} + {}", self.call.name())
+        let (_, kind) = self.kind.names();
+        format!("{kind}, {} + {}", self.write.name(), self.call.name())
     }
 }

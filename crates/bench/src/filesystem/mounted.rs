@@ -1,17 +1,15 @@
 //! A filesystem on a volume, made for a turn.
 
-use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::FileType;
-use weir_fs::{BarrierFs, MountOptions, Promise};
 use weir_runtime::{Handle, Random};
 use weir_stack::{Disk, Stack};
-use weir_storage::BLOCK_BYTES;
-use weir_vfs::{InodeNumber, NewNode};
+use weir_storage::{BLOCK_BYTES, flush};
+use weir_vfs::{Filesystem, InodeNumber, NewNode, Promise};
 use weir_volume::Stats;
 
 use crate::content::Pages;
 use crate::error::BenchError;
-use crate::filesystem::check::require_clean;
+use crate::filesystem::kind::FsKind;
 use crate::filesystem::mode::{FsMode, FsWrite};
 use crate::filesystem::plan::FsPlan;
 use crate::ledger::{Coverage, Ledger};
@@ -30,7 +28,7 @@ const WRITES_PER_TURN: u64 = 256;
 pub(crate) struct MountedFile {
     handle: Handle,
     stack: Stack,
-    filesystem: BarrierFs,
+    filesystem: Filesystem,
     inode: InodeNumber,
 }
 
@@ -42,11 +40,10 @@ impl MountedFile {
         plan: &FsPlan,
         mode: FsMode,
     ) -> Result<MountedFile, BenchError> {
-        let stack = make(handle, disk, plan).await?;
-        let (engine, coalition) = (Some(mode.engine), mode.coalition);
-        let options = MountOptions { engine, coalition, ..MountOptions::default() };
-        let filesystem = BarrierFs::mount(handle, stack.storage(), options).await?;
-        let inode = filesystem.create(ROOT_INODE, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
+        let stack = make(handle, disk, plan, mode.kind).await?;
+        let filesystem = mode.kind.mount(handle, stack.storage(), false).await?;
+        let root = filesystem.root();
+        let inode = filesystem.create(root, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
         filesystem.sync().await?;
         Ok(MountedFile { handle: handle.clone(), stack, filesystem, inode })
     }
@@ -96,8 +93,10 @@ impl MountedFile {
                 self.handle.yield_now().await;
             }
         }
-        if mode.call.promise() == Promise::Ordered {
+        if mode.promise() == Promise::Ordered {
             self.filesystem.fsync(self.inode).await?;
+            // Not every kind has flushed.
+            flush(&*self.stack.storage()).await?;
         }
         Ok(meter.stop())
     }
@@ -110,13 +109,15 @@ impl MountedFile {
 }
 
 /// Makes a volume on `disk`, and a filesystem on the volume.
-pub(crate) async fn make(handle: &Handle, disk: Disk, plan: &FsPlan) -> Result<Stack, BenchError> {
-    let volume = plan.volume();
-    let stack = Stack::make_volume(handle, disk, &volume).await?;
-    let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
+pub(crate) async fn make(
+    handle: &Handle,
+    disk: Disk,
+    plan: &FsPlan,
+    kind: FsKind,
+) -> Result<Stack, BenchError> {
+    let stack = Stack::make_volume(handle, disk, &plan.volume()).await?;
     // A new volume reads as zeros.
-    let mkfs = Mkfs { zeroed: true, ..Mkfs::new(volume.format.logical_blocks, [7; 16], [8; 16], created) };
-    BarrierFs::make(&*stack.storage(), &mkfs).await?;
+    kind.make(handle, &*stack.storage()).await?;
     Ok(stack)
 }
 
@@ -125,16 +126,15 @@ pub(crate) async fn make(handle: &Handle, disk: Disk, plan: &FsPlan) -> Result<S
 pub(crate) async fn verify(
     handle: &Handle,
     disk: Disk,
-    plan: &FsPlan,
+    (plan, kind): (&FsPlan, FsKind),
     (ledger, pages): (&Ledger, &Pages),
     coverage: Coverage,
     random: &mut Random,
 ) -> Result<u64, BenchError> {
     let stack = Stack::open(handle, disk, plan.volume_options()).await?;
-    require_clean(stack.storage()).await?;
-    let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let filesystem = BarrierFs::mount(handle, stack.storage(), options).await?;
-    let inode = filesystem.lookup(ROOT_INODE, NAME).await?;
+    kind.require_clean(stack.storage()).await?;
+    let filesystem = kind.mount(handle, stack.storage(), true).await?;
+    let inode = filesystem.lookup(filesystem.root(), NAME).await?;
     let blocks = (filesystem.attributes(inode).await?.size / BLOCK).min(ledger.blocks());
     let mut page = vec![0; BLOCK_BYTES];
     let mut check = async |block: u64| {
@@ -194,40 +194,52 @@ mod tests {
             let mut ledger = Ledger::new(plan.span_blocks());
             ledger.enter(start.clone(), noted);
             let mut random = handle.random("verify");
-            verify(&handle, disk, &plan, (&ledger, &pages), Coverage::All, &mut random).await
+            verify(&handle, disk, (&plan, mode.kind), (&ledger, &pages), Coverage::All, &mut random).await
         };
         runtime.block_on(work).unwrap()
     }
 
-    const FBARRIER: FsMode =
-        FsMode { engine: Engine::DUAL, coalition: false, write: FsWrite::Append, call: SyncCall::Fbarrier };
+    const fn fbarrier(kind: FsKind) -> FsMode {
+        FsMode { kind, write: FsWrite::Append, call: SyncCall::Fbarrier }
+    }
+
+    const KINDS: [FsKind; 2] = [FsKind::BARRIER_FS, FsKind::F2FS];
 
     #[test]
     fn every_call_leaves_the_last_file_whole() {
         // The file began anew once.
         let left = WRITES - FsPlan::tiny().span_blocks();
-        for call in SyncCall::ALL {
-            for engine in [Engine::DUAL, Engine::JBD2, Engine::FlushAhead] {
-                for coalition in [false, true] {
-                    let mode = FsMode { engine, coalition, write: FsWrite::Append, call };
-                    assert_eq!(play(mode, WRITES, async |_| Ok(())).unwrap(), left, "{mode:?}");
-                }
+        let engines = [Engine::DUAL, Engine::JBD2, Engine::FlushAhead];
+        let journals = engines.into_iter().flat_map(|engine| [(engine, false), (engine, true)]);
+        let kinds = journals.map(|(engine, coalition)| FsKind::BarrierFs { engine, coalition });
+        let logs = [false, true].map(|nobarrier| FsKind::F2fs { nobarrier });
+        for kind in kinds.chain(logs) {
+            for call in SyncCall::ALL {
+                let mode = FsMode { kind, write: FsWrite::Append, call };
+                assert_eq!(play(mode, WRITES, async |_| Ok(())).unwrap(), left, "{mode:?}");
             }
         }
     }
 
     #[test]
     fn what_is_not_what_was_written_is_noticed() {
-        let found = play(FBARRIER, WRITES - 1, async |_| Ok(()));
-        assert!(matches!(found, Err(BenchError::Content { .. })), "{found:?}");
+        for kind in KINDS {
+            let found = play(fbarrier(kind), WRITES - 1, async |_| Ok(()));
+            assert!(matches!(found, Err(BenchError::Content { .. })), "{kind:?}: {found:?}");
+        }
     }
 
     #[test]
     fn damage_is_noticed() {
-        // Block 1 holds the descriptors of the groups.
-        let found = play(FBARRIER, WRITES, async |storage| {
-            Ok(write(storage, Part::bytes(Lba(1), &[0x55; BLOCK_BYTES])).await?)
-        });
-        assert!(matches!(found, Err(BenchError::Damaged { .. })), "{found:?}");
+        // Block 1 of ext4 holds the descriptors of the groups; F2FS has two copies of the first block of the segment table.
+        for (kind, blocks) in KINDS.into_iter().zip([&[1][..], &[1536, 2048]]) {
+            let found = play(fbarrier(kind), WRITES, async |storage| {
+                for &block in blocks {
+                    write(storage, Part::bytes(Lba(block), &[0x55; BLOCK_BYTES])).await?;
+                }
+                Ok(())
+            });
+            assert!(matches!(found, Err(BenchError::Damaged { .. })), "{kind:?}: {found:?}");
+        }
     }
 }

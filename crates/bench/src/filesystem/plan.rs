@@ -16,6 +16,8 @@ fn is_zero(bytes: &u64) -> bool {
 
 /// The smallest file.
 const SPAN_MIB_MIN: u64 = 16;
+/// The smallest filesystem: the reserve of F2FS's cleaner takes much of a small one.
+const FILESYSTEM_BYTES_MIN: u64 = 96 * MIB;
 
 /// The sizes and times of a benchmark of files.
 #[derive(Clone, Debug, Serialize)]
@@ -110,7 +112,7 @@ impl FsPlan {
     /// commit, and for its journal.
     fn set_span(&mut self, span: u64, room: u64) {
         self.span_bytes = aligned(span);
-        self.filesystem_bytes = aligned(3 * span);
+        self.filesystem_bytes = aligned((3 * span).max(FILESYSTEM_BYTES_MIN));
         self.volume_bytes = aligned(self.filesystem_bytes + self.filesystem_bytes / 4 + room);
     }
 

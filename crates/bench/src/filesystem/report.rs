@@ -1,8 +1,8 @@
 //! What the benchmark of filesystems found.
 
 use std::collections::BTreeMap;
-use weir_fs::{Engine, Promise};
-use weir_vfs::SyncCall;
+use weir_fs::Engine;
+use weir_vfs::{Promise, SyncCall};
 
 use serde::{Serialize, Serializer};
 
@@ -29,7 +29,7 @@ pub const RATES: [(&str, Mode); 4] = [
 ];
 
 /// All ratios of this benchmark, in the order in which they are told.
-pub const FS_RATIOS: [Ratio; 7] = [
+pub const FS_RATIOS: [Ratio; 9] = [
     Ratio {
         name: "fsync_vs_host",
         title: "fsync: BarrierFS / host",
@@ -90,6 +90,24 @@ pub const FS_RATIOS: [Ratio; 7] = [
         meaning: "append + fbarrier with a journal that logs changed bytes, over the same with one that logs whole blocks",
         about: About::Weir,
         over: Mode::coalition(Engine::DUAL, SyncCall::Fbarrier),
+        under: FBARRIER,
+        of: Quantity::Writes,
+    },
+    Ratio {
+        name: "f2fs_fsync_vs_barrierfs",
+        title: "fsync: F2FS / BarrierFS",
+        meaning: "append + fsync through F2FS, over the same through BarrierFS: both durable at once, one flush each",
+        about: About::ThisDisk,
+        over: Mode::f2fs(FsWrite::Append, SyncCall::Fsync),
+        under: FSYNC,
+        of: Quantity::Writes,
+    },
+    Ratio {
+        name: "f2fs_fbarrier_vs_barrierfs",
+        title: "fbarrier: F2FS / BarrierFS",
+        meaning: "append + fbarrier through F2FS, which writes a node beside the data, over the same through BarrierFS, which writes a transaction",
+        about: About::Weir,
+        over: Mode::f2fs(FsWrite::Append, SyncCall::Fbarrier),
         under: FBARRIER,
         of: Quantity::Writes,
     },

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use weir_fs::Engine;
 use weir_runtime::Handle;
 use weir_stack::Disk;
 use weir_storage::{FileDisk, FileDiskOptions};
@@ -11,7 +10,7 @@ use weir_vfs::SyncCall;
 
 use crate::chooser::Distribution;
 use crate::error::BenchError;
-use crate::filesystem::{FileGround, FileReport, FsMode, FsPlan, FsWrite, MountedFile, NAME, verify};
+use crate::filesystem::{FileGround, FileReport, FsKind, FsMode, FsPlan, FsWrite, MountedFile, NAME, verify};
 use crate::ledger::{Coverage, Ledger};
 use crate::machine::{Machine, Usage};
 use crate::measure::{Measured, Meter};
@@ -32,8 +31,7 @@ use crate::writes::Span;
 const SETUP_STEPS: u64 = 2;
 
 /// What is made before a turn, though the engine and the calls that make it do not matter.
-const MAKER: FsMode =
-    FsMode { engine: Engine::DUAL, coalition: false, write: FsWrite::Append, call: SyncCall::Fsync };
+const MAKER: FsMode = FsMode { kind: FsKind::BARRIER_FS, write: FsWrite::Append, call: SyncCall::Fsync };
 
 /// Runs the benchmark of `plan`; `progress` is told at each step. `program` is this program, `weir`, by a path: it is
 /// started for each server. Modes that need the superuser are left out for others.
@@ -129,9 +127,9 @@ impl BenchState {
         let through = Through { measured, flushes, before, after: served.status()? };
         served.end(&self.files.handle).await?;
         let (disk, content) = (self.disk()?, (&ledger, &self.files.pages));
+        let plan = (&self.files.plan, MAKER.kind);
         let checked =
-            verify(&self.files.handle, disk, &self.files.plan, content, coverage, &mut self.files.random)
-                .await?;
+            verify(&self.files.handle, disk, plan, content, coverage, &mut self.files.random).await?;
         Ok(through.turn(calls, checked))
     }
 

@@ -13,7 +13,7 @@ use weir_volume::LossWindowSeen;
 
 use crate::content::Pages;
 use crate::error::BenchError;
-use crate::filesystem::{self, FsPlan};
+use crate::filesystem::{self, FsKind, FsPlan};
 use crate::machine::{Load, Machine, Usage};
 use crate::plan::BenchOptions;
 use crate::rounds::{Progress, Rounds};
@@ -155,7 +155,8 @@ impl BenchState {
     /// A turn on a new filesystem, on a new volume.
     fn in_process(&self, way: SqliteWay, usage: &mut Usage) -> Result<SqliteTurn, BenchError> {
         self.runtime.block_on(async {
-            let made = filesystem::make(&self.clock, self.volume.disk(), &self.plan).await?;
+            let made =
+                filesystem::make(&self.clock, self.volume.disk(), &self.plan, FsKind::BARRIER_FS).await?;
             Ok::<_, BenchError>(made.close().await?)
         })??;
         let (stack, vfs, filesystem) = self.start()?;

@@ -1,4 +1,4 @@
-//! BarrierFS, or mounts, beside the host's filesystem, for people.
+//! BarrierFS and F2FS, or mounts, beside the host's filesystem, for people.
 
 use weir_bench::{FS_RATIOS, FileReport, MOUNT_RATIOS, Mode, Ratio};
 
@@ -38,10 +38,10 @@ struct Words {
 
 const IN_PROCESS: Words = Words {
     ratios: &FS_RATIOS,
-    amplification: amplification!(", with its headers and the journal."),
+    amplification: amplification!(", with its headers and what the filesystem writes beside the data."),
     last: ("CPU us", CPU),
     latencies: "\nFrom the beginning of a write until the call behind it returned.",
-    turn: "the last fsync of ordered modes in it. BarrierFS runs in this process, on a volume in a file of {volume}; its file has up to {span}, and is in the page cache.",
+    turn: "the last fsync of ordered modes in it. BarrierFS and F2FS run in this process, on a volume in a file of {volume}; their file has up to {span}, and is in the page cache.",
     checked: "the filesystem was unmounted and its image checked (clean), and the file was read back after volume and filesystem were opened again",
     ratios_hold: "The ratios to the host's filesystem hold for this disk and this machine only.",
     machine: ".",
