@@ -185,13 +185,12 @@ pub trait FileReader {
         let place = Place::Inode(directory.number().0);
         let mut entries = Vec::new();
         let mut take = |block: u64, found: Dentry<'_>| {
+            let what = "one of the first two names of a directory, where it cannot be";
+            let cookie = cookie_behind(block, &found)
+                .ok_or_else(|| FormatError::corrupt(Structure::Directory, place, what))?;
             let target = Target { inode: found.inode.0, kind: found.kind };
-            entries.push(DirectoryEntry {
-                cookie: cookie_behind(block, &found),
-                name: found.name.to_vec(),
-                target,
-            });
-            entries.len() >= limit
+            entries.push(DirectoryEntry { cookie, name: found.name.to_vec(), target });
+            Ok::<_, FormatError>(entries.len() >= limit)
         };
         let (first, slot) = place_behind(after);
         // A name that came meanwhile may lie over the slot: names are read from the start of their block.
@@ -202,7 +201,7 @@ pub trait FileReader {
             let area = directory.inline_area();
             let form = NameArea::of_inline(area.len());
             for found in form.names(area, place).filter(|found| is_behind(0, found)) {
-                take(0, found?);
+                take(0, found?)?;
             }
             return Ok(entries);
         }
@@ -212,7 +211,7 @@ pub trait FileReader {
             let mut enough = false;
             let names = NameArea::BLOCK.names(&names[..], place);
             for found in names.filter(|found| is_behind(block, found)) {
-                enough = take(block, found?);
+                enough = take(block, found?)?;
             }
             if enough {
                 break;
@@ -259,12 +258,13 @@ pub fn bytes_of_page(inode: &Inode, page: u64) -> usize {
 }
 
 /// The cookie of a name: the group is its block, counted from 1, and the rest is the slot behind its own; "." and ".." have those that they
-/// have in every directory.
-fn cookie_behind(block: u64, found: &Dentry<'_>) -> Cookie {
-    match found.name {
-        b"." => Cookie::DOT,
-        b".." => Cookie::DOT_DOT,
-        name => Cookie((block + 1) << 32 | (found.slot + slots_of(name.len())) as u64),
+/// have in every directory. `None` where one of these two lies elsewhere: its cookie would lead back.
+fn cookie_behind(block: u64, found: &Dentry<'_>) -> Option<Cookie> {
+    match (found.name, block, found.slot) {
+        (b".", 0, 0) => Some(Cookie::DOT),
+        (b"..", 0, 1) => Some(Cookie::DOT_DOT),
+        (b"." | b"..", ..) => None,
+        (name, ..) => Some(Cookie((block + 1) << 32 | (found.slot + slots_of(name.len())) as u64)),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use weir_f2fs::NodeId;
+use weir_f2fs::{FileReader as _, Image, NodeId};
 use weir_format::{Cookie, FileType};
 use weir_lfs::{F2fs, F2fsOptions};
-use weir_storage::Storage;
-use weir_vfs::{Device, Expect, FsError, NewNode, RenameFlags};
+use weir_storage::{AdversaryDisk, Lba, Storage};
+use weir_vfs::{Device, Expect, FsError, NewNode, RenameFlags, StorageImage};
 
-use crate::support::{BLOCKS, content, directory, mounted, play, regular, unmount_and_judge};
+use crate::support::{BLOCKS, content, directory, mounted, options, play, regular, unmount_and_judge};
 
 const ROOT: u32 = NodeId::ROOT.0;
 
@@ -112,8 +112,7 @@ fn an_open_file_without_a_name_lives_until_it_is_closed() {
         fs.release(file).await.unwrap();
         assert_eq!(fs.attributes(file).await.map(drop), Err(FsError::NotFound));
         unmount_and_judge(&disk, fs).await;
-        let options = crate::support::options(BLOCKS, true);
-        let disk = weir_storage::AdversaryDisk::from_image(&clock, options, &image);
+        let disk = AdversaryDisk::from_image(&clock, options(BLOCKS, true), &image);
         let fs =
             F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
         assert_eq!(fs.statfs().await.free_inodes, fs.statfs().await.inodes - 1);
@@ -156,5 +155,39 @@ fn a_directory_is_read_by_its_cookies_while_it_changes() {
             assert_eq!(seen, expected);
         }
         unmount_and_judge(&disk, fs).await;
+    });
+}
+
+/// The cookies of "." and ".." lead to the start of a directory: names that lie elsewhere would make a listing go on without end.
+#[test]
+fn the_first_two_names_of_a_directory_lie_nowhere_else() {
+    play(9, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let parent = fs.mkdir(ROOT, b"parent", &directory()).await.unwrap();
+        for nth in 0..1_000 {
+            let name = format!("a name that takes some slots {nth}");
+            fs.create(parent, name.as_bytes(), &regular()).await.unwrap();
+        }
+        fs.unmount().await.unwrap();
+        let mut image = disk.image();
+        let read = Image::open(StorageImage(Rc::clone(&disk) as Rc<dyn Storage>)).await.unwrap();
+        let inode = read.inode(NodeId(parent)).await.unwrap();
+        let first = read.page_address(&inode, 0).await.unwrap();
+        let (_, second) = read.next_page(&inode, 1).await.unwrap().unwrap();
+        image.write(Lba(second.0.into()), &image.read(Lba(first.0.into())));
+        let disk = AdversaryDisk::from_image(&clock, options(BLOCKS, true), &image);
+        let fs = F2fs::mount(&clock, disk as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+        let mut cookie = Cookie::START;
+        let error = loop {
+            match fs.read_directory(parent, cookie).await {
+                Ok(entries) => {
+                    let last = entries.last().expect("the damage is not passed by").cookie;
+                    assert!(last > cookie, "the way through a directory goes on");
+                    cookie = last;
+                }
+                Err(error) => break error,
+            }
+        };
+        assert!(error.to_string().contains("one of the first two names"), "{error}");
     });
 }

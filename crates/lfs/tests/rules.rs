@@ -208,7 +208,7 @@ fn overwrite(
     judge: fn(&[Option<u64>]) -> Result<(), Wrong>,
 ) -> Result<(), Wrong> {
     play(4, async |clock| {
-        let (disk, fs) = mounted_on(&clock, slow(), mount).await;
+        let (disk, fs) = mounted_on(&clock, options(BLOCKS, true), mount).await;
         let file = fs.create(ROOT, b"file", &regular()).await.expect("made");
         let places = [FAR, 2 * FAR, 3 * FAR];
         for version in 1..3 {
