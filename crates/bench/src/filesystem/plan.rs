@@ -86,10 +86,10 @@ impl FsPlan {
         FsPlan::on_large_volume(false, 3, 1024 * MIB)
     }
 
-    /// The smallest of F2FS's cleaners, for tests.
+    /// The smallest of F2FS's cleaners, for tests: in 96 MiB a file of half of it leaves the cleaner no room.
     #[must_use]
     pub fn cleaners_tiny() -> FsPlan {
-        FsPlan::on_large_volume(true, 1, 4 * FILESYSTEM_BYTES_MIN)
+        FsPlan::on_large_volume(true, 1, 640 * MIB)
     }
 
     /// With a filesystem of a quarter of the volume, and a file that fills half of it.
