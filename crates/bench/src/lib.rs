@@ -22,12 +22,13 @@
 //! | [`trace`] | a run on an emulated device, told to a probe |
 //!
 //! [`bench`] runs the whole of it; [`filesystems`] puts BarrierFS and F2FS beside the host's filesystem, [`mounts`] the mounts,
-//! and [`sqlite`] SQLite; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
+//! and [`sqlite`] SQLite; [`cleaning`] counts what cleaning costs, [`cleaners`] times F2FS's, and [`recovery`] times recovery.
 //! [`RawRun`] works on any [`Storage`](weir_storage::Storage), [`VolumeWriter`] on a volume, both in virtual time too.
 
 mod bench;
 mod caller;
 mod chooser;
+mod cleaners;
 mod cleaning;
 mod content;
 mod emulated;
@@ -60,6 +61,7 @@ mod writes;
 pub use bench::bench;
 pub use caller::WeirCalls;
 pub use chooser::{Chooser, Distribution, ZIPF_EXPONENT};
+pub use cleaners::{CleanerReport, CleanersCase, CleanersReport, cleaners};
 pub use cleaning::{CleaningCase, CleaningReport, cleaning};
 pub use content::{Pages, Stamp};
 pub use emulated::{DeviceReport, Emulated};

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bench;
+mod cleaners;
 mod filesystems;
 mod reads;
 mod rust_page;

@@ -37,7 +37,7 @@ enum What {
     ///
     /// The mount needs what `weir mount` needs, and libweir_sqlite.so, installed or beside this program.
     Sqlite(SqliteArguments),
-    /// What cleaning costs on a volume that is 50, 80 and 90 % full; takes minutes
+    /// What cleaning costs on a volume that is 50, 80 and 90 % full, or in F2FS on a volume; takes minutes
     Cleaning(CleaningArguments),
     /// How long recovery takes after 1 GiB (or --size) was written since the last checkpoint
     Recovery(DiskArguments),
@@ -78,6 +78,12 @@ struct CleaningArguments {
     /// Four times the size of the volume, such as 4G; the volume has 160M at least [default: 1G]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
+    /// F2FS's cleaners in place of the volume's: by copies, and by the share command, three rounds
+    #[arg(long, conflicts_with = "size")]
+    f2fs: bool,
+    /// The smallest sizes: to test the program; its figures say nothing
+    #[arg(long, hide = true, requires = "f2fs")]
+    tiny: bool,
 }
 
 /// Where the files are.
@@ -248,6 +254,9 @@ fn mounts(arguments: &DiskArguments) -> Result<(), CliError> {
 }
 
 fn cleaning(arguments: &CleaningArguments) -> Result<(), CliError> {
+    if arguments.f2fs {
+        return cleaners(arguments);
+    }
     let options = BenchOptions {
         span_bytes: arguments.size.map(|size| size.0),
         ..options(&arguments.place, None, arguments.common.seed)
@@ -257,6 +266,15 @@ fn cleaning(arguments: &CleaningArguments) -> Result<(), CliError> {
         Ok(weir_bench::cleaning(&handle, &plan, &options, progress).await?)
     };
     arguments.common.measure(work, table::cleaning)
+}
+
+fn cleaners(arguments: &CleaningArguments) -> Result<(), CliError> {
+    let options = options(&arguments.place, None, arguments.common.seed);
+    let plan = if arguments.tiny { FsPlan::cleaners_tiny() } else { FsPlan::cleaners() };
+    let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
+        Ok(weir_bench::cleaners(&handle, plan, &options, progress).await?)
+    };
+    arguments.common.measure(work, table::cleaners)
 }
 
 fn recovery(arguments: &DiskArguments) -> Result<(), CliError> {

@@ -7,8 +7,8 @@ mod sqlite;
 mod text;
 
 use weir_bench::{
-    About, CleaningReport, LossWindowReport, Machine, ModeReport, Promise, Ratio, ReadsReport, RecoveryTime,
-    Setting, SimulatedReport, Spread, SpreadReport,
+    About, CleanerReport, CleanersCase, CleanersReport, CleaningReport, LossWindowReport, Machine,
+    ModeReport, Promise, Ratio, ReadsReport, RecoveryTime, Setting, SimulatedReport, Spread, SpreadReport,
 };
 
 use crate::size::Size;
@@ -228,6 +228,42 @@ pub(crate) fn cleaning(report: &CleaningReport) -> String {
     let told = format!(
         "Blocks to the disk per block written, on a volume of {} that was written over twice before; about Weir, not this disk.",
         Size(report.file_bytes),
+    );
+    grid.text() + "\n\n" + &paragraphs(&told)
+}
+
+/// What F2FS's cleaners cost.
+pub(crate) fn cleaners(report: &CleanersReport) -> String {
+    let plan = &report.setting.plan;
+    let mut grid = Grid::new(&[
+        ("writes for one fsync", 0, ""),
+        ("copy, writes/s", 0, ""),
+        ("share, writes/s", 0, ""),
+        ("share / copy", 0, ""),
+        ("min..max", 1, ""),
+        ("moved", 2, "moved: pages that cleaning moved for each write, by copies and by shares."),
+        ("amplif.", 3, "amplif.: blocks to the disk for each write, with copies and with shares."),
+    ])
+    .words(0);
+    for case in &report.cases {
+        let CleanersCase { fsync_every, copy, share, share_over_copy } = case;
+        let both = |of: fn(&CleanerReport) -> f64| format!("{:.2}, {:.2}", of(copy), of(share));
+        grid.row(vec![
+            fsync_every.to_string(),
+            count(copy.writes_per_second.median),
+            count(share.writes_per_second.median),
+            figure(share_over_copy.median),
+            range(plan.rounds, share_over_copy, figure),
+            both(|cleaner| cleaner.moved_pages_per_write),
+            both(|cleaner| cleaner.write_amplification),
+        ]);
+    }
+    let told = format!(
+        "4 KiB at random in 80 % of a file that fills half of an F2FS of {}, on a volume in a file of {}; for this disk and this machine only.\nAfter each turn the image was checked (clean), and the file was read back: {} blocks were found right.\n{}.",
+        Size(plan.filesystem_bytes),
+        Size(plan.volume_bytes),
+        report.checked_blocks,
+        report.setting.machine.line(),
     );
     grid.text() + "\n\n" + &paragraphs(&told)
 }

@@ -86,7 +86,7 @@ impl BenchState {
         let (start, goal) = (files.writes(distribution), files.goal());
         let load = Load::now(&files.handle);
         let before = mounted.volume_stats();
-        let measured = mounted.run(mode, &mut start.clone(), &mut files.pages, &goal).await?;
+        let measured = mounted.run((mode, 1), &mut start.clone(), &mut files.pages, &goal).await?;
         let work = Work::between(&before, &mounted.volume_stats());
         usage.add(load.until_now(&files.handle));
         let loss_window = mounted.volume_stats().loss_window;

@@ -42,6 +42,15 @@ impl MountedFile {
     ) -> Result<MountedFile, BenchError> {
         let stack = make(handle, disk, plan, mode.kind).await?;
         let filesystem = mode.kind.mount(handle, stack.storage(), false).await?;
+        MountedFile::create(handle, stack, filesystem).await
+    }
+
+    /// An empty file in a filesystem that is mounted on a volume.
+    pub(crate) async fn create(
+        handle: &Handle,
+        stack: Stack,
+        filesystem: Filesystem,
+    ) -> Result<MountedFile, BenchError> {
         let root = filesystem.root();
         let inode = filesystem.create(root, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
         filesystem.sync().await?;
@@ -67,11 +76,11 @@ impl MountedFile {
         Ok(self.filesystem.fsync(self.inode).await?)
     }
 
-    /// Writes, with the mode's call after each write, until `goal` is reached; then makes all of it durable, if
+    /// Writes, with the mode's call after every so many writes, until `goal` is reached; then makes all of it durable, if
     /// the calls did not. All of that is timed.
     pub(crate) async fn run(
         &self,
-        mode: FsMode,
+        (mode, writes_per_call): (FsMode, u64),
         writes: &mut Writes,
         pages: &mut Pages,
         goal: &Goal,
@@ -86,9 +95,11 @@ impl MountedFile {
                 self.filesystem.truncate(self.inode, 0).await?;
             }
             self.filesystem.write(self.inode, offset, pages.page(stamp)).await?;
-            self.filesystem.synchronise(self.inode, mode.call).await?;
-            meter.lap();
             done += 1;
+            if done % writes_per_call == 0 {
+                self.filesystem.synchronise(self.inode, mode.call).await?;
+            }
+            meter.lap();
             if done % WRITES_PER_TURN == 0 {
                 self.handle.yield_now().await;
             }
@@ -184,7 +195,8 @@ mod tests {
         let start = Writes::new(1, span, Distribution::Sequential, 0, 1, handle.random("writes"));
         let work = async {
             let mounted = MountedFile::make(&handle, disk.clone(), &plan, mode).await?;
-            let measured = mounted.run(mode, &mut start.clone(), &mut pages, &Goal::writes(WRITES)).await?;
+            let measured =
+                mounted.run((mode, 1), &mut start.clone(), &mut pages, &Goal::writes(WRITES)).await?;
             assert_eq!(measured.writes, WRITES);
             mounted.close().await?;
             let stack = Stack::open(&handle, disk.clone(), plan.volume_options()).await?;

@@ -80,6 +80,25 @@ impl FsPlan {
         FsPlan::sized(true, 2, 0.01, [32 * MIB, 128 * MIB], 256)
     }
 
+    /// F2FS's cleaners: three rounds. A volume that is four times as large cleans little itself.
+    #[must_use]
+    pub fn cleaners() -> FsPlan {
+        FsPlan::on_large_volume(false, 3, 1024 * MIB)
+    }
+
+    /// The smallest of F2FS's cleaners, for tests: in 96 MiB a file of half of it leaves the cleaner no room.
+    #[must_use]
+    pub fn cleaners_tiny() -> FsPlan {
+        FsPlan::on_large_volume(true, 1, 640 * MIB)
+    }
+
+    /// With a filesystem of a quarter of the volume, and a file that fills half of it.
+    fn on_large_volume(quick: bool, rounds: u32, volume_bytes: u64) -> FsPlan {
+        let filesystem_bytes = aligned(volume_bytes / 4);
+        let plan = FsPlan::sized(quick, rounds, 0.0, [filesystem_bytes, aligned(volume_bytes)], 256);
+        FsPlan { span_bytes: filesystem_bytes / 2, ..plan }
+    }
+
     fn new(quick: bool, rounds: u32, turn: f64, span: u64, room: u64, segment_blocks: u32) -> FsPlan {
         let mut plan = FsPlan::sized(quick, rounds, turn, [0, 0], segment_blocks);
         plan.set_span(span, room);
