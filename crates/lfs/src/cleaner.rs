@@ -214,6 +214,10 @@ impl Durability<'_> {
         let mut moved = 0;
         for (VictimPage { file, page, slot, address }, content) in pages.into_iter().zip(contents) {
             let (Ok(index), Some(content)) = (u32::try_from(page), content) else { continue };
+            // Writeback had a newer version of the page, and has put it elsewhere while the old one was read.
+            if file.address(&slot) != address {
+                continue;
+            }
             if !file.pages.contains(index) {
                 // What was read after it took its room.
                 file.pages.insert(index, address.0.into(), content);

@@ -80,8 +80,10 @@ impl Mounted {
         }
         // From here on nothing waits.
         file.slots.borrow_mut().insert(index, slot);
+        let is_changed = file.pages.change(index, at, bytes);
+        debug_assert!(is_changed, "a page that is in memory");
+        // Behind the change: a clean page may be the one that leaves.
         self.files.cache.make_room(1);
-        file.pages.change(index, at, bytes);
         Ok(())
     }
 
