@@ -4,8 +4,9 @@
 //! - With [`Cleaner::Copy`] their pages are read, and written to the log of cold data.
 //! - With [`Cleaner::Share`] the log of cold data gives places, and share commands let them read what the old places read: no page is
 //!   transferred. The old places count until the shares are transferred: calls that read go on meanwhile. Shares are orderless, so
-//!   they are transferred and flushed before the checkpoint that leads to the new places (L5); the storage keeps a share whole (S7) and
-//!   a flushed one durable, whether it is a volume or a drive.
+//!   they are transferred and flushed before the checkpoint's footer, and before nodes of a synchronisation call that lead to the new
+//!   places (L5); the storage keeps a share whole (S7) and a flushed one durable, whether it is a volume or a drive. The commands of a
+//!   round need no order among them.
 //!
 //! A round of cleaning chooses all of its victims, and moves their pages together: reads go side by side, and a share command has as
 //! many pages as it takes.

@@ -17,8 +17,8 @@
 //! - **L2** A segment is written again only behind a checkpoint that has no block in it, and so is the number of a node used again.
 //! - **L3** A node that roll-forward may take is behind the pages that it leads to.
 //! - **L4** Nodes of one chain only follow one another: a mount begins a new one behind a checkpoint.
-//! - **L5** What the share command has moved is durable before the checkpoint that leads to its new place.
-//! - **L6** Roll-forward brings back a synchronisation call as a whole, with the name of a new file, or nothing of it.
+//! - **L5** What the share command has moved is durable before a node that roll-forward may take, or the footer of a checkpoint, leads to it.
+//! - **L6** Roll-forward brings back a synchronisation call as a whole, with the name of a new file, or nothing but pages that it overwrote.
 //! - **L7** A checkpoint lists inodes without a name that are in use, and the mount after a power cut deletes them.
 //! - **L8** The summary of a segment says which word of which node leads to each block.
 

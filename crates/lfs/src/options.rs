@@ -24,8 +24,8 @@ pub struct F2fsOptions {
     pub read_only: bool,
     /// What a synchronisation call does to the storage's cache.
     pub sync: SyncMode,
-    /// A synchronisation call overwrites so many dirty pages of a file, or fewer, in place; the default of Linux's F2FS is 8, and 0 writes
-    /// every page to a new place.
+    /// A synchronisation call overwrites so many dirty pages of a file, or fewer, in place; the default of Linux's F2FS is 8, and it does
+    /// so at every `fdatasync`, however many are dirty. 0 writes every page to a new place.
     pub in_place_pages: usize,
     /// How the cleaner moves blocks.
     pub cleaner: Cleaner,
