@@ -55,6 +55,7 @@ impl Mounted {
         number: NodeId,
         changes: &AttributeChanges,
     ) -> Result<(), FsError> {
+        Durability(self).prepare_change().await?;
         let _call = self.operations.begin().await;
         self.operations.check_writable()?;
         let file = self.files.get(number).await?;

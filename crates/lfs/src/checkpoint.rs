@@ -63,6 +63,8 @@ struct LaidOut {
     footer: BlockWrite,
     nodes: WrittenNodes,
     released: BTreeSet<u32>,
+    /// Numbers of nodes that it frees.
+    freed: usize,
 }
 
 impl Checkpoints {
@@ -202,13 +204,14 @@ impl Durability<'_> {
             file.needs_checkpoint.set(false);
             file.lost_names.borrow_mut().clear();
         }
-        Ok(LaidOut { blocks, footer, nodes: WrittenNodes { nodes, files }, released: space.released() })
+        let (released, freed) = (space.released(), placement.table.freed());
+        Ok(LaidOut { blocks, footer, nodes: WrittenNodes { nodes, files }, released, freed })
     }
 
     /// Submits what is laid out (L1), and waits as far as the storage and the purpose demand.
     async fn submit_checkpoint(
         &self,
-        LaidOut { blocks, footer, nodes, released }: LaidOut,
+        LaidOut { blocks, footer, nodes, released, freed }: LaidOut,
         mut tickets: Vec<Ticket>,
         purpose: Purpose,
     ) -> Result<(), FsError> {
@@ -227,7 +230,7 @@ impl Durability<'_> {
             Some(self.disk.write_commit(footer.place, &footer.content, is_flushed).await?)
         };
         self.placement.space.borrow_mut().take_over_released(&released);
-        self.placement.table.take_over_freed();
+        self.placement.table.take_over_freed(freed);
         self.checkpoints.written.set(self.checkpoints.written.get() + 1);
         if purpose != Purpose::Order && self.has_barriers() {
             tickets.extend(ticket.clone());

@@ -265,6 +265,10 @@ impl Durability<'_> {
         }
         let files: BTreeMap<NodeId, &File> =
             pages.iter().map(|victim| (victim.file.number, &*victim.file)).collect();
+        // A page that has its place may wait to be submitted: then its place reads what was there before.
+        for file in files.values() {
+            drop(file.pages.take_turn().await);
+        }
         let before: Vec<Ticket> = files.values().flat_map(|file| file.pages.untransferred()).collect();
         self.disk.wait_transferred(&before).await?;
         let mut pairs = Vec::new();

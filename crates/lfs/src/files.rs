@@ -76,18 +76,24 @@ impl Files {
         if number < NodeId::ROOT || self.placement.space.borrow().layout().node_entry_of(number).is_none() {
             return Ok(None);
         }
-        let entry = self.placement.table.entry(number).await?;
-        let address = entry.address();
-        if !address.is_block() || entry.inode.get() != number.0 {
-            return Ok(None);
+        loop {
+            let entry = self.placement.table.entry(number).await?;
+            let address = entry.address();
+            if !address.is_block() || entry.inode.get() != number.0 {
+                return Ok(None);
+            }
+            let bytes = read_block(&*self.image, address).await?;
+            // Meanwhile it may have been written elsewhere, or deleted.
+            if self.placement.table.entry(number).await? != entry {
+                continue;
+            }
+            // Another call may have been faster.
+            if let Some(file) = self.find(number) {
+                return Ok(Some(file));
+            }
+            let inode = Inode::read(&bytes, number, address, self.placement.inode_seed)?;
+            return Ok(Some(self.insert(number, inode, entry)));
         }
-        let bytes = read_block(&*self.image, address).await?;
-        let inode = Inode::read(&bytes, number, address, self.placement.inode_seed)?;
-        // Another call may have been faster.
-        if let Some(file) = self.find(number) {
-            return Ok(Some(file));
-        }
-        Ok(Some(self.insert(number, inode, entry)))
     }
 
     /// A file, if it is in memory.

@@ -113,6 +113,7 @@ pub(crate) async fn mount(
 
 /// Ends a mount.
 pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
+    mounted.operations.check_not_failed()?;
     if mounted.operations.read_only().is_some() {
         return Ok(());
     }

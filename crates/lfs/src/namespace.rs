@@ -235,6 +235,7 @@ impl Namespace<'_> {
         is_directory: bool,
     ) -> Result<(), FsError> {
         check_ordinary_name(name)?;
+        Durability(self.0).prepare_change().await?;
         let _call = self.operations.begin().await;
         let names = self.names.acquire(1).await;
         self.operations.check_writable()?;

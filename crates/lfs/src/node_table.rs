@@ -262,9 +262,16 @@ impl NodeTable {
         chosen
     }
 
-    /// A checkpoint comes before what is written next: numbers that were freed before it may be taken.
-    pub(crate) fn take_over_freed(&self) {
-        self.free.borrow_mut().extend(self.freed.borrow_mut().drain(..));
+    /// How many numbers were freed since the last checkpoint.
+    pub(crate) fn freed(&self) -> usize {
+        self.freed.borrow().len()
+    }
+
+    /// A checkpoint comes before what is written next: the first `freed` numbers, which were freed before it was laid out, may be taken (L2).
+    pub(crate) fn take_over_freed(&self, freed: usize) {
+        let mut waiting = self.freed.borrow_mut();
+        let freed = freed.min(waiting.len());
+        self.free.borrow_mut().extend(waiting.drain(..freed));
     }
 
     /// Nodes in use, and inodes among them.

@@ -88,19 +88,25 @@ impl Nodes {
         if let Some(node) = self.find(id) {
             return Ok(node);
         }
-        let entry = self.table.entry(id).await?;
-        let address = entry.address();
-        if !address.is_block() || entry.inode.get() != inode.0 || id == inode {
-            let what = "a file leads to a node that is free, or another file's";
-            return Err(FormatError::corrupt(Structure::Node, Place::Inode(inode.0), what).into());
+        loop {
+            let entry = self.table.entry(id).await?;
+            let address = entry.address();
+            if !address.is_block() || entry.inode.get() != inode.0 || id == inode {
+                let what = "a file leads to a node that is free, or another file's";
+                return Err(FormatError::corrupt(Structure::Node, Place::Inode(inode.0), what).into());
+            }
+            let bytes = read_block(&*self.image, address).await?;
+            // Meanwhile it may have been written elsewhere, or freed.
+            if self.table.entry(id).await? != entry {
+                continue;
+            }
+            // Another call may have been faster.
+            if let Some(node) = self.find(id) {
+                return Ok(node);
+            }
+            let footer = NodeFooter::check(&bytes, id, inode, address)?;
+            return Ok(self.insert(id, inode, footer.place(), entry, Box::new(bytes)));
         }
-        let bytes = read_block(&*self.image, address).await?;
-        let footer = NodeFooter::check(&bytes, id, inode, address)?;
-        // Another call may have been faster.
-        if let Some(node) = self.find(id) {
-            return Ok(node);
-        }
-        Ok(self.insert(id, inode, footer.place(), entry, Box::new(bytes)))
     }
 
     /// A node, if it is in memory.

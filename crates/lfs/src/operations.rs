@@ -43,6 +43,17 @@ impl Operations {
         self.read_only().map_or(Ok(()), |reason| Err(FsError::ReadOnly(reason)))
     }
 
+    /// That what was changed may be durable: a filesystem that an error has stopped keeps none of what was not.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`] with the reason, where it is an error.
+    pub(crate) fn check_not_failed(&self) -> Result<(), FsError> {
+        match self.read_only() {
+            None | Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => Ok(()),
+            Some(reason) => Err(FsError::ReadOnly(reason)),
+        }
+    }
+
     /// Nothing can be changed from now on. The first reason counts.
     pub(crate) fn stop(&self, reason: ReadOnlyReason) {
         self.stopped.borrow_mut().get_or_insert(reason);

@@ -24,26 +24,26 @@ impl Mounted {
         address: BlockAddress,
     ) -> Result<Option<Rc<Buffer>>, FsError> {
         let index = u32::try_from(page).map_err(|_| FsError::TooLarge)?;
-        if let Some(content) = file.pages.snapshot(index) {
-            return Ok(Some(content));
-        }
-        if !address.is_block() {
-            return Ok(None);
-        }
-        if self.layout.segment_of(address).is_none() {
+        if address.is_block() && self.layout.segment_of(address).is_none() {
             return Err(page_outside(file).into());
         }
-        if let Some(ended) = file.pages.read_under_way(index) {
-            ended.await;
-        } else {
+        loop {
+            if let Some(content) = file.pages.snapshot(index) {
+                return Ok(Some(content));
+            }
+            if !address.is_block() {
+                return Ok(None);
+            }
+            // A read that has ended may have failed, or have brought what counts no more.
+            if let Some(ended) = file.pages.read_under_way(index) {
+                ended.await;
+                continue;
+            }
             let place = u64::from(address.0);
             let (content, blocks) = file.pages.begin_read(place, index..index + 1).content().await?;
             file.pages.insert_read(place, blocks, &content);
-            if file.pages.snapshot(index).is_none() {
-                return Ok(Some(content.into()));
-            }
+            return Ok(Some(file.pages.snapshot(index).unwrap_or_else(|| content.into())));
         }
-        Ok(file.pages.snapshot(index))
     }
 
     /// Writes into a page of a file, whose lock the caller has: the page is promised a place, and is dirty from now on.

@@ -52,6 +52,7 @@ impl Durability<'_> {
     async fn synchronise_file(&self, number: NodeId, call: SyncCall) -> Result<(), FsError> {
         let call_permit = self.operations.begin().await;
         let file = self.files.get(number).await?;
+        self.operations.check_not_failed()?;
         if self.operations.read_only().is_some() {
             return Ok(file.pages.check_written()?);
         }
@@ -67,6 +68,8 @@ impl Durability<'_> {
         let ends_epoch = self.submit_pages(&file, &turn).await?;
         let mut tickets = file.pages.untransferred();
         let submitting = self.checkpoints.submitting.acquire(1).await;
+        // A checkpoint that has failed meanwhile began a chain that no mount finds.
+        self.operations.check_writable()?;
         let (writes, nodes) = self.lay_out_nodes(&file, call == SyncCall::Fsync)?;
         drop(turn);
         if self.has_barriers() {
@@ -103,6 +106,7 @@ impl Durability<'_> {
     /// # Errors
     /// As [`write_checkpoint`](Self::write_checkpoint).
     pub(crate) async fn sync(&self) -> Result<(), FsError> {
+        self.operations.check_not_failed()?;
         if self.operations.read_only().is_some() {
             return Ok(());
         }

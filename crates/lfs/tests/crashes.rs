@@ -3,14 +3,15 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_f2fs::NodeId;
 use weir_lfs::{F2fs, F2fsOptions};
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, Image, Storage};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Image, Storage};
 use weir_vfs::{FsError, SyncCall};
 
-use crate::support::{content, judge_disk, mounted, options, play, regular};
+use crate::support::{content, judge_disk, mounted, mounted_on, options, play, regular};
 
 const ROOT: u32 = NodeId::ROOT.0;
 /// Blocks of the disk: 64 MiB.
@@ -105,6 +106,47 @@ async fn run(clock: Handle, mount: F2fsOptions, judged: &RefCell<u32>) {
 fn make_durable(history: &mut History) {
     history.is_named = true;
     history.pages.values_mut().for_each(|versions| _ = versions.drain(..versions.len() - 1));
+}
+
+/// A file is deleted while a checkpoint that has it comes to the disk, and another is made durable behind it.
+#[test]
+fn a_number_that_is_freed_during_a_checkpoint_waits_for_the_next() {
+    play(30, async |clock| {
+        let slow = AdversaryOptions { latency_ns_max: 1_000_000, ..options(BLOCKS, false) };
+        let (disk, fs) = mounted_on(&clock, slow, F2fsOptions::default()).await;
+        let first = fs.create(ROOT, b"first", &regular()).await.expect("made");
+        fs.write(first, 0, &page(1)).await.expect("written");
+        let checkpoint = clock.spawn_thread("checkpoint", {
+            let fs = fs.clone();
+            async move { fs.sync().await }
+        });
+        // Behind the layout, before the footer.
+        clock.sleep(Duration::from_micros(300)).await;
+        fs.unlink(ROOT, b"first").await.expect("deleted");
+        checkpoint.await.expect("ended").expect("durable");
+        // Its number would be the next.
+        for nth in 0..500 {
+            let name = format!("second-{nth}");
+            let second = fs.create(ROOT, name.as_bytes(), &regular()).await.expect("made");
+            assert_ne!(second, first, "the number of a file that the newest checkpoint has");
+        }
+        fs.unmount().await.expect("unmounted");
+        judge_disk(disk as Rc<dyn Storage>).await;
+    });
+}
+
+/// A checkpoint has failed: what was changed is not durable, and no call says that it is.
+#[test]
+fn no_call_lies_after_a_checkpoint_that_failed() {
+    play(31, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.expect("made");
+        disk.cut_power();
+        assert!(fs.sync().await.is_err());
+        assert!(fs.fsync(file).await.is_err());
+        assert!(fs.sync().await.is_err());
+        assert!(fs.unmount().await.is_err());
+    });
 }
 
 #[test]
