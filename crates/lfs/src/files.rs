@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use weir_cache::PageCache;
-use weir_f2fs::{Inode, NodeEntry, NodeId, read_block};
-use weir_vfs::{FsError, Holds, StorageImage};
+use weir_f2fs::{Inode, NodeEntry, NodeId};
+use weir_vfs::{FsError, Holds};
 
 use crate::file::File;
 use crate::placement::Placement;
@@ -23,7 +23,6 @@ struct Known {
 
 /// The files in memory.
 pub(crate) struct Files {
-    image: Rc<StorageImage>,
     placement: Rc<Placement>,
     pub(crate) cache: Rc<PageCache>,
     /// What keeps inodes beside names and open files.
@@ -35,14 +34,9 @@ pub(crate) struct Files {
 
 impl Files {
     /// No files; `most` may stay beside those that have to.
-    pub(crate) fn new(
-        image: Rc<StorageImage>,
-        placement: Rc<Placement>,
-        cache: Rc<PageCache>,
-        most: usize,
-    ) -> Files {
+    pub(crate) fn new(placement: Rc<Placement>, cache: Rc<PageCache>, most: usize) -> Files {
         let (known, queue, holds) = (RefCell::default(), RefCell::default(), Holds::default());
-        Files { image, placement, cache, holds, known, queue, most }
+        Files { placement, cache, holds, known, queue, most }
     }
 
     /// A file that has a name, is open, or is held.
@@ -76,24 +70,14 @@ impl Files {
         if number < NodeId::ROOT || self.placement.space.borrow().layout().node_entry_of(number).is_none() {
             return Ok(None);
         }
-        loop {
-            let entry = self.placement.table.entry(number).await?;
-            let address = entry.address();
-            if !address.is_block() || entry.inode.get() != number.0 {
-                return Ok(None);
-            }
-            let bytes = read_block(&*self.image, address).await?;
-            // Meanwhile it may have been written elsewhere, or deleted.
-            if self.placement.table.entry(number).await? != entry {
-                continue;
-            }
-            // Another call may have been faster.
-            if let Some(file) = self.find(number) {
-                return Ok(Some(file));
-            }
-            let inode = Inode::read(&bytes, number, address, self.placement.inode_seed)?;
-            return Ok(Some(self.insert(number, inode, entry)));
+        let (entry, block) = self.placement.table.read_node(number).await?;
+        let Some(bytes) = block.filter(|_| entry.inode.get() == number.0) else { return Ok(None) };
+        // Another call may have been faster.
+        if let Some(file) = self.find(number) {
+            return Ok(Some(file));
         }
+        let inode = Inode::read(&bytes[..], number, entry.address(), self.placement.inode_seed)?;
+        Ok(Some(self.insert(number, inode, entry)))
     }
 
     /// A file, if it is in memory.

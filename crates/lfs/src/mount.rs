@@ -62,7 +62,7 @@ pub(crate) async fn mount(
     let table = Rc::new(NodeTable::from_checkpoint(Rc::clone(&image), &layout, &checkpoint, options.rules)?);
     let placement = Rc::new(Placement {
         space: RefCell::new(space),
-        nodes: Nodes::new(Rc::clone(&image), Rc::clone(&table), options.cache_inodes),
+        nodes: Nodes::new(Rc::clone(&table), options.cache_inodes),
         dirty_files: Rc::default(),
         table,
         chain_version: Cell::new(checkpoint.chain_version()),
@@ -82,7 +82,7 @@ pub(crate) async fn mount(
         generation: Cell::new(checkpoint.header.version.get() as u32),
         cleaned: Cell::default(),
         answered: Cell::default(),
-        files: Files::new(Rc::clone(&image), Rc::clone(&placement), cache, options.cache_inodes),
+        files: Files::new(Rc::clone(&placement), cache, options.cache_inodes),
         since: (clock.now(), checkpoint.header.elapsed.get()),
         checkpoints: Checkpoints::new(checkpoint, pack),
         under_way: Default::default(),
@@ -113,8 +113,7 @@ pub(crate) async fn mount(
 
 /// Ends a mount.
 pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
-    mounted.operations.check_not_failed()?;
-    if mounted.operations.read_only().is_some() {
+    if !mounted.operations.has_to_write()? {
         return Ok(());
     }
     // No call will come back to files that are open and have no name.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use weir_f2fs::{
-    BlockAddress, CheckpointPack, FormatError, Layout, NODE_ENTRIES_PER_BLOCK, NODE_JOURNAL_ENTRIES,
+    Block, BlockAddress, CheckpointPack, FormatError, Layout, NODE_ENTRIES_PER_BLOCK, NODE_JOURNAL_ENTRIES,
     NodeEntry, NodeId, NodeJournal, NodeJournalEntry, NodeTableBlock, Place, Structure, TableCopies,
     read_block,
 };
@@ -85,6 +85,24 @@ impl NodeTable {
         // It may have changed while the block was read.
         let newer = self.newer.borrow().get(&node).copied();
         Ok(newer.unwrap_or(block.entries[at]))
+    }
+
+    /// The entry of a node and its block, both as they are now: what is read while the node is written elsewhere, or freed, is read
+    /// again. `None` for the block of a node that has no place. A caller that looks at memory next does so before any other task.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry), and what reading the block fails by.
+    pub(crate) async fn read_node(&self, node: NodeId) -> Result<(NodeEntry, Option<Block>), FsError> {
+        loop {
+            let entry = self.entry(node).await?;
+            if !entry.address().is_block() {
+                return Ok((entry, None));
+            }
+            let bytes = read_block(&*self.image, entry.address()).await?;
+            if self.entry(node).await? == entry {
+                return Ok((entry, Some(Box::new(bytes))));
+            }
+        }
     }
 
     async fn block(&self, index: u32) -> Result<Rc<NodeTableBlock>, FsError> {

@@ -7,9 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use weir_f2fs::{Block, BlockAddress, NodeEntry, NodeFooter, NodeId, read_block, read_word, write_word};
+use weir_f2fs::{Block, BlockAddress, NodeEntry, NodeFooter, NodeId, read_word, write_word};
 use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
-use weir_vfs::{FsError, StorageImage};
+use weir_vfs::FsError;
 
 use crate::node_table::NodeTable;
 
@@ -45,7 +45,6 @@ impl NodeBlock {
 
 /// The nodes in memory.
 pub(crate) struct Nodes {
-    image: Rc<StorageImage>,
     table: Rc<NodeTable>,
     known: RefCell<BTreeMap<NodeId, Rc<NodeBlock>>>,
     queue: RefCell<VecDeque<NodeId>>,
@@ -57,9 +56,9 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     /// No nodes; `most` may stay beside those that have to.
-    pub(crate) fn new(image: Rc<StorageImage>, table: Rc<NodeTable>, most: usize) -> Nodes {
+    pub(crate) fn new(table: Rc<NodeTable>, most: usize) -> Nodes {
         let (known, queue, dirty) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Nodes { image, table, known, queue, dirty, dirty_count: Cell::new(0), most }
+        Nodes { table, known, queue, dirty, dirty_count: Cell::new(0), most }
     }
 
     /// A node of an inode, at a place among the inode's nodes.
@@ -88,25 +87,17 @@ impl Nodes {
         if let Some(node) = self.find(id) {
             return Ok(node);
         }
-        loop {
-            let entry = self.table.entry(id).await?;
-            let address = entry.address();
-            if !address.is_block() || entry.inode.get() != inode.0 || id == inode {
-                let what = "a file leads to a node that is free, or another file's";
-                return Err(FormatError::corrupt(Structure::Node, Place::Inode(inode.0), what).into());
-            }
-            let bytes = read_block(&*self.image, address).await?;
-            // Meanwhile it may have been written elsewhere, or freed.
-            if self.table.entry(id).await? != entry {
-                continue;
-            }
-            // Another call may have been faster.
-            if let Some(node) = self.find(id) {
-                return Ok(node);
-            }
-            let footer = NodeFooter::check(&bytes, id, inode, address)?;
-            return Ok(self.insert(id, inode, footer.place(), entry, Box::new(bytes)));
+        let (entry, block) = self.table.read_node(id).await?;
+        let Some(bytes) = block.filter(|_| entry.inode.get() == inode.0 && id != inode) else {
+            let what = "a file leads to a node that is free, or another file's";
+            return Err(FormatError::corrupt(Structure::Node, Place::Inode(inode.0), what).into());
+        };
+        // Another call may have been faster.
+        if let Some(node) = self.find(id) {
+            return Ok(node);
         }
+        let footer = NodeFooter::check(&bytes[..], id, inode, entry.address())?;
+        Ok(self.insert(id, inode, footer.place(), entry, bytes))
     }
 
     /// A node, if it is in memory.

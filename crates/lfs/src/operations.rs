@@ -43,13 +43,14 @@ impl Operations {
         self.read_only().map_or(Ok(()), |reason| Err(FsError::ReadOnly(reason)))
     }
 
-    /// That what was changed may be durable: a filesystem that an error has stopped keeps none of what was not.
+    /// Whether there may be something to make durable: nothing is, in a filesystem that is read-only by its mount, or unmounted.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`] with the reason, where it is an error.
-    pub(crate) fn check_not_failed(&self) -> Result<(), FsError> {
+    /// [`FsError::ReadOnly`] where an error has stopped it: what was changed and is not durable never will be.
+    pub(crate) fn has_to_write(&self) -> Result<bool, FsError> {
         match self.read_only() {
-            None | Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => Ok(()),
+            None => Ok(true),
+            Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => Ok(false),
             Some(reason) => Err(FsError::ReadOnly(reason)),
         }
     }

@@ -52,8 +52,7 @@ impl Durability<'_> {
     async fn synchronise_file(&self, number: NodeId, call: SyncCall) -> Result<(), FsError> {
         let call_permit = self.operations.begin().await;
         let file = self.files.get(number).await?;
-        self.operations.check_not_failed()?;
-        if self.operations.read_only().is_some() {
+        if !self.operations.has_to_write()? {
             return Ok(file.pages.check_written()?);
         }
         let is_durable = call.promise() == Promise::Durable;
@@ -106,8 +105,7 @@ impl Durability<'_> {
     /// # Errors
     /// As [`write_checkpoint`](Self::write_checkpoint).
     pub(crate) async fn sync(&self) -> Result<(), FsError> {
-        self.operations.check_not_failed()?;
-        if self.operations.read_only().is_some() {
+        if !self.operations.has_to_write()? {
             return Ok(());
         }
         self.write_checkpoint(Purpose::Durability).await?;
