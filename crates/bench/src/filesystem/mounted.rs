@@ -106,8 +106,9 @@ impl MountedFile {
         }
         if mode.promise() == Promise::Ordered {
             self.filesystem.fsync(self.inode).await?;
-            // Not every kind has flushed.
-            flush(&*self.stack.storage()).await?;
+            if !mode.kind.flushes() {
+                flush(&*self.stack.storage()).await?;
+            }
         }
         Ok(meter.stop())
     }

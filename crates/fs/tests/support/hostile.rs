@@ -17,7 +17,7 @@ mod trial;
 #[allow(unused_imports, reason = "each caller uses a part of it")]
 pub use in_memory::{InMemory, disk_of, mount_with};
 #[allow(unused_imports, reason = "each caller uses a part of it")]
-pub use life::{MountImage, Outcome, live, live_a_little};
+pub use life::{MountImage, MountedImage, Outcome, live, live_a_little};
 #[allow(unused_imports, reason = "each caller uses a part of it")]
 pub use scratch::{CopyOutcome, Scratch};
 #[allow(unused_imports, reason = "each caller uses a part of it")]

@@ -10,11 +10,11 @@ use weir_f2fs::{BLOCK_BYTES, Mkfs, crc32, hash_name};
 use weir_format::FileType;
 use weir_lfs::{F2fs, F2fsOptions};
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, Image, Lba, Storage};
+use weir_storage::{Image, Lba, Storage};
 use weir_vfs::{Filesystem, FilesystemCalls, FsError, NewNode};
 
 use crate::Attack;
-use crate::hostile::{InMemory, MountImage, disk_of, fill_a_little, run};
+use crate::hostile::{InMemory, MountImage, MountedImage, disk_of, fill_a_little, run};
 
 /// Blocks of an image: about the smallest that F2FS can be.
 const BLOCKS: u64 = 16_384;
@@ -49,7 +49,7 @@ impl MountImage for F2fsOptions {
         clock: &Handle,
         image: &Image,
         read_only: bool,
-    ) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError> {
+    ) -> Result<MountedImage, FsError> {
         let disk = disk_of(clock, image);
         let options = F2fsOptions { read_only, ..*self };
         let fs = F2fs::mount(clock, Rc::clone(&disk) as Rc<dyn Storage>, options).await?;

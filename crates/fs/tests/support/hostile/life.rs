@@ -21,6 +21,9 @@ const INODES_CHANGED: usize = 16;
 /// And one that changes a little.
 const FILES_CHANGED: usize = 2;
 
+/// A filesystem that is mounted, and its disk.
+pub type MountedImage = (Filesystem, Rc<AdversaryDisk>);
+
 /// Options by which a filesystem of some format is mounted.
 pub trait MountImage {
     /// Mounts an image on a disk in memory.
@@ -29,7 +32,7 @@ pub trait MountImage {
         clock: &Handle,
         image: &Image,
         read_only: bool,
-    ) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError>;
+    ) -> Result<MountedImage, FsError>;
 }
 
 impl MountImage for MountOptions {
@@ -38,7 +41,7 @@ impl MountImage for MountOptions {
         clock: &Handle,
         image: &Image,
         read_only: bool,
-    ) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError> {
+    ) -> Result<MountedImage, FsError> {
         let (fs, disk) = mount_with(clock, image, MountOptions { read_only, ..*self }).await?;
         Ok((fs.into(), disk))
     }
