@@ -7,35 +7,28 @@ use weir_lfs::{Cleaner, F2fs, F2fsOptions, Statistics};
 use weir_storage::Storage;
 use weir_vfs::FsError;
 
-use crate::support::{mounted, play, regular, unmount_and_judge};
+use crate::support::{PAGE, mounted, page, play, regular, unmount_and_judge};
 
 const ROOT: u32 = NodeId::ROOT.0;
 /// Blocks of the disk: 96 MiB.
 const BLOCKS: u64 = 24_576;
-const PAGE: usize = 4096;
-
-/// A page of which every version of every place is another.
-fn page(place: u64, version: u32) -> Vec<u8> {
-    let mark = place.wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(version)).to_le_bytes();
-    mark.into_iter().cycle().take(PAGE).collect()
-}
 
 fn options(cleaner: Cleaner) -> F2fsOptions {
     F2fsOptions { cleaner, in_place_pages: 0, ..F2fsOptions::default() }
 }
 
 /// Fills a part of the filesystem with one file, and overwrites pages of it at random, with `fsync` at an interval.
-fn overwrite(mount: F2fsOptions, hundredths: u64, interval: u32) {
+fn overwrite(mount: F2fsOptions, hundredths: u64, interval: u64) {
     play(1, async |clock| {
         let (disk, fs) = mounted(&clock, BLOCKS, mount).await;
         let mut random = clock.random("pages");
         let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
         let pages = fs.statfs().await.available_blocks * hundredths / 100;
-        let mut versions = vec![0; pages as usize];
+        let mut versions = vec![0_u64; pages as usize];
         for place in 0..pages {
             fs.write(file, place * PAGE as u64, &page(place, 0)).await.unwrap();
         }
-        for nth in 0..3 * pages as u32 {
+        for nth in 0..3 * pages {
             let place = random.below(pages);
             versions[place as usize] += 1;
             fs.write(file, place * PAGE as u64, &page(place, versions[place as usize])).await.unwrap();

@@ -11,12 +11,11 @@ use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, Fault, Faults, Image, Rules, Storage};
 use weir_vfs::{FsError, InodeNumber, StorageImage, SyncCall};
 
-use crate::support::{content, mounted_on, options, play, regular};
+use crate::support::{PAGE, content, mounted_on, options, page, play, regular};
 
 const ROOT: u32 = NodeId::ROOT.0;
 /// Blocks of the disk: 64 MiB.
 const BLOCKS: u64 = 16_384;
-const PAGE: usize = 4096;
 /// A page that a direct node leads to.
 const FAR: u64 = 2_000;
 /// States that are judged after a script.
@@ -44,11 +43,6 @@ fn kill(mutant: LfsMutant, what: &str, script: impl Fn(F2fsOptions) -> Result<()
 /// A disk on which what was submitted stays on its way for a while.
 fn slow() -> AdversaryOptions {
     AdversaryOptions { latency_ns_max: 1_000_000, ..options(BLOCKS, true) }
-}
-
-/// A page of which every version of every place is another.
-fn page(place: u64, version: u64) -> Vec<u8> {
-    [place, version].map(u64::to_le_bytes).concat().repeat(PAGE / 16)
 }
 
 /// Which page of which version some bytes are; `None` for what was never written.

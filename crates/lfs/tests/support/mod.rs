@@ -27,6 +27,14 @@ pub fn directory() -> NewNode {
     NewNode::new(FileType::Directory, 0o755)
 }
 
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// A page of which every version of every place is another.
+pub fn page(place: u64, version: u64) -> Vec<u8> {
+    [place, version].map(u64::to_le_bytes).concat().repeat(PAGE / 16)
+}
+
 /// A disk with barriers, or one without, that can share.
 pub fn options(blocks: u64, barriers: bool) -> AdversaryOptions {
     let legacy = Capabilities::legacy(32, 256, 4096);
