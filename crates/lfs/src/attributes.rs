@@ -11,6 +11,7 @@ use weir_vfs::{
     attributes_for_mode, check_attribute_of, find_acl, is_kept_attribute, parse_attribute,
 };
 
+use crate::changes::CALL_BLOCKS;
 use crate::checkpoint::Durability;
 use crate::file::File;
 use crate::mounted::Mounted;
@@ -55,34 +56,34 @@ impl Mounted {
         number: NodeId,
         changes: &AttributeChanges,
     ) -> Result<(), FsError> {
-        Durability(self).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        self.operations.check_writable()?;
-        let file = self.files.get(number).await?;
-        let _locked = file.lock_exclusive().await;
-        if let Some(mode) = changes.permissions {
-            let attributes = self.extended(&file).await?;
-            if let Some(lists) = attributes_for_mode(number.0, attributes, mode)? {
-                self.store_extended(&file, &lists).await?;
+        let change = async {
+            let file = self.files.get(number).await?;
+            let _locked = file.lock_exclusive().await?;
+            if let Some(mode) = changes.permissions {
+                let attributes = self.extended(&file).await?;
+                if let Some(lists) = attributes_for_mode(number.0, attributes, mode)? {
+                    self.store_extended(&file, &lists).await?;
+                }
             }
-        }
-        let now = self.timer.now();
-        file.change(|inode| {
-            if let Some(permissions) = changes.permissions {
-                set_permissions(inode, permissions);
-            }
-            inode.uid = changes.uid.map_or(inode.uid, Into::into);
-            inode.gid = changes.gid.map_or(inode.gid, Into::into);
-            let times = [
-                (Stamp::Accessed, changes.accessed),
-                (Stamp::Modified, changes.modified),
-                (Stamp::Changed, Some(changes.changed.unwrap_or(now))),
-            ];
-            for (stamp, time) in times {
-                time.into_iter().for_each(|time| inode.set_time(stamp, time));
-            }
-        });
-        Ok(())
+            let now = self.timer.now();
+            file.change(|inode| {
+                if let Some(permissions) = changes.permissions {
+                    set_permissions(inode, permissions);
+                }
+                inode.uid = changes.uid.map_or(inode.uid, Into::into);
+                inode.gid = changes.gid.map_or(inode.gid, Into::into);
+                let times = [
+                    (Stamp::Accessed, changes.accessed),
+                    (Stamp::Modified, changes.modified),
+                    (Stamp::Changed, Some(changes.changed.unwrap_or(now))),
+                ];
+                for (stamp, time) in times {
+                    time.into_iter().for_each(|time| inode.set_time(stamp, time));
+                }
+            });
+            Ok(())
+        };
+        Durability(self).run_change(CALL_BLOCKS, change).await
     }
 
     async fn extended(&self, file: &File) -> Result<Extended, FsError> {
@@ -178,16 +179,16 @@ impl Mounted {
         number: NodeId,
         change: impl FnOnce(&File, &mut Extended) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
-        Durability(self).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        self.operations.check_writable()?;
-        let file = self.files.get(number).await?;
-        let _locked = file.lock_exclusive().await;
-        let mut attributes = self.extended(&file).await?;
-        change(&file, &mut attributes)?;
-        self.store_extended(&file, &attributes).await?;
-        file.change(|inode| inode.set_time(Stamp::Changed, self.timer.now()));
-        Ok(())
+        let change = async {
+            let file = self.files.get(number).await?;
+            let _locked = file.lock_exclusive().await?;
+            let mut attributes = self.extended(&file).await?;
+            change(&file, &mut attributes)?;
+            self.store_extended(&file, &attributes).await?;
+            file.change(|inode| inode.set_time(Stamp::Changed, self.timer.now()));
+            Ok(())
+        };
+        Durability(self).run_change(CALL_BLOCKS, change).await
     }
 
     /// Stores all extended attributes: in the inode, and where they do not fit, in a node of their own.

@@ -5,42 +5,75 @@ use weir_vfs::FsError;
 
 use crate::checkpoint::{Durability, Purpose};
 use crate::cleaner::Policy;
+use crate::operations::ChangePermit;
 
 /// Dirty nodes at which a checkpoint is written: 32 MiB of them.
 const DIRTY_NODES_MAX: u64 = 1 << 13;
-/// Segments that one call may fill, with what it changes of nodes.
-const CALL_SEGMENTS: u64 = 3;
+/// Blocks that a call may make dirty that changes names or attributes: inodes, a block of names, nodes.
+pub(crate) const CALL_BLOCKS: u64 = 8;
+/// Segments for what a call changes beyond what is counted.
+const CALL_SEGMENTS: u64 = 2;
 /// Segments that no call fills: each log opens one, and the cleaner moves a victim before it gains one.
 const RESERVE: u64 = 8;
 /// Segments that a round of cleaning gains, and that are free beyond the reserve when segments were made free: the next call that finds
 /// few comes when they are filled.
 const GAIN: u64 = 4;
 /// Free segments that are enough: a call may fill some, what is dirty one, and the reserve is left.
-const ENOUGH: u64 = CALL_SEGMENTS + 1 + RESERVE + GAIN;
+const ENOUGH: u64 = CALL_SEGMENTS + 2 + RESERVE + GAIN;
+
+/// Whether a call that waited finds room for what it changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Enough,
+    /// No more can be made: the call finds out by itself what does not fit.
+    NoMore,
+}
 
 impl Durability<'_> {
-    /// Waits until a call may change something. It has no permit and no lock yet.
+    /// Runs a call that makes at most so many blocks dirty, when there is room for them. The caller has no permit and no lock.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`]; those of a checkpoint.
-    pub(crate) async fn prepare_change(&self) -> Result<(), FsError> {
+    /// [`FsError::ReadOnly`]; those of a checkpoint, and of the call.
+    pub(crate) async fn run_change<T>(
+        &self,
+        blocks: u64,
+        change: impl Future<Output = Result<T, FsError>>,
+    ) -> Result<T, FsError> {
+        let _permit = self.begin_change(blocks).await?;
+        self.operations.complete(change).await
+    }
+
+    /// Waits until a call may change something. Calls that waited together look at the room one after the other.
+    async fn begin_change(&self, blocks: u64) -> Result<ChangePermit<'_>, FsError> {
+        loop {
+            let room = self.ensure_room(blocks).await?;
+            let permit = self.operations.begin_change(blocks).await;
+            self.operations.check_writable()?;
+            if room == Room::NoMore || !self.has_few_segments(0) {
+                return Ok(permit);
+            }
+        }
+    }
+
+    /// Waits until so many blocks may be made dirty.
+    async fn ensure_room(&self, blocks: u64) -> Result<Room, FsError> {
         self.operations.check_writable()?;
         self.files.cache.throttle().await;
         if self.dirty_nodes() >= DIRTY_NODES_MAX {
             self.write_checkpoint(Purpose::Order).await?;
         }
-        if self.has_few_segments() {
-            self.make_segments_free().await?;
+        match self.has_few_segments(blocks) {
+            true => self.make_segments_free(blocks).await,
+            false => Ok(Room::Enough),
         }
-        Ok(())
     }
 
     /// Makes segments free, one call at a time: where what was freed since the last checkpoint is not enough, victims are cleaned, and a
     /// checkpoint makes both free. Each round gains something or is the last: cleaning never ends in a circle.
-    async fn make_segments_free(&self) -> Result<(), FsError> {
+    async fn make_segments_free(&self, blocks: u64) -> Result<Room, FsError> {
         let _one = self.freeing.acquire(1).await;
-        if !self.has_few_segments() {
-            return Ok(());
+        if !self.has_few_segments(blocks) {
+            return Ok(Room::Enough);
         }
         // Cleaning has the room that dirty data would take.
         if self.dirty_blocks() >= u64::from(SEGMENT_BLOCKS) {
@@ -56,8 +89,11 @@ impl Durability<'_> {
             }
             self.write_checkpoint(Purpose::Order).await?;
             let free = u64::from(self.placement.space.borrow().free_segments());
-            if free >= ENOUGH || free <= before {
-                return Ok(());
+            if free >= ENOUGH {
+                return Ok(Room::Enough);
+            }
+            if free <= before {
+                return Ok(Room::NoMore);
             }
         }
     }
@@ -80,10 +116,13 @@ impl Durability<'_> {
         self.files.cache.dirty() as u64 + self.dirty_nodes()
     }
 
-    /// Whether what is dirty, and one call more, would take segments of the cleaner's reserve.
-    fn has_few_segments(&self) -> bool {
+    /// Whether what is dirty, what calls may make so, and `blocks` more would take segments of the cleaner's reserve. What is written
+    /// behind the newest checkpoint counts too: the mount after a power cut writes those nodes again.
+    pub(crate) fn has_few_segments(&self, blocks: u64) -> bool {
         let space = self.placement.space.borrow();
-        let needed = self.dirty_blocks().div_ceil(u64::from(SEGMENT_BLOCKS)) + CALL_SEGMENTS;
+        let (changing, chain) = (self.operations.changing_blocks(), self.placement.chain_nodes.get());
+        let needed = self.dirty_blocks() + chain + changing + blocks;
+        let needed = needed.div_ceil(u64::from(SEGMENT_BLOCKS)) + CALL_SEGMENTS;
         u64::from(space.free_segments()) < needed + RESERVE
     }
 

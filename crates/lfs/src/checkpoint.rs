@@ -21,7 +21,7 @@ use weir_f2fs::{
     SegmentTableBlock, checkpoint_flags, header_checksum,
 };
 use weir_journal::SyncedFile;
-use weir_runtime::Semaphore;
+use weir_runtime::{Permit, Semaphore};
 use weir_storage::Ticket;
 use weir_vfs::{FsError, ReadOnlyReason};
 use zerocopy::{FromZeros, IntoBytes};
@@ -114,17 +114,29 @@ impl Durability<'_> {
     pub(crate) async fn write_checkpoint(&self, purpose: Purpose) -> Result<(), FsError> {
         let alone = self.operations.begin_checkpoint().await;
         self.operations.check_writable()?;
+        let written = self.operations.complete(self.write_checkpoint_alone(alone, purpose)).await;
+        written.inspect_err(|error| self.operations.stop_after(error))
+    }
+
+    /// The same, for a caller that is `alone`: no call changes anything.
+    async fn write_checkpoint_alone(&self, alone: Permit, purpose: Purpose) -> Result<(), FsError> {
         let data = self.submit_all_data().await?;
+        let _submitting = self.checkpoints.submitting.acquire(1).await;
+        // What the one before has written of tables may be on its way until then, and is kept in memory.
         let footer = self.checkpoints.footer.borrow().clone();
         if let Some(before) = footer {
             self.disk.wait_transferred(&[before]).await?;
         }
-        let submitting = self.checkpoints.submitting.acquire(1).await;
-        let laid_out = self.lay_out(purpose).await.inspect_err(|error| self.stop_after(error))?;
+        let laid_out = self.lay_out(purpose).await?;
+        if purpose != Purpose::Unmount {
+            drop(alone);
+            return self.submit_checkpoint(laid_out, data, purpose).await;
+        }
+        // No call is answered whose change the last checkpoint does not have.
+        self.submit_checkpoint(laid_out, data, purpose).await?;
+        self.operations.stop(ReadOnlyReason::Unmounted);
         drop(alone);
-        let done = self.submit_checkpoint(laid_out, data, purpose).await;
-        drop(submitting);
-        done.inspect_err(|error| self.stop_after(error))
+        Ok(())
     }
 
     /// Lets each log append: one that filled gaps of a segment goes on in a free one.
@@ -138,18 +150,17 @@ impl Durability<'_> {
         Ok(())
     }
 
-    /// Half of a checkpoint is in memory as if it were on the disk: nothing may follow it.
-    fn stop_after(&self, error: &FsError) {
-        self.operations.stop(ReadOnlyReason::from(error.stop_reason()));
-    }
-
-    /// Submits all dirty pages, of files and directories. What is on its way.
+    /// Submits all dirty pages, of files and directories. What is on its way. An inode may lead to a page whose write has failed: that
+    /// page's old content is what the newest checkpoint has, and nothing else may get its place.
     async fn submit_all_data(&self) -> Result<Vec<Ticket>, FsError> {
         let class = self.class();
         for file in self.files.cache.dirty_files() {
             file.submit_dirty(class, class).await?;
         }
-        Ok(self.files.all().iter().flat_map(|file| file.pages.untransferred()).collect())
+        let files = self.files.all();
+        let data = files.iter().flat_map(|file| file.pages.untransferred()).collect();
+        files.iter().try_for_each(|file| file.pages.check_written())?;
+        Ok(data)
     }
 
     /// Lays out a checkpoint. What it needs of the tables is read first; then nothing waits.
@@ -194,6 +205,7 @@ impl Durability<'_> {
         let encoded = pack.encode(&layout)?;
         pack.checksum = encoded.first().map_or(0, |header| header_checksum(header));
         placement.chain_version.set(pack.chain_version());
+        placement.chain_nodes.set(0);
         let start = layout.pack_start(self.checkpoints.next.get()).0;
         let pack_blocks = (start..).map(BlockAddress).zip(&encoded);
         blocks.extend(pack_blocks.map(|(place, block)| BlockWrite::new(place, block)));

@@ -104,8 +104,8 @@ impl Durability<'_> {
             gained += self.take_victim(victim, &mut pages).await?;
         }
         let moved = match self.options.cleaner {
-            Cleaner::Copy => self.copy_pages(pages).await?,
-            Cleaner::Share => self.share_pages(pages).await?,
+            Cleaner::Copy => self.operations.complete(self.copy_pages(pages)).await?,
+            Cleaner::Share => self.operations.complete(self.share_pages(pages)).await?,
         };
         self.count_cleaned(|counts| counts.pages += moved);
         Ok(gained)
@@ -209,7 +209,7 @@ impl Durability<'_> {
 
     /// Reads pages, all at a time, and writes them to the log of cold data: how many.
     async fn copy_pages(&self, pages: Vec<VictimPage>) -> Result<u64, FsError> {
-        let reads = pages.iter().map(|victim| self.cached_page(&victim.file, victim.page, victim.address));
+        let reads = pages.iter().map(|victim| self.cached_page(&victim.file, victim.page, &victim.slot));
         let contents = try_join_all(reads).await?;
         let mut files: BTreeMap<NodeId, Rc<File>> = BTreeMap::new();
         let mut moved = 0;

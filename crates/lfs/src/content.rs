@@ -4,17 +4,20 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use weir_cache::split;
-use weir_f2fs::{BlockAddress, FileReader, Inode, NodeId, inline_flags};
+use weir_f2fs::{ADDRESSES_PER_NODE, BlockAddress, FileReader, Inode, NodeId, inline_flags};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_vfs::{Fallocate, FsError, InodeNumber};
 
+use crate::changes::CALL_BLOCKS;
 use crate::checkpoint::Durability;
-use crate::file::File;
+use crate::file::{File, Slot};
 use crate::mounted::Mounted;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Pages that are written between two looks at how much is dirty and free.
 const PAGES_AT_ONCE: u64 = 512;
+/// Pages that are allocated between two such looks: only nodes get dirty.
+const ALLOCATED_AT_ONCE: u64 = 1 << 17;
 
 /// The content of the files of a mounted filesystem.
 pub(crate) struct Content<'a>(pub(crate) &'a Mounted);
@@ -67,13 +70,14 @@ impl Content<'_> {
         if file.pages.contains(index) {
             return Ok(0);
         }
-        let inode = *file.inode.borrow();
-        let address = self.page_address(&inode, index.into()).await?;
         let taken = (BLOCK_BYTES - at).min(bytes.len());
-        if !address.is_block() {
+        let Some(first) = self.slot_of_block(file, index.into()).await? else {
+            if file.pages.contains(index) {
+                return Ok(0);
+            }
             bytes[..taken].fill(0);
             return Ok(taken);
-        }
+        };
         if let Some(ended) = file.pages.read_under_way(index) {
             ended.await;
             return Ok(0);
@@ -81,7 +85,7 @@ impl Content<'_> {
         let wanted = (at + bytes.len()).div_ceil(BLOCK_BYTES) as u32;
         let end = u32::try_from(file.size().div_ceil(BLOCK)).unwrap_or(u32::MAX);
         let ahead = file.pages.blocks_ahead(index, wanted, end.max(index + 1));
-        let blocks = self.run_from(&inode, ahead, address).await?;
+        let Some((address, blocks)) = self.run_from(file, ahead, first).await? else { return Ok(0) };
         if file.pages.contains(index) || file.pages.read_under_way(index).is_some() {
             return Ok(0);
         }
@@ -93,19 +97,31 @@ impl Content<'_> {
         Ok(taken)
     }
 
-    /// As many of these pages as lie one behind the other on the disk, the first of them at `first`.
+    /// The slot of a page that has a block.
+    async fn slot_of_block(&self, file: &File, page: u64) -> Result<Option<Slot>, FsError> {
+        let slot = self.placement.find_slot(file, page).await?;
+        Ok(slot.filter(|slot| file.address(slot).is_block()))
+    }
+
+    /// As many of these pages as lie one behind the other on the disk, the first of them that of the slot `first`, and where. `None` if
+    /// one of them was moved while the rest was looked for.
     async fn run_from(
         &self,
-        inode: &Inode,
+        file: &File,
         pages: Range<u32>,
-        first: BlockAddress,
-    ) -> Result<Range<u32>, FsError> {
+        first: Slot,
+    ) -> Result<Option<(BlockAddress, Range<u32>)>, FsError> {
+        let start = file.address(&first);
+        let is_nth = |(nth, slot): (u32, &Slot)| file.address(slot).0 == start.0.saturating_add(nth);
+        let mut slots = vec![first];
         for (nth, page) in (1..).zip(pages.start + 1..pages.end) {
-            if self.page_address(inode, page.into()).await? != BlockAddress(first.0.saturating_add(nth)) {
-                return Ok(pages.start..page);
+            match self.slot_of_block(file, page.into()).await? {
+                Some(slot) if is_nth((nth, &slot)) => slots.push(slot),
+                _ => break,
             }
         }
-        Ok(pages)
+        let end = pages.start + slots.len() as u32;
+        Ok((0..).zip(&slots).all(is_nth).then_some((start, pages.start..end)))
     }
 
     /// Writes to a file: how many bytes, which is fewer than asked for only where the space ends.
@@ -129,38 +145,39 @@ impl Content<'_> {
     }
 
     async fn write_some(&self, number: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        Durability(self.0).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        self.operations.check_writable()?;
-        let file = self.regular(number).await?;
-        let _locked = file.lock_exclusive().await;
-        let most = file.size_max().saturating_sub(offset);
-        if most == 0 {
-            return Err(FsError::TooLarge);
-        }
-        let bytes = &bytes[..bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX))];
-        let end = offset + bytes.len() as u64;
-        if file.has_inline(inline_flags::DATA) {
-            if write_inline(&file, offset, bytes) {
-                self.content_changed(&file, end);
-                return Ok(bytes.len());
+        let change = async {
+            let file = self.regular(number).await?;
+            let _locked = file.lock_exclusive().await?;
+            let most = file.size_max().saturating_sub(offset);
+            if most == 0 {
+                return Err(FsError::TooLarge);
             }
-            self.move_content_out(&file).await?;
-        }
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            let inside = (at % BLOCK) as usize;
-            let taken = (BLOCK_BYTES - inside).min(bytes.len() - done);
-            let written = self.write_page(&file, at / BLOCK, inside, &bytes[done..done + taken]).await;
-            match written {
-                Ok(()) => done += taken,
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
+            let bytes = &bytes[..bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX))];
+            let end = offset + bytes.len() as u64;
+            if file.has_inline(inline_flags::DATA) {
+                if write_inline(&file, offset, bytes) {
+                    self.content_changed(&file, end);
+                    return Ok(bytes.len());
+                }
+                self.move_content_out(&file).await?;
             }
-        }
-        self.content_changed(&file, offset + done as u64);
-        Ok(done)
+            let mut done = 0;
+            while done < bytes.len() {
+                let at = offset + done as u64;
+                let inside = (at % BLOCK) as usize;
+                let taken = (BLOCK_BYTES - inside).min(bytes.len() - done);
+                let written = self.write_page(&file, at / BLOCK, inside, &bytes[done..done + taken]).await;
+                match written {
+                    Ok(()) => done += taken,
+                    Err(_) if done > 0 => break,
+                    Err(error) => return Err(error),
+                }
+                // With each page: a synchronisation call beside this one makes no page durable that is behind the end.
+                self.content_changed(&file, offset + done as u64);
+            }
+            Ok(done)
+        };
+        Durability(self.0).run_change(PAGES_AT_ONCE + CALL_BLOCKS, change).await
     }
 
     /// Content up to `end` was written.
@@ -190,33 +207,33 @@ impl Content<'_> {
 
     /// Gives a file another size.
     pub(crate) async fn truncate_file(&self, number: InodeNumber, size: u64) -> Result<(), FsError> {
-        Durability(self.0).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        self.operations.check_writable()?;
-        let file = self.regular(number).await?;
-        let _locked = file.lock_exclusive().await;
-        if size > file.size_max() {
-            return Err(FsError::TooLarge);
-        }
-        let before = file.size();
-        if file.has_inline(inline_flags::DATA) {
-            let room = file.inode.borrow().inline_area().len() as u64;
-            match size <= room {
-                true => file.change(|inode| inode.inline_area_mut()[size as usize..].fill(0)),
-                false => self.move_content_out(&file).await?,
+        let change = async {
+            let file = self.regular(number).await?;
+            let _locked = file.lock_exclusive().await?;
+            if size > file.size_max() {
+                return Err(FsError::TooLarge);
             }
-        } else if size < before {
-            self.zero_in_page(&file, size..size.next_multiple_of(BLOCK)).await?;
-            let first = u32::try_from(size.div_ceil(BLOCK)).unwrap_or(u32::MAX);
-            self.forget_pages(&file, first..u32::MAX).await;
-            // What is cut, roll-forward does not know.
-            file.needs_checkpoint.set(true);
+            let before = file.size();
+            if file.has_inline(inline_flags::DATA) {
+                let room = file.inode.borrow().inline_area().len() as u64;
+                match size <= room {
+                    true => file.change(|inode| inode.inline_area_mut()[size as usize..].fill(0)),
+                    false => self.move_content_out(&file).await?,
+                }
+            } else if size < before {
+                self.zero_in_page(&file, size..size.next_multiple_of(BLOCK)).await?;
+                let first = u32::try_from(size.div_ceil(BLOCK)).unwrap_or(u32::MAX);
+                self.forget_pages(&file, first..u32::MAX).await;
+                // What is cut, roll-forward does not know.
+                file.needs_checkpoint.set(true);
+                file.change(|inode| inode.size = size.into());
+                self.placement.truncate_pages(&file, size.div_ceil(BLOCK)).await?;
+            }
             file.change(|inode| inode.size = size.into());
-            self.placement.truncate_pages(&file, size.div_ceil(BLOCK)).await?;
-        }
-        file.change(|inode| inode.size = size.into());
-        file.stamp(self.timer.now());
-        Ok(())
+            file.stamp(self.timer.now());
+            Ok(())
+        };
+        Durability(self.0).run_change(CALL_BLOCKS, change).await
     }
 
     /// Makes zeros of a part of a page, if it is not a hole.
@@ -243,35 +260,60 @@ impl Content<'_> {
     ) -> Result<(), FsError> {
         let end = offset.checked_add(length).filter(|_| length > 0);
         let end = end.ok_or(FsError::Invalid("a range without bytes, or beyond the largest offset"))?;
-        Durability(self.0).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        self.operations.check_writable()?;
-        let file = self.regular(number).await?;
-        let _locked = file.lock_exclusive().await;
-        if end > file.size_max() {
-            return Err(FsError::TooLarge);
-        }
-        if file.has_inline(inline_flags::DATA) {
-            self.move_content_out(&file).await?;
-        }
         let (zeroes, allocates, keep_size) = match mode {
             Fallocate::Allocate { keep_size } => (false, true, keep_size),
             Fallocate::PunchHole => (true, false, true),
             Fallocate::ZeroRange { keep_size } => (true, true, keep_size),
         };
         if zeroes {
-            self.free_range(&file, offset..end).await?;
+            self.change_allocation(number, end, async |file| self.free_range(file, offset..end).await)
+                .await?;
         }
-        if allocates {
-            for page in offset / BLOCK..end.div_ceil(BLOCK) {
-                self.placement.promise_page(&file, page).await?;
+        let mut page = offset / BLOCK;
+        while allocates && page < end.div_ceil(BLOCK) {
+            let pages = page..end.div_ceil(BLOCK).min(page + ALLOCATED_AT_ONCE);
+            page = pages.end;
+            self.change_allocation(number, end, async |file| self.promise_pages(file, pages).await).await?;
+        }
+        self.change_allocation(number, end, async |file| {
+            if !keep_size && end > file.size() {
+                file.change(|inode| inode.size = end.into());
             }
+            file.stamp(self.timer.now());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Changes what a file has allocated, up to the byte `end`, as one call.
+    async fn change_allocation(
+        &self,
+        number: InodeNumber,
+        end: u64,
+        change: impl AsyncFnOnce(&Rc<File>) -> Result<(), FsError>,
+    ) -> Result<(), FsError> {
+        let change = async {
+            let file = self.regular(number).await?;
+            let _locked = file.lock_exclusive().await?;
+            if end > file.size_max() {
+                return Err(FsError::TooLarge);
+            }
+            // Roll-forward takes pages that are promised for content.
+            file.needs_checkpoint.set(true);
+            if file.has_inline(inline_flags::DATA) {
+                self.move_content_out(&file).await?;
+            }
+            change(&file).await
+        };
+        Durability(self.0)
+            .run_change(ALLOCATED_AT_ONCE / u64::from(ADDRESSES_PER_NODE) + CALL_BLOCKS, change)
+            .await
+    }
+
+    async fn promise_pages(&self, file: &File, pages: Range<u64>) -> Result<(), FsError> {
+        for page in pages {
+            self.placement.promise_page(file, page).await?;
         }
-        file.needs_checkpoint.set(true);
-        if !keep_size && end > file.size() {
-            file.change(|inode| inode.size = end.into());
-        }
-        file.stamp(self.timer.now());
         Ok(())
     }
 

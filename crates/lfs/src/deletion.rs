@@ -15,9 +15,9 @@ impl Mounted {
     /// # Errors
     /// Those of reading its nodes: then it stays an orphan.
     pub(crate) async fn delete_if_unused(&self, file: &Rc<File>) -> Result<(), FsError> {
-        let _locked = file.lock_exclusive().await;
-        let is_current = self.files.find(file.number).is_some_and(|known| Rc::ptr_eq(&known, file));
-        if file.links() > 0 || self.files.is_in_use(file) || !is_current {
+        // Another call may have deleted it.
+        let Ok(_locked) = file.lock_exclusive().await else { return Ok(()) };
+        if file.links() > 0 || self.files.is_in_use(file) {
             return Ok(());
         }
         self.delete(file).await
@@ -27,7 +27,7 @@ impl Mounted {
         self.forget_pages(file, 0..u32::MAX).await;
         self.placement.truncate_pages(file, 0).await?;
         self.free_attribute_node(file).await?;
-        file.set_dirty(false);
+        file.set_deleted();
         self.files.forget(file.number);
         let entry = file.entry.get();
         self.placement.table.free_number(file.number, entry);
@@ -62,7 +62,7 @@ impl Mounted {
             return Ok(());
         }
         file.change(|inode| inode.links = 0.into());
-        let _locked = file.lock_exclusive().await;
+        let _locked = file.lock_exclusive().await?;
         self.delete(&file).await
     }
 }
@@ -80,7 +80,7 @@ impl LetGo for Mounted {
             let _call = self.operations.begin().await;
             if self.operations.read_only().is_none() {
                 // A failure leaves an orphan, which the next mount deletes.
-                let _ = self.delete_if_unused(&file).await;
+                let _ = self.operations.complete(self.delete_if_unused(&file)).await;
             }
         }));
     }

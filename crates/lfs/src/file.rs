@@ -7,7 +7,8 @@ use std::rc::{Rc, Weak};
 use weir_cache::{CachedFile, PageCache};
 use weir_f2fs::{BLOCK_BYTES, BlockAddress, Inode, NodeEntry, NodeId, pages_max};
 use weir_format::{FileTime, FileType, Stamp};
-use weir_runtime::{Acquire, Semaphore};
+use weir_runtime::{Acquire, Permit, Semaphore};
+use weir_vfs::FsError;
 
 use crate::nodes::NodeBlock;
 use crate::placement::{FilePlacement, Placement};
@@ -39,6 +40,8 @@ pub(crate) struct File {
     /// A call that changes the file takes all permits, one that reads what it maps takes one. Files are locked in the order of their
     /// numbers.
     lock: Semaphore,
+    /// Its number is free.
+    deleted: Cell<bool>,
     pub(crate) pages: Rc<CachedFile>,
     /// Where the addresses of dirty pages are stored.
     pub(crate) slots: RefCell<BTreeMap<u32, Slot>>,
@@ -78,6 +81,7 @@ impl File {
                 dirty_files,
                 changed_itself: Cell::new(false),
                 lock: Semaphore::new(READERS_MAX),
+                deleted: Cell::new(false),
                 pages: CachedFile::new(number.0, cache, Some(Rc::new(placement))),
                 slots: RefCell::default(),
                 is_synchronised: Cell::new(false),
@@ -92,8 +96,18 @@ impl File {
     }
 
     /// Locks it, to change it.
-    pub(crate) fn lock_exclusive(&self) -> Acquire {
-        self.lock.acquire(READERS_MAX)
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if it was deleted meanwhile.
+    pub(crate) async fn lock_exclusive(&self) -> Result<Permit, FsError> {
+        let permit = self.lock.acquire(READERS_MAX).await;
+        if self.deleted.get() { Err(FsError::NotFound) } else { Ok(permit) }
+    }
+
+    /// It was deleted: its number is free, and what waits for its lock finds it gone.
+    pub(crate) fn set_deleted(&self) {
+        self.set_dirty(false);
+        self.deleted.set(true);
     }
 
     /// Locks it, shared with other calls that read what it maps.

@@ -45,17 +45,11 @@ impl Files {
     /// [`FsError::NotFound`] for one that is not in use; [`FsError::Format`] for a damaged one; what reading fails by.
     pub(crate) async fn get(&self, number: NodeId) -> Result<Rc<File>, FsError> {
         self.make_room();
-        if let Some(file) = self.find(number) {
-            return Ok(file);
-        }
         let file = self.load(number).await?.ok_or(FsError::NotFound)?;
-        // One that was here already, and has no name, is open or held.
-        match file.links() {
-            0 => {
-                self.forget(number);
-                Err(FsError::NotFound)
-            }
-            _ => Ok(file),
+        match file.links() > 0 || self.is_in_use(&file) {
+            true => Ok(file),
+            // It is being deleted.
+            false => Err(FsError::NotFound),
         }
     }
 

@@ -66,6 +66,7 @@ pub(crate) async fn mount(
         dirty_files: Rc::default(),
         table,
         chain_version: Cell::new(checkpoint.chain_version()),
+        chain_nodes: Cell::new(0),
         inode_seed: superblock.inode_seed(),
         in_place_pages: options.in_place_pages,
         rules: options.rules,
@@ -118,10 +119,10 @@ pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
     }
     // No call will come back to files that are open and have no name.
     for file in mounted.files.all().into_iter().filter(|file| file.links() == 0) {
+        let _call = mounted.operations.begin().await;
         mounted.delete_orphan(file.number).await?;
     }
     Durability(mounted).write_checkpoint(Purpose::Unmount).await?;
-    mounted.operations.stop(ReadOnlyReason::Unmounted);
     info!(checkpoints = mounted.checkpoints.written(), "unmounted");
     Ok(())
 }

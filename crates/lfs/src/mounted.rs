@@ -107,7 +107,10 @@ impl FileReader for Mounted {
             return Ok(content);
         }
         let file = self.files.get(inode.number()).await?;
-        if let Some(read) = self.cached_page(&file, page, address).await? {
+        // The inode is a copy: its address may be where the page was.
+        if let Some(slot) = self.placement.find_slot(&file, page).await?
+            && let Some(read) = self.cached_page(&file, page, &slot).await?
+        {
             content[..bytes].copy_from_slice(&read[..bytes]);
         }
         Ok(content)

@@ -8,6 +8,7 @@ use weir_f2fs::{BlockAddress, FoundName, Inode, NameArea, NodeId, inline_flags, 
 use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Stamp, Structure};
 use weir_vfs::{Caller, FsError, InodeNumber, NewNode, RenameFlags, check_ordinary_name};
 
+use crate::changes::CALL_BLOCKS;
 use crate::checkpoint::Durability;
 use crate::directory::NameTarget;
 use crate::file::File;
@@ -53,33 +54,33 @@ impl Namespace<'_> {
         target: &[u8],
     ) -> Result<Rc<File>, FsError> {
         check_ordinary_name(name)?;
-        Durability(self.0).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        let _names = self.names.acquire(1).await;
-        let parent = self.directory(parent).await?;
-        if self.find(&parent, name).await?.is_some() {
-            return Err(FsError::Exists);
-        }
-        let is_directory = new.kind == FileType::Directory;
-        if is_directory && parent.links() >= LINKS_MAX {
-            return Err(FsError::TooManyLinks);
-        }
-        let file = self.new_file(&parent, new).await?;
-        file.change(|inode| inode.set_name(parent.number, name));
-        let entered = async {
-            self.fill(&file, &parent, target).await?;
-            self.insert_name(&parent, name, self.target_of(&file)?).await
+        let change = async {
+            let _names = self.names.acquire(1).await;
+            let parent = self.directory(parent).await?;
+            if self.find(&parent, name).await?.is_some() {
+                return Err(FsError::Exists);
+            }
+            let is_directory = new.kind == FileType::Directory;
+            if is_directory && parent.links() >= LINKS_MAX {
+                return Err(FsError::TooManyLinks);
+            }
+            let file = self.new_file(&parent, new).await?;
+            file.change(|inode| inode.set_name(parent.number, name));
+            let entered = async {
+                self.fill(&file, &parent, target).await?;
+                self.insert_name(&parent, name, self.target_of(&file)?).await
+            };
+            if let Err(error) = entered.await {
+                self.delete_unentered(&file).await?;
+                return Err(error);
+            }
+            if is_directory {
+                parent.change(|inode| inode.links = (inode.links.get() + 1).into());
+            }
+            parent.stamp(self.timer.now());
+            Ok(file)
         };
-        if let Err(error) = entered.await {
-            file.change(|inode| inode.links = 0.into());
-            self.delete_if_unused(&file).await?;
-            return Err(error);
-        }
-        if is_directory {
-            parent.change(|inode| inode.links = (inode.links.get() + 1).into());
-        }
-        parent.stamp(self.timer.now());
-        Ok(file)
+        Durability(self.0).run_change(CALL_BLOCKS, change).await
     }
 
     /// Makes a file without a name, which is open.
@@ -91,19 +92,19 @@ impl Namespace<'_> {
         if new.kind != FileType::Regular {
             return Err(FsError::Invalid("only a regular file can be without a name from the start"));
         }
-        Durability(self.0).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        let parent = self.directory(parent).await?;
-        let file = self.new_file(&parent, new).await?;
-        file.change(|inode| inode.links = 0.into());
-        file.opens.set(1);
-        file.takes_first_name.set(true);
-        Ok(file)
+        let change = async {
+            let parent = self.directory(parent).await?;
+            let file = self.new_file(&parent, new).await?;
+            file.change(|inode| inode.links = 0.into());
+            file.opens.set(1);
+            file.takes_first_name.set(true);
+            Ok(file)
+        };
+        Durability(self.0).run_change(CALL_BLOCKS, change).await
     }
 
     /// A new inode, with what it has of its directory.
     async fn new_file(&self, parent: &File, new: &NewNode) -> Result<Rc<File>, FsError> {
-        self.operations.check_writable()?;
         let inherited = self.inherit(parent, (new.kind, new.permissions), new.umask).await?;
         self.placement.space.borrow_mut().promise(1)?;
         let taken = self.placement.table.take_number(None).await;
@@ -142,11 +143,16 @@ impl Namespace<'_> {
         if let Some(lists) = &inherited.attributes
             && let Err(error) = self.store_extended(&file, lists).await
         {
-            file.change(|inode| inode.links = 0.into());
-            self.delete_if_unused(&file).await?;
+            self.delete_unentered(&file).await?;
             return Err(error);
         }
         Ok(file)
+    }
+
+    /// Deletes a new file that got no name.
+    async fn delete_unentered(&self, file: &Rc<File>) -> Result<(), FsError> {
+        file.change(|inode| inode.links = 0.into());
+        self.delete_if_unused(file).await
     }
 
     /// Gives a new file what it has from the start: a directory its two names, a symbolic link its target.
@@ -195,36 +201,33 @@ impl Namespace<'_> {
         (directory, name): (InodeNumber, &[u8]),
     ) -> Result<Rc<File>, FsError> {
         check_ordinary_name(name)?;
-        Durability(self.0).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        let _names = self.names.acquire(1).await;
-        self.operations.check_writable()?;
-        let directory = self.directory(directory).await?;
-        let file = self.files.get(NodeId(inode)).await?;
-        if file.is_directory() {
-            return Err(FsError::NotPermitted("a directory has one name only"));
-        }
-        if self.find(&directory, name).await?.is_some() {
-            return Err(FsError::Exists);
-        }
-        match file.links() {
-            // One that is not in use is being deleted.
-            0 if !file.takes_first_name.get() || !self.files.is_in_use(&file) => {
-                return Err(FsError::NotFound);
+        let change = async {
+            let _names = self.names.acquire(1).await;
+            let directory = self.directory(directory).await?;
+            let file = self.files.get(NodeId(inode)).await?;
+            if file.is_directory() {
+                return Err(FsError::NotPermitted("a directory has one name only"));
             }
-            LINKS_MAX.. => return Err(FsError::TooManyLinks),
-            _ => {}
-        }
-        self.insert_name(&directory, name, self.target_of(&file)?).await?;
-        file.takes_first_name.set(false);
-        file.change(|inode| {
-            inode.links = (inode.links.get() + 1).into();
-            inode.set_name(directory.number, name);
-            inode.set_time(Stamp::Changed, self.timer.now());
-        });
-        file.needs_checkpoint.set(true);
-        directory.stamp(self.timer.now());
-        Ok(file)
+            if self.find(&directory, name).await?.is_some() {
+                return Err(FsError::Exists);
+            }
+            match file.links() {
+                0 if !file.takes_first_name.get() => return Err(FsError::NotFound),
+                LINKS_MAX.. => return Err(FsError::TooManyLinks),
+                _ => {}
+            }
+            self.insert_name(&directory, name, self.target_of(&file)?).await?;
+            file.takes_first_name.set(false);
+            file.change(|inode| {
+                inode.links = (inode.links.get() + 1).into();
+                inode.set_name(directory.number, name);
+                inode.set_time(Stamp::Changed, self.timer.now());
+            });
+            file.needs_checkpoint.set(true);
+            directory.stamp(self.timer.now());
+            Ok(file)
+        };
+        Durability(self.0).run_change(CALL_BLOCKS, change).await
     }
 
     /// Takes a name from a file, which is deleted if it was the last and no program has it open. `is_directory` says what it has to be.
@@ -235,27 +238,27 @@ impl Namespace<'_> {
         is_directory: bool,
     ) -> Result<(), FsError> {
         check_ordinary_name(name)?;
-        Durability(self.0).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        let names = self.names.acquire(1).await;
-        self.operations.check_writable()?;
-        let directory = self.directory(directory).await?;
-        let found = self.find(&directory, name).await?.ok_or(FsError::NotFound)?;
-        let file = self.named_file(&directory, &found).await?;
-        match (file.is_directory(), is_directory) {
-            (true, false) => return Err(FsError::IsDirectory),
-            (false, true) => return Err(FsError::NotDirectory),
-            (true, true) if !self.is_empty(&file).await? => return Err(FsError::NotEmpty),
-            _ => {}
-        }
-        self.remove_name(&directory, name, &found).await?;
-        if is_directory {
-            lose_subdirectory(&directory);
-        }
-        directory.stamp(self.timer.now());
-        self.lose_name(&file);
-        drop(names);
-        self.delete_if_unused(&file).await
+        let change = async {
+            let names = self.names.acquire(1).await;
+            let directory = self.directory(directory).await?;
+            let found = self.find(&directory, name).await?.ok_or(FsError::NotFound)?;
+            let file = self.named_file(&directory, &found).await?;
+            match (file.is_directory(), is_directory) {
+                (true, false) => return Err(FsError::IsDirectory),
+                (false, true) => return Err(FsError::NotDirectory),
+                (true, true) if !self.is_empty(&file).await? => return Err(FsError::NotEmpty),
+                _ => {}
+            }
+            self.remove_name(&directory, name, &found).await?;
+            if is_directory {
+                lose_subdirectory(&directory);
+            }
+            directory.stamp(self.timer.now());
+            self.lose_name(&file);
+            drop(names);
+            self.delete_if_unused(&file).await
+        };
+        Durability(self.0).run_change(CALL_BLOCKS, change).await
     }
 
     /// The file that a name was found to stand for.
@@ -292,45 +295,45 @@ impl Namespace<'_> {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(FsError::Invalid("a rename that exchanges replaces nothing, and leaves no whiteout"));
         }
-        Durability(self.0).prepare_change().await?;
-        let _call = self.operations.begin().await;
-        let names = self.names.acquire(1).await;
-        self.operations.check_writable()?;
-        let (from, to) = (self.directory(from).await?, self.directory(to).await?);
-        let (from, to) = (End { directory: &from, name: old }, End { directory: &to, name: new });
-        let source = self.find(from.directory, old).await?.ok_or(FsError::NotFound)?;
-        let source_file = self.named_file(from.directory, &source).await?;
-        let target = self.find(to.directory, new).await?;
-        let target_file = match &target {
-            Some(target) => Some(self.named_file(to.directory, target).await?),
-            None => None,
+        let change = async {
+            let names = self.names.acquire(1).await;
+            let (from, to) = (self.directory(from).await?, self.directory(to).await?);
+            let (from, to) = (End { directory: &from, name: old }, End { directory: &to, name: new });
+            let source = self.find(from.directory, old).await?.ok_or(FsError::NotFound)?;
+            let source_file = self.named_file(from.directory, &source).await?;
+            let target = self.find(to.directory, new).await?;
+            let target_file = match &target {
+                Some(target) => Some(self.named_file(to.directory, target).await?),
+                None => None,
+            };
+            self.check_move(from, to, &source_file).await?;
+            match target.zip(target_file) {
+                Some(_) if flags.no_replace => Err(FsError::Exists),
+                Some((target, _)) if target.inode == source.inode => Ok(()),
+                Some((target, file)) if flags.exchange => {
+                    self.check_move(to, from, &file).await?;
+                    self.exchange(from, to, (&source, &source_file), (&target, &file)).await
+                }
+                None if flags.exchange => Err(FsError::NotFound),
+                replaced => {
+                    if let Some((_, file)) = &replaced {
+                        self.check_replaceable(&source_file, file).await?;
+                    }
+                    let whiteout = match flags.whiteout {
+                        true => Some(self.new_whiteout(from.directory, caller).await?),
+                        false => None,
+                    };
+                    let ends = (&source, &source_file);
+                    self.move_name(from, to, ends, replaced.as_ref(), whiteout.as_ref()).await?;
+                    drop(names);
+                    match replaced {
+                        Some((_, file)) => self.delete_if_unused(&file).await,
+                        None => Ok(()),
+                    }
+                }
+            }
         };
-        self.check_move(from, to, &source_file).await?;
-        match target.zip(target_file) {
-            Some(_) if flags.no_replace => Err(FsError::Exists),
-            Some((target, _)) if target.inode == source.inode => Ok(()),
-            Some((target, file)) if flags.exchange => {
-                self.check_move(to, from, &file).await?;
-                self.exchange(from, to, (&source, &source_file), (&target, &file)).await
-            }
-            None if flags.exchange => Err(FsError::NotFound),
-            replaced => {
-                if let Some((_, file)) = &replaced {
-                    self.check_replaceable(&source_file, file).await?;
-                }
-                let whiteout = match flags.whiteout {
-                    true => Some(self.new_whiteout(from.directory, caller).await?),
-                    false => None,
-                };
-                let ends = (&source, &source_file);
-                self.move_name(from, to, ends, replaced.as_ref(), whiteout.as_ref()).await?;
-                drop(names);
-                match replaced {
-                    Some((_, file)) => self.delete_if_unused(&file).await,
-                    None => Ok(()),
-                }
-            }
-        }
+        Durability(self.0).run_change(CALL_BLOCKS, change).await
     }
 
     async fn new_whiteout(&self, directory: &File, Caller { uid, gid }: Caller) -> Result<Rc<File>, FsError> {
@@ -338,6 +341,7 @@ impl Namespace<'_> {
         self.new_file(directory, &new).await
     }
 
+    /// Moves a name. An error before anything has changed is one of the call; later, half of the move is in memory.
     async fn move_name(
         &self,
         from: End<'_>,
@@ -355,8 +359,27 @@ impl Namespace<'_> {
                 }
                 self.lose_name(old);
             }
-            None => self.insert_name(to.directory, to.name, target).await?,
+            None => {
+                if let Err(error) = self.insert_name(to.directory, to.name, target).await {
+                    if let Some(whiteout) = whiteout {
+                        self.delete_unentered(whiteout).await?;
+                    }
+                    return Err(error);
+                }
+            }
         }
+        let left = self.leave_name(from, to, (source, file), whiteout).await;
+        left.inspect_err(|error| self.operations.stop_after(error))
+    }
+
+    /// The second half of a move: a file that has the name `to` loses the name `from`.
+    async fn leave_name(
+        &self,
+        from: End<'_>,
+        to: End<'_>,
+        (source, file): (&FoundName, &Rc<File>),
+        whiteout: Option<&Rc<File>>,
+    ) -> Result<(), FsError> {
         // The insertion may have moved the names out of the inode, or to another block.
         let source = match from.directory.number == to.directory.number {
             true => self.find(from.directory, from.name).await?.ok_or(FsError::NotFound)?,
@@ -402,10 +425,14 @@ impl Namespace<'_> {
         (source, file): (&FoundName, &Rc<File>),
         (target, other): (&FoundName, &Rc<File>),
     ) -> Result<(), FsError> {
-        self.set_target(to.directory, to.name, target, self.target_of(file)?).await?;
-        self.set_target(from.directory, from.name, source, self.target_of(other)?).await?;
-        self.finish_move(from.directory, to, file).await?;
-        self.finish_move(to.directory, from, other).await
+        let (one, two) = (self.target_of(file)?, self.target_of(other)?);
+        self.set_target(to.directory, to.name, target, one).await?;
+        let rest = async {
+            self.set_target(from.directory, from.name, source, two).await?;
+            self.finish_move(from.directory, to, file).await?;
+            self.finish_move(to.directory, from, other).await
+        };
+        rest.await.inspect_err(|error| self.operations.stop_after(error))
     }
 
     /// That a file may move from one end to another.

@@ -1,8 +1,8 @@
 //! Calls that change something, and checkpoints between them: a checkpoint has all of a call or nothing.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
-use weir_runtime::{Acquire, Semaphore};
+use weir_runtime::{Acquire, Permit, Semaphore};
 use weir_vfs::{FsError, ReadOnlyReason};
 
 /// Calls that change something at one time; more of them wait.
@@ -11,18 +11,67 @@ const CALLS_MAX: usize = 1 << 16;
 /// What lets calls change something.
 pub(crate) struct Operations {
     calls: Semaphore,
+    /// Blocks that calls with a permit may still make dirty.
+    changing: Cell<u64>,
     stopped: RefCell<Option<ReadOnlyReason>>,
+}
+
+/// The permit of a call that changes something.
+pub(crate) struct ChangePermit<'a> {
+    operations: &'a Operations,
+    blocks: u64,
+    _permit: Permit,
+}
+
+impl Drop for ChangePermit<'_> {
+    fn drop(&mut self) {
+        let changing = &self.operations.changing;
+        changing.set(changing.get().saturating_sub(self.blocks));
+    }
+}
+
+/// Stops all changes when it is dropped before its work has ended.
+struct Unfinished<'a>(Option<&'a Operations>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(operations) = self.0 {
+            operations.stop(ReadOnlyReason::Abandoned);
+        }
+    }
 }
 
 impl Operations {
     /// Calls may change something, unless there is a reason why not.
     pub(crate) fn new(stopped: Option<ReadOnlyReason>) -> Operations {
-        Operations { calls: Semaphore::new(CALLS_MAX), stopped: RefCell::new(stopped) }
+        let calls = Semaphore::new(CALLS_MAX);
+        Operations { calls, changing: Cell::new(0), stopped: RefCell::new(stopped) }
     }
 
     /// Lets one call change something, until the permit is dropped.
     pub(crate) fn begin(&self) -> Acquire {
         self.calls.acquire(1)
+    }
+
+    /// The same, for a call that makes at most so many blocks dirty.
+    pub(crate) async fn begin_change(&self, blocks: u64) -> ChangePermit<'_> {
+        let permit = self.begin().await;
+        self.changing.set(self.changing.get() + blocks);
+        ChangePermit { operations: self, blocks, _permit: permit }
+    }
+
+    /// Blocks that calls with a permit may still make dirty.
+    pub(crate) fn changing_blocks(&self) -> u64 {
+        self.changing.get()
+    }
+
+    /// Drives work to its end that changes something in several steps. If it is dropped before, nothing can be changed from then on:
+    /// half of a change must not come to the disk.
+    pub(crate) async fn complete<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut unfinished = Unfinished(Some(self));
+        let done = work.await;
+        unfinished.0 = None;
+        done
     }
 
     /// Waits until no call changes anything, and keeps it so.
@@ -53,6 +102,11 @@ impl Operations {
             Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => Ok(false),
             Some(reason) => Err(FsError::ReadOnly(reason)),
         }
+    }
+
+    /// Half of a change is in memory as if it were whole, or on the disk: nothing may follow it.
+    pub(crate) fn stop_after(&self, error: &FsError) {
+        self.stop(ReadOnlyReason::from(error.stop_reason()));
     }
 
     /// Nothing can be changed from now on. The first reason counts.

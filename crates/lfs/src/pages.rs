@@ -3,36 +3,37 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_f2fs::BlockAddress;
 use weir_format::BLOCK_BYTES;
 use weir_runtime::Buffer;
 use weir_vfs::FsError;
 
-use crate::file::File;
+use crate::file::{File, Slot};
 use crate::mapping::page_outside;
 use crate::mounted::Mounted;
 
 impl Mounted {
-    /// A page of a file, brought to memory; `None` for one that reads as zeros.
+    /// The page of a slot of a file, brought to memory; `None` for one that reads as zeros.
     ///
     /// # Errors
     /// What reading fails by.
     pub(crate) async fn cached_page(
         &self,
-        file: &Rc<File>,
+        file: &File,
         page: u64,
-        address: BlockAddress,
+        slot: &Slot,
     ) -> Result<Option<Rc<Buffer>>, FsError> {
         let index = u32::try_from(page).map_err(|_| FsError::TooLarge)?;
-        if address.is_block() && self.layout.segment_of(address).is_none() {
-            return Err(page_outside(file).into());
-        }
         loop {
             if let Some(content) = file.pages.snapshot(index) {
                 return Ok(Some(content));
             }
+            // Where it is now: writeback may have moved it, and its content have left memory since.
+            let address = file.address(slot);
             if !address.is_block() {
                 return Ok(None);
+            }
+            if self.layout.segment_of(address).is_none() {
+                return Err(page_outside(file).into());
             }
             // A read that has ended may have failed, or have brought what counts no more.
             if let Some(ended) = file.pages.read_under_way(index) {
@@ -41,6 +42,9 @@ impl Mounted {
             }
             let place = u64::from(address.0);
             let (content, blocks) = file.pages.begin_read(place, index..index + 1).content().await?;
+            if file.address(slot) != address {
+                continue;
+            }
             file.pages.insert_read(place, blocks, &content);
             return Ok(Some(file.pages.snapshot(index).unwrap_or_else(|| content.into())));
         }
@@ -68,7 +72,7 @@ impl Mounted {
             let is_whole = at == 0 && bytes.len() == BLOCK_BYTES;
             let content = match is_whole {
                 true => None,
-                false => self.cached_page(file, page, address).await?,
+                false => self.cached_page(file, page, &slot).await?,
             };
             if !file.pages.contains(index) {
                 let content = content.unwrap_or_else(|| Rc::new(Buffer::new(BLOCK_BYTES)));

@@ -37,6 +37,8 @@ pub(crate) struct Placement {
     pub(crate) dirty_files: Rc<Cell<u64>>,
     /// What nodes carry that are written behind the newest checkpoint.
     pub(crate) chain_version: Cell<u64>,
+    /// How many of them there are.
+    pub(crate) chain_nodes: Cell<u64>,
     /// What checksums of inodes start from, where they have some.
     pub(crate) inode_seed: Option<u32>,
     /// A sync call overwrites so many dirty pages of a file, or fewer, in place.
@@ -54,16 +56,6 @@ impl Placement {
             Some(node) => self.nodes.set_word(node, slot.word, address.0),
             None => file.change(|inode| inode.set_address(slot.word, address)),
         }
-    }
-
-    /// Chooses a new place for the page of a slot, in a log, and stores it; the old place has no block in use any more.
-    ///
-    /// # Errors
-    /// As [`Space::append`].
-    pub(crate) fn move_page(&self, file: &File, slot: &Slot, log: Log) -> Result<BlockAddress, FsError> {
-        let new = self.reserve_page(file, slot, log)?;
-        self.lead_to(file, slot, new);
-        Ok(new)
     }
 
     /// Chooses a new place for the page of a slot, in a log. The page is where it was until the slot [leads there](Self::lead_to).
@@ -168,21 +160,47 @@ impl FilePlacement {
         FilePlacement { file, placement }
     }
 
-    fn place(&self, file: &File, page: &DirtyPage, in_place: bool) -> Result<u64, FsError> {
-        let slot = file.slots.borrow_mut().remove(&page.index);
+    /// Chooses a place for a dirty page. Nothing leads there yet.
+    fn choose(&self, file: &File, page: &DirtyPage, in_place: bool) -> Result<Chosen, FsError> {
+        let slot = file.slots.borrow().get(&page.index).cloned();
         let Some(slot) = slot else { return Err(StorageError::Aborted.into()) };
         let old = file.address(&slot);
-        let is_moved = file.moved.borrow_mut().remove(&page.index);
+        let is_moved = file.moved.borrow().contains(&page.index);
         if in_place && old.is_block() && !is_moved {
-            return Ok(old.0.into());
+            return Ok(Chosen { slot, place: old, is_new: false });
         }
         let log = match (file.is_directory(), is_moved) {
             (_, true) => Log::ColdData,
             (true, false) => Log::HotData,
             (false, false) => Log::WarmData,
         };
-        Ok(self.placement.move_page(file, &slot, log)?.0.into())
+        let place = self.placement.reserve_page(file, &slot, log)?;
+        Ok(Chosen { slot, place, is_new: true })
     }
+
+    /// Chooses places for all of the pages, or for none.
+    fn choose_all(&self, file: &File, pages: &[DirtyPage], in_place: bool) -> Result<Vec<Chosen>, FsError> {
+        let mut chosen: Vec<Chosen> = Vec::with_capacity(pages.len());
+        for page in pages {
+            match self.choose(file, page, in_place) {
+                Ok(place) => chosen.push(place),
+                Err(error) => {
+                    let mut space = self.placement.space.borrow_mut();
+                    chosen.iter().filter(|page| page.is_new).for_each(|page| space.invalidate(page.place));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(chosen)
+    }
+}
+
+/// The place that was chosen for a page.
+struct Chosen {
+    slot: Slot,
+    place: BlockAddress,
+    /// It is not where the page was.
+    is_new: bool,
 }
 
 impl PlacePages for FilePlacement {
@@ -191,10 +209,17 @@ impl PlacePages for FilePlacement {
         let in_place = file.is_synchronised.get()
             && pages.len() <= self.placement.in_place_pages
             && !file.is_directory();
-        let places = pages.iter().map(|page| self.place(&file, page, in_place));
-        places.collect::<Result<_, _>>().map_err(|error| match error {
+        let chosen = self.choose_all(&file, pages, in_place).map_err(|error| match error {
             FsError::Storage(error) => error,
             _ => StorageError::Aborted,
-        })
+        })?;
+        for (page, Chosen { slot, place, is_new }) in pages.iter().zip(&chosen) {
+            file.slots.borrow_mut().remove(&page.index);
+            file.moved.borrow_mut().remove(&page.index);
+            if *is_new {
+                self.placement.lead_to(&file, slot, *place);
+            }
+        }
+        Ok(chosen.iter().map(|page| page.place.0.into()).collect())
     }
 }

@@ -161,9 +161,13 @@ impl Durability<'_> {
         }
         // Pages of a direct node are counted from the end of those in the inode.
         let first = if node.is_inode() { 0 } else { u64::from(file.inode.borrow().addresses()) };
+        let size = file.size();
         for (page, address) in addresses_in(node, block) {
             let page = first + page;
             self.take_page(&file, page, address).await?;
+        }
+        if node.is_inode() {
+            file.change(|inode| inode.size = size.into());
         }
         if gets_name && !self.options.rules.drops(LfsMutant::InodeWithoutName) {
             self.give_recovered_name(&file).await?;
@@ -270,9 +274,9 @@ impl Durability<'_> {
             space.mark_recovered(segment, offset, Log::WarmData);
             space.set_summary(segment, summary);
         }
-        // A file ends behind its last page, unless its inode says more.
+        // A file ends behind its last page that was written, unless its inode says otherwise.
         let end = (page + 1).saturating_mul(BLOCK_BYTES as u64);
-        if file.size() <= page.saturating_mul(BLOCK_BYTES as u64) {
+        if address.is_block() && file.size() <= page.saturating_mul(BLOCK_BYTES as u64) {
             file.change(|inode| inode.size = end.into());
         }
         Ok(())

@@ -38,6 +38,8 @@ pub(crate) struct Space {
     user_blocks: u64,
     /// Blocks in use and promised ones.
     used_blocks: u64,
+    /// Those that the newest checkpoint has, and those promised since.
+    used_since_checkpoint: u64,
     /// Seconds that the filesystem was mounted before, and the time of this mount.
     elapsed: u64,
     rules: LfsRules,
@@ -76,6 +78,7 @@ impl Space {
             written_summaries: Vec::new(),
             user_blocks: header.user_blocks.get(),
             used_blocks: header.valid_blocks.get(),
+            used_since_checkpoint: header.valid_blocks.get(),
             elapsed: header.elapsed.get(),
             segments,
             rules,
@@ -89,7 +92,13 @@ impl Space {
     pub(crate) fn promise(&mut self, blocks: u64) -> Result<(), FsError> {
         self.require_room(blocks)?;
         self.used_blocks += blocks;
+        self.used_since_checkpoint += blocks;
         Ok(())
+    }
+
+    /// Whether roll-forward finds room for all that was promised since the newest checkpoint: what was freed since may be in use there.
+    pub(crate) fn can_roll_forward(&self) -> bool {
+        self.used_since_checkpoint <= self.user_blocks
     }
 
     /// That so many blocks could be promised.
@@ -271,7 +280,8 @@ impl Space {
     }
 
     /// Puts the counts and the logs into the header of a checkpoint, and the summaries of open segments into its pack.
-    pub(crate) fn fill_pack(&self, pack: &mut CheckpointPack, with_nodes: bool) -> Result<(), FsError> {
+    pub(crate) fn fill_pack(&mut self, pack: &mut CheckpointPack, with_nodes: bool) -> Result<(), FsError> {
+        self.used_since_checkpoint = self.used_blocks;
         let header = &mut pack.header;
         header.valid_blocks = self.used_blocks.into();
         header.free_segments = ((self.free.len() + self.released.len()) as u32).into();

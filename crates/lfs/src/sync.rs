@@ -24,6 +24,8 @@ use weir_cache::SubmitTurn;
 use weir_f2fs::{ATTRIBUTE_NODE_PLACE, NodeId, first_page};
 use weir_format::FileType;
 use weir_journal::{Promise, SyncedFile};
+use weir_runtime::Permit;
+use weir_storage::Ticket;
 use weir_vfs::{FsError, SyncCall};
 
 use crate::blocks::BlockWrite;
@@ -56,20 +58,42 @@ impl Durability<'_> {
             return Ok(file.pages.check_written()?);
         }
         let is_durable = call.promise() == Promise::Durable;
-        if self.needs_checkpoint(&file) {
+        let has_room = self.placement.space.borrow().can_roll_forward() && !self.has_few_segments(0);
+        if self.needs_checkpoint(&file) || !has_room {
             drop(call_permit);
             let purpose = if is_durable { Purpose::Durability } else { Purpose::Order };
             self.write_checkpoint(purpose).await?;
             return Ok(file.pages.check_written()?);
         }
+        let written = self.operations.complete(self.write_chain(&file, call, call_permit)).await;
+        let mut tickets = written.inspect_err(|error| self.operations.stop_after(error))?;
+        if self.has_barriers() && is_durable {
+            // What an earlier call has only ordered is durable, too.
+            self.under_way.add_to(&mut tickets);
+            tickets.extend(self.checkpoints.footer());
+            self.disk.wait_transferred(&tickets).await?;
+            self.flush().await?;
+        }
+        Ok(file.pages.check_written()?)
+    }
+
+    /// Writes the pages of a file, and its nodes behind them: with barriers they are submitted, otherwise durable. What it has submitted.
+    async fn write_chain(
+        &self,
+        file: &Rc<File>,
+        call: SyncCall,
+        call_permit: Permit,
+    ) -> Result<Vec<Ticket>, FsError> {
         // No other task submits pages of the file between its pages and its nodes.
         let turn = file.pages.take_turn().await;
-        let ends_epoch = self.submit_pages(&file, &turn).await?;
+        let ends_epoch = self.submit_pages(file, &turn).await?;
         let mut tickets = file.pages.untransferred();
+        // No node leads to a page whose write has failed.
+        file.pages.check_written()?;
         let submitting = self.checkpoints.submitting.acquire(1).await;
         // A checkpoint that has failed meanwhile began a chain that no mount finds.
         self.operations.check_writable()?;
-        let (writes, nodes) = self.lay_out_nodes(&file, call == SyncCall::Fsync)?;
+        let (writes, nodes) = self.lay_out_nodes(file, call == SyncCall::Fsync)?;
         drop(turn);
         if self.has_barriers() {
             // What writeback has submitted is in the current epoch, transferred or not (L3).
@@ -79,13 +103,6 @@ impl Durability<'_> {
             self.submit_blocks(writes, Class::Barrier, &mut tickets).await?;
             self.under_way.keep(tickets.clone(), nodes);
             drop((submitting, call_permit));
-            if is_durable {
-                // What an earlier call has only ordered is durable, too.
-                self.under_way.add_to(&mut tickets);
-                tickets.extend(self.checkpoints.footer());
-                self.disk.wait_transferred(&tickets).await?;
-                self.flush().await?;
-            }
         } else {
             // The submitting permit is kept: no node is durable before one that stands before it in the log.
             self.disk.wait_transferred(&tickets).await?;
@@ -97,7 +114,7 @@ impl Durability<'_> {
             }
             self.flush().await?;
         }
-        Ok(file.pages.check_written()?)
+        Ok(tickets)
     }
 
     /// Makes everything durable.
@@ -169,6 +186,8 @@ impl Durability<'_> {
         if with_inode && (file.is_dirty() || !direct.is_empty()) {
             writes.push(self.placement.write_inode(file, Marks { fsync: true, name: is_new })?);
         }
+        let chain = &self.placement.chain_nodes;
+        chain.set(chain.get() + writes.len() as u64);
         Ok((writes, WrittenNodes { nodes, files: vec![Rc::clone(file)] }))
     }
 }

@@ -1,68 +1,23 @@
 //! Power cuts: what synchronisation calls promised is there after each, and the check finds nothing.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use weir_f2fs::NodeId;
-use weir_lfs::{F2fs, F2fsOptions};
+use weir_lfs::F2fsOptions;
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, AdversaryOptions, Image, Storage};
-use weir_vfs::{FsError, SyncCall};
+use weir_storage::{AdversaryOptions, Storage};
+use weir_vfs::SyncCall;
 
-use crate::support::{content, judge_disk, mounted, mounted_on, options, play, regular};
+use crate::histories::{History, judge_histories, version_page};
+use crate::support::{judge_disk, mounted, mounted_on, options, play, regular};
 
 const ROOT: u32 = NodeId::ROOT.0;
 /// Blocks of the disk: 64 MiB.
 const BLOCKS: u64 = 16_384;
 /// Files of a run.
 const FILES: usize = 6;
-
-/// What a file may hold after a power cut: the version that was durable last, or any later one, in whole pages of it.
-#[derive(Clone, Debug, Default)]
-struct History {
-    /// For each page, its versions since the last that is durable, that one first. The page is absent as version 0.
-    pages: BTreeMap<usize, Vec<u8>>,
-    /// It had its name durably.
-    is_named: bool,
-    /// It was made in this run.
-    is_made: bool,
-}
-
-fn page(version: u8) -> Vec<u8> {
-    vec![version; 4096]
-}
-
-/// Judges one state: mounts it, compares, and checks.
-async fn judge(clock: &Handle, image: &Image, histories: &[History], mount: F2fsOptions) {
-    let disk = AdversaryDisk::from_image(clock, options(BLOCKS, true), image);
-    let fs = F2fs::mount(clock, Rc::clone(&disk) as Rc<dyn Storage>, mount).await.expect("mounted");
-    for (nth, history) in histories.iter().enumerate() {
-        let found = fs.lookup(ROOT, format!("file-{nth}").as_bytes()).await;
-        let inode = match found {
-            Err(FsError::NotFound) => {
-                assert!(!history.is_named, "file {nth} has lost its name");
-                continue;
-            }
-            found => found.expect("readable"),
-        };
-        assert!(history.is_made);
-        let bytes = content(&fs, inode).await.expect("readable");
-        for (index, versions) in &history.pages {
-            let read = bytes.get(index * 4096..).unwrap_or_default();
-            let read = &read[..read.len().min(4096)];
-            let is_allowed = versions.iter().any(|version| match version {
-                0 => read.iter().all(|byte| *byte == 0),
-                version => read == page(*version),
-            });
-            assert!(is_allowed, "file {nth}, page {index}: {:?} of {versions:?}", read.first());
-        }
-    }
-    fs.unmount().await.expect("unmounted");
-    drop(fs);
-    judge_disk(disk as Rc<dyn Storage>).await;
-}
 
 /// One run of random calls; states of power cuts are judged on the way.
 async fn run(clock: Handle, mount: F2fsOptions, judged: &RefCell<u32>) {
@@ -81,31 +36,26 @@ async fn run(clock: Handle, mount: F2fsOptions, judged: &RefCell<u32>) {
         match random.below(10) {
             0..6 => {
                 let index = random.below(1200) as usize;
-                fs.write(inode, index as u64 * 4096, &page(step + 1)).await.expect("written");
-                histories[nth].pages.entry(index).or_insert_with(|| vec![0]).push(step + 1);
+                fs.write(inode, index as u64 * 4096, &version_page(step + 1)).await.expect("written");
+                histories[nth].note_write(index, step + 1);
             }
             6 => fs.synchronise(inode, SyncCall::Fbarrier).await.expect("ordered"),
             7 => {
                 fs.synchronise(inode, SyncCall::Fsync).await.expect("durable");
-                make_durable(&mut histories[nth]);
+                histories[nth].make_durable();
             }
-            8 => fs.fdatasync(inode).await.map(|()| make_durable(&mut histories[nth])).expect("durable"),
+            8 => fs.fdatasync(inode).await.map(|()| histories[nth].make_durable()).expect("durable"),
             _ => {
                 fs.sync().await.expect("durable");
-                histories.iter_mut().filter(|history| history.is_made).for_each(make_durable);
+                histories.iter_mut().filter(|history| history.is_made).for_each(History::make_durable);
             }
         }
         if random.below(3) == 0 {
             let image = disk.crash_states().sample(&mut random);
             *judged.borrow_mut() += 1;
-            judge(&clock, &image, &histories, mount).await;
+            judge_histories(&clock, &image, &histories, mount).await;
         }
     }
-}
-
-fn make_durable(history: &mut History) {
-    history.is_named = true;
-    history.pages.values_mut().for_each(|versions| _ = versions.drain(..versions.len() - 1));
 }
 
 /// A file is deleted while a checkpoint that has it comes to the disk, and another is made durable behind it.
@@ -115,7 +65,7 @@ fn a_number_that_is_freed_during_a_checkpoint_waits_for_the_next() {
         let slow = AdversaryOptions { latency_ns_max: 1_000_000, ..options(BLOCKS, false) };
         let (disk, fs) = mounted_on(&clock, slow, F2fsOptions::default()).await;
         let first = fs.create(ROOT, b"first", &regular()).await.expect("made");
-        fs.write(first, 0, &page(1)).await.expect("written");
+        fs.write(first, 0, &version_page(1)).await.expect("written");
         let checkpoint = clock.spawn_thread("checkpoint", {
             let fs = fs.clone();
             async move { fs.sync().await }

@@ -4,10 +4,13 @@
 
 mod cleaning;
 mod crashes;
+mod failures;
 mod files;
+mod histories;
 #[path = "../../f2fs/tests/judge/mod.rs"]
 mod judge;
 mod memory;
 mod names;
+mod races;
 mod rules;
 mod support;

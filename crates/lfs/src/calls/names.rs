@@ -91,10 +91,6 @@ impl NameCalls for F2fs {
     fn open(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
         Box::pin(async move {
             let file = self.0.files.get(NodeId(inode)).await?;
-            if file.links() == 0 && !self.0.files.is_in_use(&file) {
-                // It is being deleted.
-                return Err(FsError::NotFound);
-            }
             file.opens.set(file.opens.get() + 1);
             Ok(())
         })
@@ -111,7 +107,7 @@ impl NameCalls for F2fs {
             }
             let _call = self.0.operations.begin().await;
             self.0.operations.check_writable()?;
-            self.0.delete_if_unused(&file).await
+            self.0.operations.complete(self.0.delete_if_unused(&file)).await
         })
     }
 

@@ -1,0 +1,253 @@
+//! Calls side by side, and filesystems with little room: each call finds what it counts on, and a mount after a power cut succeeds.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_f2fs::NodeId;
+use weir_lfs::{F2fs, F2fsOptions};
+use weir_runtime::Handle;
+use weir_storage::{AdversaryDisk, AdversaryOptions, Storage};
+use weir_vfs::{Fallocate, FsError, InodeNumber};
+
+use crate::support::{
+    BLOCKS, PAGE, content, judge_disk, mounted, mounted_on, options, page, play, regular, unmount_and_judge,
+};
+
+const ROOT: u32 = NodeId::ROOT.0;
+
+/// What the next mount finds after a power cut.
+async fn mount_after_power_cut(
+    clock: &Handle,
+    disk: &Rc<AdversaryDisk>,
+    fs: F2fs,
+) -> (Rc<AdversaryDisk>, F2fs) {
+    let image = disk.crash_states().sample(&mut clock.random("states"));
+    drop(fs);
+    let disk = AdversaryDisk::from_image(clock, options(image.blocks(), true), &image);
+    let fs = F2fs::mount(clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default()).await;
+    (disk, fs.expect("mounted"))
+}
+
+/// Fills a filesystem until so many blocks are left for users.
+async fn fill(fs: &F2fs, name: &str, left: u64) -> InodeNumber {
+    let file = fs.create(ROOT, name.as_bytes(), &regular()).await.unwrap();
+    let mut offset = 0;
+    loop {
+        let room = fs.statfs().await.available_blocks.saturating_sub(left).min(256);
+        if room == 0 {
+            return file;
+        }
+        let bytes = vec![7; room as usize * PAGE];
+        match fs.write(file, offset, &bytes).await {
+            Ok(written) => offset += written as u64,
+            Err(error) => assert_eq!(error, FsError::NoSpace),
+        }
+    }
+}
+
+/// What is synchronised takes the room of what was deleted since the checkpoint: roll-forward has to find room for both.
+#[test]
+fn a_full_filesystem_is_rolled_forward() {
+    play(1, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let deleted = fs.create(ROOT, b"deleted", &regular()).await.unwrap();
+        fs.write(deleted, 0, &vec![5; 1 << 20]).await.unwrap();
+        fill(&fs, "full", 0).await;
+        fs.sync().await.unwrap();
+        fs.unlink(ROOT, b"deleted").await.unwrap();
+        let new = fs.create(ROOT, b"new", &regular()).await.unwrap();
+        fs.write(new, 0, &page(1, 1)).await.unwrap();
+        fs.fsync(new).await.unwrap();
+        let (disk, fs) = mount_after_power_cut(&clock, &disk, fs).await;
+        assert_eq!(content(&fs, new).await.unwrap(), page(1, 1));
+        fs.unmount().await.unwrap();
+        drop(fs);
+        judge_disk(disk as Rc<dyn Storage>).await;
+    });
+}
+
+/// Each new file is synchronised by itself. The mount after a power cut writes all of their nodes again.
+#[test]
+fn many_small_files_on_a_nearly_full_filesystem_are_rolled_forward() {
+    play(2, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        fill(&fs, "full", 7_000).await;
+        fs.sync().await.unwrap();
+        let mut made = 0;
+        for nth in 0..6_500 {
+            let Ok(file) = fs.create(ROOT, format!("{nth}").as_bytes(), &regular()).await else { break };
+            fs.fsync(file).await.unwrap();
+            made += 1;
+        }
+        assert!(made > 5_000, "{made}");
+        let (disk, fs) = mount_after_power_cut(&clock, &disk, fs).await;
+        for nth in 0..made {
+            fs.lookup(ROOT, format!("{nth}").as_bytes()).await.unwrap();
+        }
+        fs.unmount().await.unwrap();
+        drop(fs);
+        judge_disk(disk as Rc<dyn Storage>).await;
+    });
+}
+
+/// Writers that waited for the same checkpoint do not share the room that each of them was shown.
+#[test]
+fn parallel_writers_leave_the_cleaner_its_reserve() {
+    for seed in 0..3 {
+        play(seed, async |clock| {
+            let slow = AdversaryOptions { latency_ns_max: 200_000, ..options(BLOCKS, true) };
+            let (disk, fs) = mounted_on(&clock, slow, F2fsOptions::default()).await;
+            fill(&fs, "full", 26 * 512).await;
+            fs.sync().await.unwrap();
+            let mut writers = Vec::new();
+            for nth in 0..24_u64 {
+                let file = fs.create(ROOT, format!("{nth}").as_bytes(), &regular()).await.unwrap();
+                let (fs, clock) = (fs.clone(), clock.clone());
+                writers.push(clock.clone().spawn_thread("writer", async move {
+                    let mut written = 0;
+                    for round in 0..6 {
+                        let bytes: Vec<u8> = (0..512).flat_map(|at| page(at, nth + round)).collect();
+                        match fs.write(file, 0, &bytes).await {
+                            Ok(done) => written = done,
+                            Err(error) => assert_eq!(error, FsError::NoSpace),
+                        }
+                        clock.sleep(Duration::from_micros(nth * 10)).await;
+                    }
+                    (file, written)
+                }));
+            }
+            let mut files = Vec::new();
+            for writer in writers {
+                files.push(writer.await.expect("ended"));
+            }
+            fs.sync().await.unwrap();
+            for (file, written) in files {
+                assert!(content(&fs, file).await.unwrap().len() >= written);
+            }
+            unmount_and_judge(&disk, fs).await;
+        });
+    }
+}
+
+/// A writer that waits for a file's lock while the file is deleted finds it gone.
+#[test]
+fn a_write_to_a_file_that_is_deleted_meanwhile_changes_nothing() {
+    for nth in 0..40 {
+        play(nth, async |clock| {
+            let slow = AdversaryOptions { latency_ns_max: 100_000, ..options(BLOCKS, true) };
+            let small = F2fsOptions { cache_bytes: 0, cache_inodes: 1, ..F2fsOptions::default() };
+            let (disk, fs) = mounted_on(&clock, slow, small).await;
+            let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+            for index in [0, 1_000, 3_000] {
+                fs.write(file, index * PAGE as u64, &page(index, 1)).await.unwrap();
+            }
+            fs.sync().await.unwrap();
+            fs.attributes(ROOT).await.unwrap();
+            let writer = clock.spawn_thread("writer", {
+                let (fs, clock) = (fs.clone(), clock.clone());
+                async move {
+                    clock.sleep(Duration::from_micros(nth * 5)).await;
+                    fs.write(file, 2_500 * PAGE as u64, &page(7, 7)).await
+                }
+            });
+            fs.unlink(ROOT, b"file").await.unwrap();
+            let _ = writer.await.expect("ended");
+            unmount_and_judge(&disk, fs).await;
+        });
+    }
+}
+
+/// Pages that were allocated before the space ended are none of the file's content.
+#[test]
+fn a_failed_allocation_makes_no_file_longer() {
+    play(3, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+        fs.write(file, 0, &page(0, 1)).await.unwrap();
+        fill(&fs, "full", 40).await;
+        fs.sync().await.unwrap();
+        let allocate = Fallocate::Allocate { keep_size: false };
+        let failed = fs.fallocate(file, allocate, PAGE as u64, 100 * PAGE as u64).await;
+        assert_eq!(failed, Err(FsError::NoSpace));
+        fs.write(file, 0, &page(0, 2)).await.unwrap();
+        fs.fsync(file).await.unwrap();
+        let (_, fs) = mount_after_power_cut(&clock, &disk, fs).await;
+        assert_eq!(content(&fs, file).await.unwrap(), page(0, 2));
+    });
+}
+
+/// A call that is answered beside an unmount is in the last checkpoint.
+#[test]
+fn an_unmount_loses_no_write_that_was_answered() {
+    for nth in 0..20 {
+        play(nth, async |clock| {
+            let slow = AdversaryOptions { latency_ns_max: 100_000, ..options(BLOCKS, nth % 2 == 0) };
+            let (disk, fs) = mounted_on(&clock, slow, F2fsOptions::default()).await;
+            let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+            fs.write(file, 0, &page(0, 0)).await.unwrap();
+            let writer = clock.spawn_thread("writer", {
+                let (fs, clock) = (fs.clone(), clock.clone());
+                async move {
+                    let mut answered = 0;
+                    for version in 1.. {
+                        match fs.write(file, 0, &page(0, version)).await {
+                            Ok(_) => answered = version,
+                            Err(_) => break,
+                        }
+                        clock.sleep(Duration::from_micros(7)).await;
+                    }
+                    answered
+                }
+            });
+            clock.sleep(Duration::from_micros(20 * nth)).await;
+            fs.unmount().await.unwrap();
+            let answered = writer.await.expect("ended");
+            drop(fs);
+            let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default())
+                .await
+                .unwrap();
+            assert_eq!(content(&fs, file).await.unwrap(), page(0, answered));
+            fs.unmount().await.unwrap();
+        });
+    }
+}
+
+/// Names come and go in a directory whose blocks do not stay in memory, while other calls look names up.
+#[test]
+fn no_name_is_lost_from_a_directory_that_leaves_memory() {
+    for seed in 0..4 {
+        play(seed, async |clock| {
+            let slow = AdversaryOptions { latency_ns_max: 300_000, ..options(BLOCKS, true) };
+            let small = F2fsOptions { cache_bytes: 0, dirty_background_bytes: 0, ..F2fsOptions::default() };
+            let (disk, fs) = mounted_on(&clock, slow, small).await;
+            let name = |nth: u64| format!("{nth}-{}", "x".repeat(200)).into_bytes();
+            let mut readers = Vec::new();
+            for _ in 0..4 {
+                let (fs, clock) = (fs.clone(), clock.clone());
+                readers.push(clock.clone().spawn_thread("reader", async move {
+                    let mut random = clock.random("names");
+                    for _ in 0..400 {
+                        let _ = fs.lookup(ROOT, &name(random.below(200))).await;
+                    }
+                }));
+            }
+            for nth in 0..200 {
+                fs.create(ROOT, &name(nth), &regular()).await.unwrap();
+                if nth % 3 == 2 {
+                    fs.unlink(ROOT, &name(nth - 1)).await.unwrap();
+                }
+                if nth % 50 == 0 {
+                    fs.sync().await.unwrap();
+                }
+            }
+            for reader in readers {
+                reader.await.expect("ended");
+            }
+            for nth in 0..200 {
+                let is_there = fs.lookup(ROOT, &name(nth)).await.is_ok();
+                assert_eq!(is_there, nth % 3 != 1 || nth == 199, "{nth}");
+            }
+            unmount_and_judge(&disk, fs).await;
+        });
+    }
+}
