@@ -4,7 +4,7 @@
 
 use weir_crash::{Campaign as _, F2fsCampaign, F2fsTotals, FsGround, Plan};
 use weir_flash::Mechanism;
-use weir_lfs::{Cleaner, LfsMutant, SyncMode};
+use weir_lfs::{Cleaner, Flushes, LfsMutant};
 use weir_storage::Rules;
 
 use crate::passing::{ADVERSARY, LEGACY, RECOVERY};
@@ -60,6 +60,6 @@ fn nodes_of_no_file_are_found_out() {
 #[test]
 fn f2fs_without_flushes_loses_what_it_calls_durable() {
     let mut campaign = F2fsCampaign::new(Cleaner::Copy, LEGACY, Plan::new(5_000, 3));
-    (campaign.outside, campaign.options.sync) = (0, SyncMode::NoBarrier);
+    (campaign.outside, campaign.options.flushes) = (0, Flushes::Never);
     assert_ne!(campaign.run_campaign().failure, None);
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use weir_f2fs::{Mkfs, NodeId};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Stats};
 use weir_format::FileType;
-use weir_lfs::{Cleaner, CleanerCounts, F2fs, F2fsOptions, Statistics};
+use weir_lfs::{Cleaner, CleanerCounts, F2fs, F2fsOptions, Flushes, Statistics};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Storage};
 use weir_vfs::{FsError, InodeNumber, NewNode};
@@ -44,6 +44,34 @@ pub struct Cleaning {
     pub aged_percent: u16,
     /// Bytes of file data in memory, in MiB.
     pub cache_mib: u32,
+    /// How often an `fsync` flushes without barriers: `once` behind the nodes, as Linux's F2FS, or `twice`, before them too (L3).
+    #[serde(default)]
+    pub flushes: FlushCount,
+    /// How pages are drawn.
+    #[serde(default)]
+    pub pages: Drawn,
+}
+
+/// How often an `fsync` flushes on storage without barriers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlushCount {
+    /// Behind the nodes.
+    #[default]
+    Once,
+    /// Before and behind them.
+    Twice,
+}
+
+/// How pages are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Drawn {
+    /// Any page at any time, as fio with its option `norandommap`.
+    #[default]
+    WithReplacement,
+    /// Each page once before any is written again, as fio without that option.
+    OncePerPass,
 }
 
 fn cleaner<'de, D: Deserializer<'de>>(from: D) -> Result<Cleaner, D::Error> {
@@ -52,8 +80,10 @@ fn cleaner<'de, D: Deserializer<'de>>(from: D) -> Result<Cleaner, D::Error> {
 
 impl fmt::Display for Cleaning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cleaning { cleaner, fsync_every, filled_percent, .. } = self;
-        write!(f, "F2FS filled to {filled_percent} %, cleaning by {}, fsync/{fsync_every}", cleaner.name())
+        let Cleaning { cleaner, fsync_every, filled_percent, flushes, pages, .. } = self;
+        write!(f, "F2FS filled to {filled_percent} %, cleaning by {}, fsync/{fsync_every}", cleaner.name())?;
+        f.write_str(if *flushes == FlushCount::Twice { ", two flushes" } else { "" })?;
+        f.write_str(if *pages == Drawn::OncePerPass { ", each page once a pass" } else { "" })
     }
 }
 
@@ -155,6 +185,8 @@ struct Writer {
     /// Pages that it overwrites.
     pages: u64,
     random: Random,
+    /// Of a pass, the pages that are not written yet.
+    left: Vec<u64>,
     written: u64,
 }
 
@@ -172,6 +204,10 @@ impl Writer {
             cleaner: cleaning.cleaner,
             in_place_pages: IN_PLACE_PAGES,
             cache_bytes: u64::from(cleaning.cache_mib) << 20,
+            flushes: match cleaning.flushes {
+                FlushCount::Once => Flushes::Once,
+                FlushCount::Twice => Flushes::Ordered,
+            },
             ..F2fsOptions::default()
         };
         let filesystem = F2fs::mount(handle, Rc::<FlashDevice>::clone(&device), options).await?;
@@ -192,15 +228,28 @@ impl Writer {
             file,
             pages: of_drive(cleaning.written_percent).max(1),
             random: handle.random(APPLICATION),
+            left: Vec::new(),
             written: 0,
         })
+    }
+
+    /// The next page that is overwritten.
+    fn draw_page(&mut self) -> u64 {
+        if self.cleaning.pages == Drawn::WithReplacement {
+            return self.random.below(self.pages);
+        }
+        if self.left.is_empty() {
+            self.left = (0..self.pages).collect();
+        }
+        let nth = self.random.below(self.left.len() as u64) as usize;
+        self.left.swap_remove(nth)
     }
 
     /// Overwrites so many pages.
     async fn overwrite(&mut self, count: u64) -> Result<(), FsError> {
         let bytes = vec![2; BLOCK_BYTES];
         for _ in 0..count {
-            let page = self.random.below(self.pages);
+            let page = self.draw_page();
             self.handle.trace(&[page]);
             self.handle.work(microseconds(self.host.write_us.value)).await;
             self.filesystem.write(self.file, page * BLOCK_BYTES as u64, &bytes).await?;

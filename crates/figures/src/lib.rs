@@ -90,7 +90,7 @@ pub use application::{App, Application};
 pub use behaviour::Behaviour;
 pub use block_writes::BlockWrites;
 pub use calls::{Call, Calls, Change, On};
-pub use cleaning::Cleaning;
+pub use cleaning::{Cleaning, Drawn, FlushCount};
 pub use crash_test::{CrashTest, CrashTests, Scenario, Tested};
 pub use database::Rollback;
 pub use error::FigureError;

@@ -21,6 +21,13 @@
 //! - **L6** Roll-forward brings back a synchronisation call as a whole, with the name of a new file, or nothing but pages that it overwrote.
 //! - **L7** A checkpoint lists inodes without a name that are in use, and the mount after a power cut deletes them.
 //! - **L8** The summary of a segment says which word of which node leads to each block.
+//!
+//! # Failures
+//!
+//! A change has steps. After an error behind the first of them, and after a call whose future is dropped there, memory has half of the change:
+//! nothing can be changed from then on, and the disk keeps what the newest checkpoint and the chain behind it have. Without barriers no
+//! node and no checkpoint is written behind a write that has failed. With barriers what comes behind it may be there already (S5): then
+//! what that write had is lost, and each later call says that it failed.
 
 mod attributes;
 mod blocks;
@@ -57,4 +64,4 @@ pub use filesystem::{F2fs, Statistics};
 #[cfg(feature = "mutants")]
 pub use mutants::LfsMutant;
 pub use mutants::LfsRules;
-pub use options::{F2fsOptions, SyncMode};
+pub use options::{F2fsOptions, Flushes};

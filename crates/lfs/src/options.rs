@@ -7,14 +7,16 @@ use weir_cache::CacheOptions;
 use crate::cleaner_kind::Cleaner;
 use crate::mutants::LfsRules;
 
-/// What a synchronisation call does to the storage's cache.
+/// When a synchronisation call flushes the storage's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SyncMode {
-    /// Order by barriers where the storage has them; durability by a flush.
+pub enum Flushes {
+    /// Behind nodes, and between pages and nodes where the storage keeps no order (L3).
     #[default]
-    Barrier,
-    /// No flush and no barrier, as F2FS's mount option `nobarrier`: a comparator. A power cut may lose what was synchronised.
-    NoBarrier,
+    Ordered,
+    /// Behind nodes only, as Linux's F2FS: a comparator. A power cut inside a call may leave nodes without their pages.
+    Once,
+    /// Never, as with F2FS's mount option `nobarrier`: a comparator. A power cut may lose what was synchronised.
+    Never,
 }
 
 /// How a filesystem is mounted.
@@ -22,8 +24,8 @@ pub enum SyncMode {
 pub struct F2fsOptions {
     /// Nothing is changed: an image that a power cut has left is refused.
     pub read_only: bool,
-    /// What a synchronisation call does to the storage's cache.
-    pub sync: SyncMode,
+    /// When a synchronisation call flushes the storage's cache.
+    pub flushes: Flushes,
     /// A synchronisation call overwrites so many dirty pages of a file, or fewer, in place; the default of Linux's F2FS is 8, and it does
     /// so at every `fdatasync`, however many are dirty. 0 writes every page to a new place.
     pub in_place_pages: usize,
@@ -55,7 +57,7 @@ impl Default for F2fsOptions {
     fn default() -> F2fsOptions {
         F2fsOptions {
             read_only: false,
-            sync: SyncMode::Barrier,
+            flushes: Flushes::Ordered,
             in_place_pages: 8,
             cleaner: Cleaner::Copy,
             cache_bytes: 256 << 20,

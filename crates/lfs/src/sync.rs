@@ -10,8 +10,9 @@
 //! (a) A transfer of all, and a flush. (b) The transfer of pages, a flush, the transfer of nodes, a flush.
 //!
 //! Pages are one epoch, the nodes behind them the next (L3): a node on the disk leads to pages on the disk. The last node has the mark of
-//! `fsync`, so roll-forward takes all of a call or nothing. Linux's F2FS waits for pages, then for nodes, then for the flush; with its
-//! option `nobarrier` it does not flush ([`SyncMode::NoBarrier`]), and a power cut may leave nodes without their pages.
+//! `fsync`, so roll-forward takes all of a call or nothing. Linux's F2FS waits for pages, then for nodes, then for the one flush
+//! ([`Flushes::Once`]); with its option `nobarrier` it does not flush ([`Flushes::Never`]). A power cut may leave nodes without their pages
+//! then.
 //!
 //! Roll-forward cannot bring back a directory, a file with several names or none, what was renamed, cut, or got other attributes, and a
 //! new file in a new directory, or with a name that the newest checkpoint has for another file. Linux's F2FS takes the last of these, and
@@ -32,7 +33,7 @@ use crate::blocks::BlockWrite;
 use crate::checkpoint::{Durability, Purpose};
 use crate::file::File;
 use crate::mutants::LfsMutant;
-use crate::options::SyncMode;
+use crate::options::Flushes;
 use crate::placement::Marks;
 use crate::under_way::WrittenNodes;
 
@@ -107,7 +108,9 @@ impl Durability<'_> {
             // The submitting permit is kept: no node is durable before one that stands before it in the log.
             self.disk.wait_transferred(&tickets).await?;
             if !writes.is_empty() {
-                self.flush().await?;
+                if self.options.flushes == Flushes::Ordered {
+                    self.flush().await?;
+                }
                 self.submit_blocks(writes, Class::Orderless, &mut tickets).await?;
                 self.disk.wait_transferred(&tickets).await?;
                 drop(nodes);
@@ -130,9 +133,9 @@ impl Durability<'_> {
     }
 
     async fn flush(&self) -> Result<(), FsError> {
-        match self.options.sync {
-            SyncMode::Barrier => Ok(self.disk.flush().await?),
-            SyncMode::NoBarrier => Ok(()),
+        match self.options.flushes {
+            Flushes::Ordered | Flushes::Once => Ok(self.disk.flush().await?),
+            Flushes::Never => Ok(()),
         }
     }
 

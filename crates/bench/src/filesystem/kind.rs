@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_fs::{BarrierFs, Engine, MountOptions};
-use weir_lfs::{F2fs, F2fsOptions, SyncMode};
+use weir_lfs::{F2fs, F2fsOptions, Flushes};
 use weir_runtime::Handle;
 use weir_storage::Storage;
 use weir_vfs::{Filesystem, StorageImage};
@@ -86,8 +86,8 @@ impl FsKind {
                 BarrierFs::mount(handle, storage, options).await?.into()
             }
             FsKind::F2fs { nobarrier } => {
-                let sync = if nobarrier { SyncMode::NoBarrier } else { SyncMode::Barrier };
-                let options = F2fsOptions { read_only, sync, ..F2fsOptions::default() };
+                let flushes = if nobarrier { Flushes::Never } else { Flushes::Ordered };
+                let options = F2fsOptions { read_only, flushes, ..F2fsOptions::default() };
                 F2fs::mount(handle, storage, options).await?.into()
             }
         })

@@ -11,7 +11,7 @@ use weir_crash::{
 };
 use weir_flash::Mechanism;
 use weir_fs::{Discards, Engine, JournalMode, MountOptions};
-use weir_lfs::{Cleaner, SyncMode};
+use weir_lfs::{Cleaner, Flushes};
 use weir_sqlite_vfs::Mode;
 use weir_storage::BLOCK_BYTES;
 use weir_workload::{BlockTrace, TraceKind};
@@ -510,7 +510,7 @@ impl Tested for F2fsOptions {
 
     fn control(&self, plan: Plan) -> Part {
         let mut campaign = F2fsCampaign::new(Cleaner::Copy, LEGACY, plan);
-        (campaign.outside, campaign.options.sync) = (0, SyncMode::NoBarrier);
+        (campaign.outside, campaign.options.flushes) = (0, Flushes::Never);
         Part::control("flushes that the filesystem does not send", move || campaign.clone())
     }
 }
