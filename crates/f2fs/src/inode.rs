@@ -242,7 +242,7 @@ impl Inode {
         }
     }
 
-    /// Words of attributes.
+    /// Words that are kept for attributes.
     fn attribute_words(&self) -> usize {
         let there = self.has_inline(inline_flags::ATTRIBUTES | inline_flags::NAMES);
         if there { ATTRIBUTE_WORDS } else { 0 }
@@ -290,15 +290,21 @@ impl Inode {
         self.words[words].as_mut_bytes()
     }
 
+    /// Where attributes are. A directory with its names in the inode keeps the room, and may not use it.
+    fn attribute_range(&self) -> Range<usize> {
+        let words = if self.has_inline(inline_flags::ATTRIBUTES) { ATTRIBUTE_WORDS } else { 0 };
+        WORDS - words..WORDS
+    }
+
     /// The bytes of attributes in the inode; none if it has no room for them.
     pub fn attribute_area(&self) -> &[u8] {
-        self.words[WORDS - self.attribute_words()..].as_bytes()
+        self.words[self.attribute_range()].as_bytes()
     }
 
     /// The same, to be changed.
     pub fn attribute_area_mut(&mut self) -> &mut [u8] {
-        let start = WORDS - self.attribute_words();
-        self.words[start..].as_mut_bytes()
+        let words = self.attribute_range();
+        self.words[words].as_mut_bytes()
     }
 
     /// The part of the file that it notes as an extent.

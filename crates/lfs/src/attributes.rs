@@ -6,6 +6,7 @@ use weir_f2fs::attribute::store_attributes;
 use weir_f2fs::{ATTRIBUTE_NODE_PLACE, FileReader, Inode, NodeId};
 use weir_format::acl::Acl;
 use weir_format::{AttributeName, Attributes as Extended, FileType, Stamp};
+use weir_runtime::Permit;
 use weir_vfs::{
     AclChange, AclKind, AttributeChanges, Attributes, Device, Expect, FsError, Inherited, acl_from_interface,
     attributes_for_mode, check_attribute_of, find_acl, is_kept_attribute, parse_attribute,
@@ -56,9 +57,7 @@ impl Mounted {
         number: NodeId,
         changes: &AttributeChanges,
     ) -> Result<(), FsError> {
-        let change = async {
-            let file = self.files.get(number).await?;
-            let _locked = file.lock_exclusive().await?;
+        let change = async |(file, _locked): (Rc<File>, Permit)| {
             if let Some(mode) = changes.permissions {
                 let attributes = self.extended(&file).await?;
                 if let Some(lists) = attributes_for_mode(number.0, attributes, mode)? {
@@ -83,7 +82,14 @@ impl Mounted {
             });
             Ok(())
         };
-        Durability(self).run_change(CALL_BLOCKS, change).await
+        Durability(self).run_change(CALL_BLOCKS, self.lock_file(number), change).await
+    }
+
+    /// A file, locked to be changed.
+    async fn lock_file(&self, number: NodeId) -> Result<(Rc<File>, Permit), FsError> {
+        let file = self.files.get(number).await?;
+        let locked = file.lock_exclusive().await?;
+        Ok((file, locked))
     }
 
     async fn extended(&self, file: &File) -> Result<Extended, FsError> {
@@ -179,16 +185,14 @@ impl Mounted {
         number: NodeId,
         change: impl FnOnce(&File, &mut Extended) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
-        let change = async {
-            let file = self.files.get(number).await?;
-            let _locked = file.lock_exclusive().await?;
+        let change = async |(file, _locked): (Rc<File>, Permit)| {
             let mut attributes = self.extended(&file).await?;
             change(&file, &mut attributes)?;
             self.store_extended(&file, &attributes).await?;
             file.change(|inode| inode.set_time(Stamp::Changed, self.timer.now()));
             Ok(())
         };
-        Durability(self).run_change(CALL_BLOCKS, change).await
+        Durability(self).run_change(CALL_BLOCKS, self.lock_file(number), change).await
     }
 
     /// Stores all extended attributes: in the inode, and where they do not fit, in a node of their own.

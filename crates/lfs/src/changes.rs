@@ -30,17 +30,21 @@ enum Room {
 }
 
 impl Durability<'_> {
-    /// Runs a call that makes at most so many blocks dirty, when there is room for them. The caller has no permit and no lock.
+    /// Runs a call that makes at most so many blocks dirty, when there is room for them, and when it has its `turn`: the locks that it
+    /// needs. Dropped before, it has changed nothing. The caller has no permit and no lock.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`]; those of a checkpoint, and of the call.
-    pub(crate) async fn run_change<T>(
+    /// [`FsError::ReadOnly`]; those of a checkpoint, of the turn, and of the call.
+    pub(crate) async fn run_change<L, T>(
         &self,
         blocks: u64,
-        change: impl Future<Output = Result<T, FsError>>,
+        turn: impl Future<Output = Result<L, FsError>>,
+        change: impl AsyncFnOnce(L) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         let _permit = self.begin_change(blocks).await?;
-        self.operations.complete(change).await
+        let locks = turn.await?;
+        self.operations.check_writable()?;
+        self.operations.complete(change(locks)).await
     }
 
     /// Waits until a call may change something. Calls that waited together look at the room one after the other.

@@ -84,6 +84,11 @@ impl Checkpoints {
         self.pack.borrow().header.log(log)
     }
 
+    /// Whether a node with this version in its footer is behind the newest one.
+    pub(crate) fn is_followed_by(&self, version: u64) -> bool {
+        self.pack.borrow().is_followed_by(version)
+    }
+
     /// The footer of the last one, which may be on its way.
     pub(crate) fn footer(&self) -> Option<Ticket> {
         self.footer.borrow().clone()
@@ -241,15 +246,16 @@ impl Durability<'_> {
             let is_flushed = !self.options.rules.drops(LfsMutant::FooterNotFlushed);
             Some(self.disk.write_commit(footer.place, &footer.content, is_flushed).await?)
         };
+        // Before anything is free: a share command waits for it.
+        *self.checkpoints.footer.borrow_mut() = ticket.clone();
         self.placement.space.borrow_mut().take_over_released(&released);
         self.placement.table.take_over_freed(freed);
         self.checkpoints.written.set(self.checkpoints.written.get() + 1);
         if purpose != Purpose::Order && self.has_barriers() {
-            tickets.extend(ticket.clone());
+            tickets.extend(ticket);
             self.disk.wait_transferred(&tickets).await?;
             self.disk.flush().await?;
         }
-        *self.checkpoints.footer.borrow_mut() = ticket;
         Ok(())
     }
 
@@ -277,7 +283,10 @@ impl Durability<'_> {
     fn orphans(&self) -> Vec<NodeId> {
         let is_listed =
             |file: &&Rc<File>| file.links() == 0 && !self.options.rules.drops(LfsMutant::OrphanKept);
-        self.files.all().iter().filter(is_listed).map(|file| file.number).collect()
+        let unnamed = self.files.all().into_iter().filter(|file| is_listed(&file)).map(|file| file.number);
+        let mut orphans = self.kept_orphans.borrow().clone();
+        orphans.extend(unnamed);
+        orphans.into_iter().collect()
     }
 }
 

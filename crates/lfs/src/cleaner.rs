@@ -20,7 +20,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
+use tracing::warn;
 use weir_f2fs::{
     BlockAddress, Log, NodeId, SEGMENT_BLOCKS, SegmentEntry, SegmentNumber, Summary, SummaryBlock, first_page,
 };
@@ -88,11 +89,11 @@ impl Durability<'_> {
     /// Cleans victims until they have given so many blocks, or none is left: how many were gained. A checkpoint makes their segments free.
     ///
     /// # Errors
-    /// [`FsError::Format`] for damage; what reading and writing fails by.
+    /// What writing fails by. A segment that cannot be read is left out.
     pub(crate) async fn clean(&self, policy: Policy, blocks: u64) -> Result<u64, FsError> {
         let _alone = self.operations.begin_checkpoint().await;
         self.operations.check_writable()?;
-        let (mut gained, mut chosen, mut pages) = (0, BTreeSet::new(), Vec::new());
+        let (mut gained, mut chosen, mut pages) = (0, self.damaged.borrow().clone(), Vec::new());
         while gained < blocks {
             // What is moved needs room before anything is free.
             let room = self.placement.space.borrow().free_segments().saturating_sub(1) * SEGMENT_BLOCKS / 2;
@@ -101,7 +102,14 @@ impl Durability<'_> {
             let victim = self.placement.space.borrow().find_victim(policy, most, &chosen);
             let Some(victim) = victim else { break };
             chosen.insert(victim);
-            gained += self.take_victim(victim, &mut pages).await?;
+            let before = pages.len();
+            match self.take_victim(victim, &mut pages).await {
+                Ok(blocks) => gained += blocks,
+                Err(error) => {
+                    pages.truncate(before);
+                    self.leave_out(victim, &error);
+                }
+            }
         }
         let moved = match self.options.cleaner {
             Cleaner::Copy => self.operations.complete(self.copy_pages(pages)).await?,
@@ -109,6 +117,12 @@ impl Durability<'_> {
         };
         self.count_cleaned(|counts| counts.pages += moved);
         Ok(gained)
+    }
+
+    /// A victim cannot be read: its blocks stay where they are, and it is no victim again in this mount.
+    fn leave_out(&self, victim: SegmentNumber, error: &FsError) {
+        warn!(segment = victim.0, %error, "a segment cannot be cleaned");
+        self.damaged.borrow_mut().insert(victim);
     }
 
     fn count_cleaned(&self, count: impl FnOnce(&mut CleanerCounts)) {
@@ -210,10 +224,18 @@ impl Durability<'_> {
     /// Reads pages, all at a time, and writes them to the log of cold data: how many.
     async fn copy_pages(&self, pages: Vec<VictimPage>) -> Result<u64, FsError> {
         let reads = pages.iter().map(|victim| self.cached_page(&victim.file, victim.page, &victim.slot));
-        let contents = try_join_all(reads).await?;
+        let contents = join_all(reads).await;
         let mut files: BTreeMap<NodeId, Rc<File>> = BTreeMap::new();
         let mut moved = 0;
         for (VictimPage { file, page, slot, address }, content) in pages.into_iter().zip(contents) {
+            let content = match content {
+                Ok(content) => content,
+                Err(error) => {
+                    let segment = self.layout.segment_of(address);
+                    segment.into_iter().for_each(|(segment, _)| self.leave_out(segment, &error));
+                    continue;
+                }
+            };
             let (Ok(index), Some(content)) = (u32::try_from(page), content) else { continue };
             // Writeback had a newer version of the page, and has put it elsewhere while the old one was read.
             if file.address(&slot) != address {
@@ -269,7 +291,9 @@ impl Durability<'_> {
         for file in files.values() {
             drop(file.pages.take_turn().await);
         }
-        let before: Vec<Ticket> = files.values().flat_map(|file| file.pages.untransferred()).collect();
+        let mut before: Vec<Ticket> = files.values().flat_map(|file| file.pages.untransferred()).collect();
+        // Shares have no order: one could overtake the checkpoint that has freed its target (L2).
+        before.extend(self.checkpoints.footer());
         self.disk.wait_transferred(&before).await?;
         let mut pairs = Vec::new();
         for victim in pages {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use weir_cache::split;
 use weir_f2fs::{ADDRESSES_PER_NODE, BlockAddress, FileReader, Inode, NodeId, inline_flags};
 use weir_format::{BLOCK_BYTES, FileType};
+use weir_runtime::Permit;
 use weir_vfs::{Fallocate, FsError, InodeNumber};
 
 use crate::changes::CALL_BLOCKS;
@@ -39,6 +40,13 @@ impl Content<'_> {
             Some(FileType::Directory) => Err(FsError::IsDirectory),
             _ => Err(FsError::Invalid("only regular files have content")),
         }
+    }
+
+    /// A regular file, locked to be changed.
+    async fn lock_regular(&self, number: InodeNumber) -> Result<(Rc<File>, Permit), FsError> {
+        let file = self.regular(number).await?;
+        let locked = file.lock_exclusive().await?;
+        Ok((file, locked))
     }
 
     /// Reads from a file: how many bytes; fewer than asked for at its end.
@@ -145,9 +153,7 @@ impl Content<'_> {
     }
 
     async fn write_some(&self, number: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        let change = async {
-            let file = self.regular(number).await?;
-            let _locked = file.lock_exclusive().await?;
+        let change = async |(file, _locked): (Rc<File>, Permit)| {
             let most = file.size_max().saturating_sub(offset);
             if most == 0 {
                 return Err(FsError::TooLarge);
@@ -177,7 +183,7 @@ impl Content<'_> {
             }
             Ok(done)
         };
-        Durability(self.0).run_change(PAGES_AT_ONCE + CALL_BLOCKS, change).await
+        Durability(self.0).run_change(PAGES_AT_ONCE + CALL_BLOCKS, self.lock_regular(number), change).await
     }
 
     /// Content up to `end` was written.
@@ -207,9 +213,7 @@ impl Content<'_> {
 
     /// Gives a file another size.
     pub(crate) async fn truncate_file(&self, number: InodeNumber, size: u64) -> Result<(), FsError> {
-        let change = async {
-            let file = self.regular(number).await?;
-            let _locked = file.lock_exclusive().await?;
+        let change = async |(file, _locked): (Rc<File>, Permit)| {
             if size > file.size_max() {
                 return Err(FsError::TooLarge);
             }
@@ -221,11 +225,11 @@ impl Content<'_> {
                     false => self.move_content_out(&file).await?,
                 }
             } else if size < before {
+                // What is cut, roll-forward does not know.
+                file.needs_checkpoint.set(true);
                 self.zero_in_page(&file, size..size.next_multiple_of(BLOCK)).await?;
                 let first = u32::try_from(size.div_ceil(BLOCK)).unwrap_or(u32::MAX);
                 self.forget_pages(&file, first..u32::MAX).await;
-                // What is cut, roll-forward does not know.
-                file.needs_checkpoint.set(true);
                 file.change(|inode| inode.size = size.into());
                 self.placement.truncate_pages(&file, size.div_ceil(BLOCK)).await?;
             }
@@ -233,7 +237,7 @@ impl Content<'_> {
             file.stamp(self.timer.now());
             Ok(())
         };
-        Durability(self.0).run_change(CALL_BLOCKS, change).await
+        Durability(self.0).run_change(CALL_BLOCKS, self.lock_regular(number), change).await
     }
 
     /// Makes zeros of a part of a page, if it is not a hole.
@@ -292,9 +296,7 @@ impl Content<'_> {
         end: u64,
         change: impl AsyncFnOnce(&Rc<File>) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
-        let change = async {
-            let file = self.regular(number).await?;
-            let _locked = file.lock_exclusive().await?;
+        let change = async |(file, _locked): (Rc<File>, Permit)| {
             if end > file.size_max() {
                 return Err(FsError::TooLarge);
             }
@@ -305,9 +307,8 @@ impl Content<'_> {
             }
             change(&file).await
         };
-        Durability(self.0)
-            .run_change(ALLOCATED_AT_ONCE / u64::from(ADDRESSES_PER_NODE) + CALL_BLOCKS, change)
-            .await
+        let nodes = ALLOCATED_AT_ONCE / u64::from(ADDRESSES_PER_NODE);
+        Durability(self.0).run_change(nodes + CALL_BLOCKS, self.lock_regular(number), change).await
     }
 
     async fn promise_pages(&self, file: &File, pages: Range<u64>) -> Result<(), FsError> {
@@ -378,7 +379,7 @@ impl Content<'_> {
         let _call = self.operations.begin().await;
         let file = self.regular(number).await?;
         let turn = file.pages.take_turn().await;
-        turn.submit(self.class(), self.class()).await?;
+        self.operations.complete(turn.submit(self.class(), self.class())).await?;
         let inode = *file.inode.borrow();
         Ok(inode)
     }

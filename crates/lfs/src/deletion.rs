@@ -15,12 +15,22 @@ impl Mounted {
     /// # Errors
     /// Those of reading its nodes: then it stays an orphan.
     pub(crate) async fn delete_if_unused(&self, file: &Rc<File>) -> Result<(), FsError> {
+        self.delete_if(file, |file| !self.files.is_in_use(file)).await
+    }
+
+    /// Deletes a file that has no name, in use or not: no call comes back to it. The caller has a permit of the operations.
+    ///
+    /// # Errors
+    /// As [`delete_if_unused`](Self::delete_if_unused).
+    pub(crate) async fn delete_unnamed(&self, file: &Rc<File>) -> Result<(), FsError> {
+        self.delete_if(file, |_| true).await
+    }
+
+    async fn delete_if(&self, file: &Rc<File>, may_go: impl Fn(&File) -> bool) -> Result<(), FsError> {
         // Another call may have deleted it.
         let Ok(_locked) = file.lock_exclusive().await else { return Ok(()) };
-        if file.links() > 0 || self.files.is_in_use(file) {
-            return Ok(());
-        }
-        self.delete(file).await
+        // Another call may have given it a name, or have opened it.
+        if file.links() > 0 || !may_go(file) { Ok(()) } else { self.delete(file).await }
     }
 
     async fn delete(&self, file: &Rc<File>) -> Result<(), FsError> {
@@ -62,8 +72,7 @@ impl Mounted {
             return Ok(());
         }
         file.change(|inode| inode.links = 0.into());
-        let _locked = file.lock_exclusive().await?;
-        self.delete(&file).await
+        self.delete_unnamed(&file).await
     }
 }
 

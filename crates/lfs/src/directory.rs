@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_f2fs::{FileReader, FoundName, NameArea, NodeId, buckets, hash_name, inline_flags};
+use weir_f2fs::{BlockAddress, FileReader, FoundName, NameArea, NodeId, buckets, hash_name, inline_flags};
 use weir_format::{BLOCK_BYTES, Cookie, FileType, FormatError, Place, Structure};
 use weir_vfs::{FsError, InodeNumber};
 
@@ -91,10 +91,12 @@ impl Mounted {
         // A full filesystem leaves the names where they are.
         self.placement.space.borrow().require_room(1)?;
         directory.change(|inode| {
-            inode.inline_area_mut().fill(0);
             inode.set_inline(inline_flags::NAMES, false);
+            (0..inode.addresses()).for_each(|word| inode.set_address(word, BlockAddress::NULL));
             inode.size = (BLOCK_BYTES as u64).into();
             inode.depth = 1.into();
+            // All names are in the one block of the first level.
+            inode.directory_level = 0;
         });
         self.write_page(directory, 0, 0, &names[..]).await
     }

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
-use tracing::info;
+use tracing::{info, warn};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_cache::PageCache;
 use weir_f2fs::{
@@ -82,6 +82,8 @@ pub(crate) async fn mount(
         freeing: Semaphore::new(1),
         generation: Cell::new(checkpoint.header.version.get() as u32),
         cleaned: Cell::default(),
+        damaged: RefCell::default(),
+        kept_orphans: RefCell::default(),
         answered: Cell::default(),
         files: Files::new(Rc::clone(&placement), cache, options.cache_inodes),
         since: (clock.now(), checkpoint.header.elapsed.get()),
@@ -99,8 +101,11 @@ pub(crate) async fn mount(
     if !options.read_only {
         let recovered = Durability(&mounted).roll_forward().await?;
         Durability(&mounted).start_appending()?;
-        for orphan in &orphans {
-            mounted.delete_orphan(*orphan).await?;
+        for orphan in orphans.iter().copied() {
+            if let Err(error) = mounted.delete_orphan(orphan).await {
+                warn!(inode = orphan.0, %error, "a file without a name cannot be deleted");
+                mounted.kept_orphans.borrow_mut().insert(orphan);
+            }
         }
         info!(recovered, orphans = orphans.len(), "mounted");
         if !options.rules.drops(LfsMutant::ChainGoesOn) {
@@ -120,7 +125,9 @@ pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
     // No call will come back to files that are open and have no name.
     for file in mounted.files.all().into_iter().filter(|file| file.links() == 0) {
         let _call = mounted.operations.begin().await;
-        mounted.delete_orphan(file.number).await?;
+        if let Err(error) = mounted.delete_unnamed(&file).await {
+            warn!(inode = file.number.0, %error, "a file without a name cannot be deleted");
+        }
     }
     Durability(mounted).write_checkpoint(Purpose::Unmount).await?;
     info!(checkpoints = mounted.checkpoints.written(), "unmounted");

@@ -1,10 +1,13 @@
 //! A mounted filesystem, put together from its parts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use weir_block::Class;
-use weir_f2fs::{Block, BlockAddress, FileReader, Inode, Layout, NodeId, Superblock, bytes_of_page};
+use weir_f2fs::{
+    Block, BlockAddress, FileReader, Inode, Layout, NodeId, SegmentNumber, Superblock, bytes_of_page,
+};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::Disk;
 use weir_runtime::{Instant, Semaphore};
@@ -33,6 +36,10 @@ pub(crate) struct Mounted {
     pub(crate) freeing: Semaphore,
     pub(crate) generation: Cell<u32>,
     pub(crate) cleaned: Cell<CleanerCounts>,
+    /// Segments that could not be cleaned.
+    pub(crate) damaged: RefCell<BTreeSet<SegmentNumber>>,
+    /// Orphans that could not be deleted: each checkpoint lists them again.
+    pub(crate) kept_orphans: RefCell<BTreeSet<NodeId>>,
     /// Synchronisation calls that were answered: those that promise durability, and those that promise order.
     pub(crate) answered: Cell<(u64, u64)>,
     pub(crate) placement: Rc<Placement>,

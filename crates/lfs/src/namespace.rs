@@ -1,11 +1,13 @@
 //! Changes of names: made, given, taken, moved. One such call at a time changes directories; what needs space comes before what cannot
 //! be taken back.
 
+use std::future::ready;
 use std::ops::Deref;
 use std::rc::Rc;
 
 use weir_f2fs::{BlockAddress, FoundName, Inode, NameArea, NodeId, inline_flags, write_dots};
 use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Stamp, Structure};
+use weir_runtime::Permit;
 use weir_vfs::{Caller, FsError, InodeNumber, NewNode, RenameFlags, check_ordinary_name};
 
 use crate::changes::CALL_BLOCKS;
@@ -40,6 +42,15 @@ impl Deref for Namespace<'_> {
 }
 
 impl Namespace<'_> {
+    /// Runs a call that changes names, alone.
+    async fn change_names<T>(
+        &self,
+        change: impl AsyncFnOnce(Permit) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let turn = async { Ok(self.names.acquire(1).await) };
+        Durability(self.0).run_change(CALL_BLOCKS, turn, change).await
+    }
+
     /// The type that a name has for a file.
     fn target_of(&self, file: &File) -> Result<NameTarget, FsError> {
         let kind = file.kind().ok_or(FsError::Invalid("no such type"))?;
@@ -54,8 +65,7 @@ impl Namespace<'_> {
         target: &[u8],
     ) -> Result<Rc<File>, FsError> {
         check_ordinary_name(name)?;
-        let change = async {
-            let _names = self.names.acquire(1).await;
+        let change = async |_names: Permit| {
             let parent = self.directory(parent).await?;
             if self.find(&parent, name).await?.is_some() {
                 return Err(FsError::Exists);
@@ -77,10 +87,11 @@ impl Namespace<'_> {
             if is_directory {
                 parent.change(|inode| inode.links = (inode.links.get() + 1).into());
             }
+            self.placement.space.borrow_mut().expect_name();
             parent.stamp(self.timer.now());
             Ok(file)
         };
-        Durability(self.0).run_change(CALL_BLOCKS, change).await
+        self.change_names(change).await
     }
 
     /// Makes a file without a name, which is open.
@@ -92,7 +103,7 @@ impl Namespace<'_> {
         if new.kind != FileType::Regular {
             return Err(FsError::Invalid("only a regular file can be without a name from the start"));
         }
-        let change = async {
+        let change = async |()| {
             let parent = self.directory(parent).await?;
             let file = self.new_file(&parent, new).await?;
             file.change(|inode| inode.links = 0.into());
@@ -100,7 +111,7 @@ impl Namespace<'_> {
             file.takes_first_name.set(true);
             Ok(file)
         };
-        Durability(self.0).run_change(CALL_BLOCKS, change).await
+        Durability(self.0).run_change(CALL_BLOCKS, ready(Ok(())), change).await
     }
 
     /// A new inode, with what it has of its directory.
@@ -201,8 +212,7 @@ impl Namespace<'_> {
         (directory, name): (InodeNumber, &[u8]),
     ) -> Result<Rc<File>, FsError> {
         check_ordinary_name(name)?;
-        let change = async {
-            let _names = self.names.acquire(1).await;
+        let change = async |_names: Permit| {
             let directory = self.directory(directory).await?;
             let file = self.files.get(NodeId(inode)).await?;
             if file.is_directory() {
@@ -211,8 +221,12 @@ impl Namespace<'_> {
             if self.find(&directory, name).await?.is_some() {
                 return Err(FsError::Exists);
             }
+            // No other task deletes it, if it has no name.
+            let _locked = file.lock_exclusive().await?;
             match file.links() {
-                0 if !file.takes_first_name.get() => return Err(FsError::NotFound),
+                0 if !file.takes_first_name.get() || !self.files.is_in_use(&file) => {
+                    return Err(FsError::NotFound);
+                }
                 LINKS_MAX.. => return Err(FsError::TooManyLinks),
                 _ => {}
             }
@@ -227,7 +241,7 @@ impl Namespace<'_> {
             directory.stamp(self.timer.now());
             Ok(file)
         };
-        Durability(self.0).run_change(CALL_BLOCKS, change).await
+        self.change_names(change).await
     }
 
     /// Takes a name from a file, which is deleted if it was the last and no program has it open. `is_directory` says what it has to be.
@@ -238,8 +252,7 @@ impl Namespace<'_> {
         is_directory: bool,
     ) -> Result<(), FsError> {
         check_ordinary_name(name)?;
-        let change = async {
-            let names = self.names.acquire(1).await;
+        let change = async |names: Permit| {
             let directory = self.directory(directory).await?;
             let found = self.find(&directory, name).await?.ok_or(FsError::NotFound)?;
             let file = self.named_file(&directory, &found).await?;
@@ -258,7 +271,7 @@ impl Namespace<'_> {
             drop(names);
             self.delete_if_unused(&file).await
         };
-        Durability(self.0).run_change(CALL_BLOCKS, change).await
+        self.change_names(change).await
     }
 
     /// The file that a name was found to stand for.
@@ -295,8 +308,7 @@ impl Namespace<'_> {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(FsError::Invalid("a rename that exchanges replaces nothing, and leaves no whiteout"));
         }
-        let change = async {
-            let names = self.names.acquire(1).await;
+        let change = async |names: Permit| {
             let (from, to) = (self.directory(from).await?, self.directory(to).await?);
             let (from, to) = (End { directory: &from, name: old }, End { directory: &to, name: new });
             let source = self.find(from.directory, old).await?.ok_or(FsError::NotFound)?;
@@ -333,7 +345,7 @@ impl Namespace<'_> {
                 }
             }
         };
-        Durability(self.0).run_change(CALL_BLOCKS, change).await
+        self.change_names(change).await
     }
 
     async fn new_whiteout(&self, directory: &File, Caller { uid, gid }: Caller) -> Result<Rc<File>, FsError> {
@@ -351,22 +363,21 @@ impl Namespace<'_> {
         whiteout: Option<&Rc<File>>,
     ) -> Result<(), FsError> {
         let target = self.target_of(file)?;
-        match replaced {
-            Some((found, old)) => {
-                self.set_target(to.directory, to.name, found, target).await?;
-                if old.is_directory() {
-                    lose_subdirectory(to.directory);
-                }
-                self.lose_name(old);
+        let entered = match replaced {
+            Some((found, _)) => self.set_target(to.directory, to.name, found, target).await,
+            None => self.insert_name(to.directory, to.name, target).await,
+        };
+        if let Err(error) = entered {
+            if let Some(whiteout) = whiteout {
+                self.delete_unentered(whiteout).await?;
             }
-            None => {
-                if let Err(error) = self.insert_name(to.directory, to.name, target).await {
-                    if let Some(whiteout) = whiteout {
-                        self.delete_unentered(whiteout).await?;
-                    }
-                    return Err(error);
-                }
+            return Err(error);
+        }
+        if let Some((_, old)) = replaced {
+            if old.is_directory() {
+                lose_subdirectory(to.directory);
             }
+            self.lose_name(old);
         }
         let left = self.leave_name(from, to, (source, file), whiteout).await;
         left.inspect_err(|error| self.operations.stop_after(error))

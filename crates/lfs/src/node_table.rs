@@ -136,6 +136,10 @@ impl NodeTable {
             let found = self.free.borrow_mut().pop_front();
             if let Some(node) = found {
                 let mut entry = self.entry(node).await?;
+                // A search that went on meanwhile has found it again, and another caller has it.
+                if entry.address() != BlockAddress::NULL {
+                    continue;
+                }
                 entry.inode = inode.unwrap_or(node).0.into();
                 entry.address = BlockAddress::NEW.0.into();
                 self.newer.borrow_mut().insert(node, entry);

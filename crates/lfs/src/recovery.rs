@@ -96,14 +96,13 @@ impl Durability<'_> {
 
     /// Reads the chain: its nodes' places and footers.
     async fn read_chain(&self) -> Result<Vec<ChainNode>, FsError> {
-        let version = self.placement.chain_version.get();
         let mut next = self.placement.space.borrow().next_of(Log::WarmNode);
         let mut seen = BTreeSet::new();
         let mut chain = Vec::new();
         while self.is_free_block(next) && seen.insert(next) {
             let block = self.read_node(next).await?;
             let Some(footer) = NodeFooter::of_block(&block) else { break };
-            if footer.version() != version || footer.inode() < NodeId::ROOT {
+            if !self.checkpoints.is_followed_by(footer.version()) || footer.inode() < NodeId::ROOT {
                 break;
             }
             chain.push(ChainNode { address: next, footer });

@@ -22,6 +22,9 @@ use open_segment::kind_of;
 
 use crate::mutants::{LfsMutant, LfsRules};
 
+/// Blocks that a directory takes for one name at most: one of names and three nodes on the way, or its first two of names.
+const BLOCKS_OF_NAME: u64 = 4;
+
 /// Where blocks are free, and where the logs append.
 pub(crate) struct Space {
     layout: Layout,
@@ -94,6 +97,12 @@ impl Space {
         self.used_blocks += blocks;
         self.used_since_checkpoint += blocks;
         Ok(())
+    }
+
+    /// A name was made that roll-forward makes again: the directory may take more blocks there, as names that were removed since the
+    /// newest checkpoint are in it still.
+    pub(crate) fn expect_name(&mut self) {
+        self.used_since_checkpoint += BLOCKS_OF_NAME;
     }
 
     /// Whether roll-forward finds room for all that was promised since the newest checkpoint: what was freed since may be in use there.

@@ -16,16 +16,16 @@
 //!
 //! Roll-forward cannot bring back a directory, a file with several names or none, what was renamed, cut, or got other attributes, and a
 //! new file in a new directory, or with a name that the newest checkpoint has for another file. Linux's F2FS takes the last of these, and
-//! files that were cut, by roll-forward.
+//! files that were cut, by roll-forward. It cannot take anything where a power cut may tear a block, as of a plain file or a disk, of
+//! which nobody can say that it does not: there each call writes a checkpoint. A volume tears none. Linux's F2FS takes torn nodes.
 
 use std::rc::Rc;
 
 use weir_block::Class;
 use weir_cache::SubmitTurn;
-use weir_f2fs::{ATTRIBUTE_NODE_PLACE, NodeId, first_page};
+use weir_f2fs::{ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, NodeId, first_page};
 use weir_format::FileType;
 use weir_journal::{Promise, SyncedFile};
-use weir_runtime::Permit;
 use weir_storage::Ticket;
 use weir_vfs::{FsError, SyncCall};
 
@@ -59,15 +59,19 @@ impl Durability<'_> {
             return Ok(file.pages.check_written()?);
         }
         let is_durable = call.promise() == Promise::Durable;
-        let has_room = self.placement.space.borrow().can_roll_forward() && !self.has_few_segments(0);
-        if self.needs_checkpoint(&file) || !has_room {
-            drop(call_permit);
+        let mut tickets = None;
+        if !self.needs_checkpoint(&file) {
+            // No other task submits pages of the file between its pages and its nodes, or cuts it.
+            let turn = file.pages.take_turn().await;
+            let written = self.operations.complete(self.write_chain(&file, call, turn)).await;
+            tickets = written.inspect_err(|error| self.operations.stop_after(error))?;
+        }
+        drop(call_permit);
+        let Some(mut tickets) = tickets else {
             let purpose = if is_durable { Purpose::Durability } else { Purpose::Order };
             self.write_checkpoint(purpose).await?;
             return Ok(file.pages.check_written()?);
-        }
-        let written = self.operations.complete(self.write_chain(&file, call, call_permit)).await;
-        let mut tickets = written.inspect_err(|error| self.operations.stop_after(error))?;
+        };
         if self.has_barriers() && is_durable {
             // What an earlier call has only ordered is durable, too.
             self.under_way.add_to(&mut tickets);
@@ -78,15 +82,14 @@ impl Durability<'_> {
         Ok(file.pages.check_written()?)
     }
 
-    /// Writes the pages of a file, and its nodes behind them: with barriers they are submitted, otherwise durable. What it has submitted.
+    /// Writes the pages of a file, and its nodes behind them: with barriers they are submitted, otherwise durable. What it has submitted;
+    /// `None` if the file needs a checkpoint meanwhile.
     async fn write_chain(
         &self,
         file: &Rc<File>,
         call: SyncCall,
-        call_permit: Permit,
-    ) -> Result<Vec<Ticket>, FsError> {
-        // No other task submits pages of the file between its pages and its nodes.
-        let turn = file.pages.take_turn().await;
+        turn: SubmitTurn<'_>,
+    ) -> Result<Option<Vec<Ticket>>, FsError> {
         let ends_epoch = self.submit_pages(file, &turn).await?;
         let mut tickets = file.pages.untransferred();
         // No node leads to a page whose write has failed.
@@ -94,6 +97,9 @@ impl Durability<'_> {
         let submitting = self.checkpoints.submitting.acquire(1).await;
         // A checkpoint that has failed meanwhile began a chain that no mount finds.
         self.operations.check_writable()?;
+        if self.needs_checkpoint(file) {
+            return Ok(None);
+        }
         let (writes, nodes) = self.lay_out_nodes(file, call == SyncCall::Fsync)?;
         drop(turn);
         if self.has_barriers() {
@@ -103,7 +109,7 @@ impl Durability<'_> {
             }
             self.submit_blocks(writes, Class::Barrier, &mut tickets).await?;
             self.under_way.keep(tickets.clone(), nodes);
-            drop((submitting, call_permit));
+            drop(submitting);
         } else {
             // The submitting permit is kept: no node is durable before one that stands before it in the log.
             self.disk.wait_transferred(&tickets).await?;
@@ -117,7 +123,7 @@ impl Durability<'_> {
             }
             self.flush().await?;
         }
-        Ok(tickets)
+        Ok(Some(tickets))
     }
 
     /// Makes everything durable.
@@ -139,8 +145,12 @@ impl Durability<'_> {
         }
     }
 
-    /// Whether roll-forward would not bring a file back as it is.
+    /// Whether roll-forward would not bring a file back as it is, or has no room for it.
     fn needs_checkpoint(&self, file: &File) -> bool {
+        if self.tears_nodes() || !self.placement.space.borrow().can_roll_forward() || self.has_few_segments(0)
+        {
+            return true;
+        }
         let inode = file.inode.borrow();
         if file.kind() != Some(FileType::Regular) || file.links() != 1 || file.needs_checkpoint.get() {
             return true;
@@ -152,6 +162,13 @@ impl Durability<'_> {
                 || parent.lost_names.borrow().contains(inode.name())
         };
         file.is_new.get() && parent.is_some_and(misses)
+    }
+
+    /// Whether a power cut may leave a part of a node: it has no checksum, so roll-forward would take it as it is.
+    fn tears_nodes(&self) -> bool {
+        let capabilities = self.disk.capabilities();
+        let tears = (capabilities.tear_unit_bytes as usize) < BLOCK_BYTES || capabilities.corrupts_when_cut;
+        tears && capabilities.atomic_blocks == 0
     }
 
     /// Submits the dirty pages of a file as the end of an epoch, for the caller that has the turn to submit. Whether there were some.

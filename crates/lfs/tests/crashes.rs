@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_f2fs::NodeId;
 use weir_lfs::F2fsOptions;
 use weir_runtime::Handle;
-use weir_storage::{AdversaryOptions, Storage};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Image, Storage};
 use weir_vfs::SyncCall;
 
 use crate::histories::{History, judge_histories, version_page};
@@ -19,39 +19,65 @@ const BLOCKS: u64 = 16_384;
 /// Files of a run.
 const FILES: usize = 6;
 
+/// States that power cuts leave, with what may be in them.
+type Left = Rc<RefCell<Vec<(Image, Vec<History>)>>>;
+
+/// Takes a state at some events of the disk, in the middle of calls.
+fn sample_events(clock: &Handle, disk: &AdversaryDisk, histories: &Rc<RefCell<Vec<History>>>) -> Left {
+    let left = Left::default();
+    let random = RefCell::new(clock.random("cuts"));
+    disk.observe(Box::new({
+        let (left, histories) = (Rc::clone(&left), Rc::clone(histories));
+        move |disk| {
+            let mut random = random.borrow_mut();
+            if random.below(60) == 0 {
+                let image = disk.crash_states().sample(&mut random);
+                left.borrow_mut().push((image, histories.borrow().clone()));
+            }
+        }
+    }));
+    left
+}
+
 /// One run of random calls; states of power cuts are judged on the way.
-async fn run(clock: Handle, mount: F2fsOptions, judged: &RefCell<u32>) {
+async fn run(clock: Handle, disk: AdversaryOptions, mount: F2fsOptions, judged: &RefCell<u32>) {
     let mut random = clock.random("script");
-    let (disk, fs) = mounted(&clock, BLOCKS, mount).await;
-    let mut histories = vec![History::default(); FILES];
+    let (disk, fs) = mounted_on(&clock, disk, mount).await;
+    let histories = Rc::new(RefCell::new(vec![History::default(); FILES]));
+    let left = sample_events(&clock, &disk, &histories);
     let mut inodes = [0; FILES];
     for step in 0..60_u8 {
         let nth = random.below(FILES as u64) as usize;
         let name = format!("file-{nth}");
-        if !histories[nth].is_made {
+        let is_made = histories.borrow()[nth].is_made;
+        if !is_made {
             inodes[nth] = fs.create(ROOT, name.as_bytes(), &regular()).await.expect("made");
-            histories[nth].is_made = true;
+            histories.borrow_mut()[nth].is_made = true;
         }
         let inode = inodes[nth];
         match random.below(10) {
             0..6 => {
                 let index = random.below(1200) as usize;
+                histories.borrow_mut()[nth].note_write(index, step + 1);
                 fs.write(inode, index as u64 * 4096, &version_page(step + 1)).await.expect("written");
-                histories[nth].note_write(index, step + 1);
             }
             6 => fs.synchronise(inode, SyncCall::Fbarrier).await.expect("ordered"),
             7 => {
                 fs.synchronise(inode, SyncCall::Fsync).await.expect("durable");
-                histories[nth].make_durable();
+                histories.borrow_mut()[nth].make_durable();
             }
-            8 => fs.fdatasync(inode).await.map(|()| histories[nth].make_durable()).expect("durable"),
+            8 => {
+                fs.fdatasync(inode).await.expect("durable");
+                histories.borrow_mut()[nth].make_durable();
+            }
             _ => {
                 fs.sync().await.expect("durable");
-                histories.iter_mut().filter(|history| history.is_made).for_each(History::make_durable);
+                let mut all = histories.borrow_mut();
+                all.iter_mut().filter(|history| history.is_made).for_each(History::make_durable);
             }
         }
-        if random.below(3) == 0 {
-            let image = disk.crash_states().sample(&mut random);
+        let states: Vec<_> = left.borrow_mut().drain(..).collect();
+        for (image, histories) in states {
             *judged.borrow_mut() += 1;
             judge_histories(&clock, &image, &histories, mount).await;
         }
@@ -99,13 +125,19 @@ fn no_call_lies_after_a_checkpoint_that_failed() {
     });
 }
 
+/// Runs the script on a disk with barriers, and on one that has none and tears blocks.
 #[test]
 fn what_was_promised_is_there_after_a_power_cut() {
     let judged = RefCell::new(0);
-    for seed in 0..20 {
-        let mount =
-            F2fsOptions { in_place_pages: if seed % 2 == 0 { 8 } else { 0 }, ..F2fsOptions::default() };
-        play(seed, async |clock| run(clock, mount, &judged).await);
+    let mut torn = options(BLOCKS, false);
+    torn.capabilities.tear_unit_bytes = 512;
+    for (disk, seeds) in [(options(BLOCKS, true), 0..20), (torn, 20..40)] {
+        for seed in seeds {
+            // A page that is overwritten in place is torn, too.
+            let in_place_pages = if seed % 2 == 0 && seed < 20 { 8 } else { 0 };
+            let mount = F2fsOptions { in_place_pages, ..F2fsOptions::default() };
+            play(seed, async |clock| run(clock, disk.clone(), mount, &judged).await);
+        }
     }
     assert!(judged.into_inner() > 200);
 }

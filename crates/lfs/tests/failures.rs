@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use weir_f2fs::NodeId;
+use weir_f2fs::{Image, NodeId};
 use weir_lfs::{Cleaner, F2fs, F2fsOptions};
 use weir_runtime::Handle;
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, Command, Interposed, Rejected, Storage, StorageError, Ticket,
 };
-use weir_vfs::{FsError, InodeNumber, ReadOnlyReason, RenameFlags};
+use weir_vfs::{FsError, InodeNumber, ReadOnlyReason, RenameFlags, StorageImage};
 
 use crate::histories::{History, judge_histories, version_page};
 use crate::support::{directory, judge_disk, options, plan, play, regular};
@@ -42,16 +42,17 @@ impl Kind {
     }
 }
 
-/// A disk of which one command fails: of a kind, the one that comes after so many.
+/// A disk of which one command fails: of a kind, the one that comes after so many. And all reads of one block.
 struct Faulty {
     disk: Rc<AdversaryDisk>,
     kind: Kind,
     left: Cell<Option<u64>>,
+    bad_block: Cell<Option<u64>>,
 }
 
 impl Faulty {
     fn new(disk: Rc<AdversaryDisk>, kind: Kind) -> Rc<Faulty> {
-        Rc::new(Faulty { disk, kind, left: Cell::new(None) })
+        Rc::new(Faulty { disk, kind, left: Cell::new(None), bad_block: Cell::new(None) })
     }
 }
 
@@ -61,6 +62,11 @@ impl Interposed for Faulty {
     }
 
     fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        if let (Command::Read { extent, .. }, Some(bad)) = (&command, self.bad_block.get())
+            && (extent.start.0..extent.end().0).contains(&bad)
+        {
+            return Ok(Ticket::failed(StorageError::NoSpace));
+        }
         let left = self.left.get().filter(|_| Kind::of(&command) == Some(self.kind));
         match left {
             Some(0) => {
@@ -267,4 +273,62 @@ fn a_failed_write_is_told_by_every_later_call() {
             assert!(matches!(calls[1], Err(FsError::ReadOnly(_))), "{calls:?}");
         });
     }
+}
+
+/// A file's node cannot be read. The file is deleted by its name, and everything else goes on, in this mount and in the next.
+#[test]
+fn an_unreadable_node_hinders_no_unmount_and_no_mount() {
+    play(2, async |clock| {
+        let small = F2fsOptions { cache_bytes: 0, cache_inodes: 1, ..F2fsOptions::default() };
+        let (faulty, fs, inodes, mut histories) = filled(&clock, true, Kind::Read, small).await;
+        fs.unmount().await.unwrap();
+        drop(fs);
+        let image = Image::open(StorageImage(Rc::clone(&faulty) as Rc<dyn Storage>)).await.unwrap();
+        let inode = image.inode(NodeId(inodes[0])).await.unwrap();
+        let node = image.node_entry(NodeId(inode.nodes[0].get())).await.unwrap();
+        faulty.bad_block.set(Some(node.address().0.into()));
+        let mount = || F2fs::mount(&clock, Rc::clone(&faulty) as Rc<dyn Storage>, small);
+        let fs = mount().await.unwrap();
+        assert!(fs.unlink(ROOT, b"file-0").await.is_err());
+        write_version(&fs, inodes[1], &mut histories[1], 2).await;
+        fs.unmount().await.unwrap();
+        histories.iter_mut().for_each(History::make_durable);
+        histories[0] = History::default();
+        drop(fs);
+        let fs = mount().await.unwrap();
+        assert_eq!(fs.lookup(ROOT, b"file-0").await, Err(FsError::NotFound));
+        write_version(&fs, inodes[2], &mut histories[2], 2).await;
+        fs.unmount().await.unwrap();
+        histories.iter_mut().skip(1).for_each(History::make_durable);
+        judge_histories(&clock, &faulty.disk.image(), &histories, small).await;
+    });
+}
+
+/// A block of a segment that is half empty cannot be read: others are cleaned.
+#[test]
+fn a_segment_that_cannot_be_read_is_left_out() {
+    play(3, async |clock| {
+        let mount = F2fsOptions { in_place_pages: 0, cache_bytes: 1 << 20, ..F2fsOptions::default() };
+        let (faulty, fs, ..) = filled(&clock, true, Kind::Read, mount).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+        let pages = fs.statfs().await.available_blocks * 9 / 10;
+        for index in 0..pages {
+            fs.write(file, index * 4096, &version_page(1)).await.unwrap();
+        }
+        fs.sync().await.unwrap();
+        let image = Image::open(StorageImage(Rc::clone(&faulty) as Rc<dyn Storage>)).await.unwrap();
+        let inode = image.inode(NodeId(file)).await.unwrap();
+        faulty.bad_block.set(Some(inode.address(700).0.into()));
+        let mut random = clock.random("pages");
+        for _ in 0..pages / 2 {
+            let index = random.below(pages);
+            if index != 700 {
+                fs.write(file, index * 4096, &version_page(2)).await.unwrap();
+            }
+        }
+        fs.unlink(ROOT, b"file-0").await.unwrap();
+        fs.unmount().await.unwrap();
+        drop(fs);
+        judge_disk(Rc::clone(&faulty.disk) as Rc<dyn Storage>).await;
+    });
 }

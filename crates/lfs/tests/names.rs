@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_f2fs::{FileReader as _, Image, NodeId};
-use weir_format::{Cookie, FileType};
+use weir_f2fs::{FileReader as _, Image, NodeId, inline_flags};
+use weir_format::{BLOCK_BYTES, Cookie, FileType};
 use weir_lfs::{F2fs, F2fsOptions};
 use weir_storage::{AdversaryDisk, Lba, Storage};
 use weir_vfs::{Device, Expect, FsError, NewNode, RenameFlags, StorageImage};
@@ -189,5 +189,40 @@ fn the_first_two_names_of_a_directory_lie_nowhere_else() {
             }
         };
         assert!(error.to_string().contains("one of the first two names"), "{error}");
+    });
+}
+
+/// Directories as Linux may make them: with another number of buckets, and without room for attributes in the inode.
+#[test]
+fn directories_of_linux_keep_their_names_and_attributes() {
+    play(8, async |clock| {
+        for (level, has_attributes) in [(2, true), (0, false)] {
+            let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+            let parent = fs.mkdir(ROOT, b"parent", &directory()).await.unwrap();
+            fs.unmount().await.unwrap();
+            drop(fs);
+            let image = Image::open(StorageImage(Rc::clone(&disk) as Rc<dyn Storage>)).await.unwrap();
+            let place = image.node_entry(NodeId(parent)).await.unwrap().address();
+            let mut inode = image.inode(NodeId(parent)).await.unwrap();
+            inode.directory_level = level;
+            inode.set_inline(inline_flags::ATTRIBUTES, has_attributes);
+            let mut all = disk.image();
+            let mut block: Box<[u8; BLOCK_BYTES]> = all.read(Lba(place.0.into())).try_into().unwrap();
+            inode.write(&mut block, None);
+            all.write(Lba(place.0.into()), &block[..]);
+            let disk = AdversaryDisk::from_image(&clock, options(BLOCKS, true), &all);
+            let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, F2fsOptions::default());
+            let fs = fs.await.unwrap();
+            fs.set_extended_attribute(parent, b"user.a", &[7; 100], Expect::Anything).await.unwrap();
+            let name = |nth: u32| format!("{nth:0200}").into_bytes();
+            for nth in 0..300 {
+                fs.create(parent, &name(nth), &regular()).await.unwrap();
+            }
+            for nth in 0..300 {
+                fs.lookup(parent, &name(nth)).await.unwrap();
+            }
+            assert_eq!(fs.extended_attribute(parent, b"user.a").await.unwrap(), [7; 100]);
+            unmount_and_judge(&disk, fs).await;
+        }
     });
 }

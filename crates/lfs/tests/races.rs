@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use weir_f2fs::NodeId;
-use weir_lfs::{F2fs, F2fsOptions};
+use weir_lfs::{Cleaner, F2fs, F2fsOptions};
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, AdversaryOptions, Storage};
-use weir_vfs::{Fallocate, FsError, InodeNumber};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Fault, Faults, Storage};
+use weir_vfs::{Fallocate, FsError, InodeNumber, SyncCall};
 
 use crate::support::{
     BLOCKS, PAGE, content, judge_disk, mounted, mounted_on, options, page, play, regular, unmount_and_judge,
@@ -250,4 +251,199 @@ fn no_name_is_lost_from_a_directory_that_leaves_memory() {
             unmount_and_judge(&disk, fs).await;
         });
     }
+}
+
+/// Shares have no order. None of them reaches its place before the checkpoint that has freed it.
+#[test]
+fn shares_are_behind_the_checkpoint_that_frees_their_places() {
+    play(9, async |clock| {
+        let mount = F2fsOptions { cleaner: Cleaner::Share, in_place_pages: 0, ..F2fsOptions::default() };
+        let faults = Faults { delay: Fault::PerMillion(2_000), delay_ns: 20_000_000, ..Faults::default() };
+        let mut slow = AdversaryOptions { faults, ..options(16_384, true) };
+        (slow.capabilities.max_share_blocks, slow.capabilities.ordered_service) = (256, false);
+        let (disk, fs) = mounted_on(&clock, slow, mount).await;
+        let kept = fs.create(ROOT, b"kept", &regular()).await.unwrap();
+        let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+        let pages = fs.statfs().await.available_blocks * 45 / 100;
+        for place in 0..pages {
+            fs.write(kept, place * PAGE as u64, &page(place, 9)).await.unwrap();
+            fs.write(file, place * PAGE as u64, &page(place, 1)).await.unwrap();
+        }
+        fs.sync().await.unwrap();
+        let mut random = clock.random("pages");
+        let (mut moved, mut judged) = (0, 0);
+        while judged < 40 {
+            let place = random.below(pages);
+            fs.write(file, place * PAGE as u64, &page(place, 2)).await.unwrap();
+            if fs.statistics().cleaned.pages == moved {
+                continue;
+            }
+            (moved, judged) = (fs.statistics().cleaned.pages, judged + 1);
+            let image = disk.crash_states().sample(&mut random);
+            let left = AdversaryDisk::from_image(&clock, options(image.blocks(), true), &image);
+            let after = F2fs::mount(&clock, Rc::clone(&left) as Rc<dyn Storage>, mount).await.unwrap();
+            let mut bytes = vec![0; PAGE];
+            for place in 0..pages {
+                after.read(kept, place * PAGE as u64, &mut bytes).await.unwrap();
+                assert!(bytes == page(place, 9), "page {place} of a file that is not written");
+            }
+            after.unmount().await.unwrap();
+        }
+    });
+}
+
+/// A file is cut while a call that synchronises it waits. After a power cut nothing of what was cut comes back.
+#[test]
+fn what_is_cut_beside_a_synchronisation_call_stays_cut() {
+    for nth in 0..60 {
+        play(nth, async |clock| {
+            let slow = AdversaryOptions { latency_ns_max: 300_000, ..options(BLOCKS, true) };
+            let (disk, fs) = mounted_on(&clock, slow, F2fsOptions::default()).await;
+            let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+            for place in 0..2_000 {
+                fs.write(file, place * PAGE as u64, &page(place, 1)).await.unwrap();
+            }
+            fs.sync().await.unwrap();
+            for place in 0..600 {
+                fs.write(file, place * PAGE as u64, &page(place, 2)).await.unwrap();
+            }
+            let tasks = [0, 1].map(|which| {
+                let (fs, clock) = (fs.clone(), clock.clone());
+                clock.clone().spawn_thread("task", async move {
+                    clock.sleep(Duration::from_micros(nth * 3)).await;
+                    match which {
+                        0 => fs.truncate(file, 0).await,
+                        _ => fs.synchronise(file, SyncCall::Fsync).await,
+                    }
+                })
+            });
+            fs.synchronise(file, SyncCall::Fdatabarrier).await.unwrap();
+            for task in tasks {
+                task.await.expect("ended").unwrap();
+            }
+            let (_, fs) = mount_after_power_cut(&clock, &disk, fs).await;
+            let left = fs.attributes(file).await.unwrap().size;
+            if left > 0 {
+                return;
+            }
+            fs.truncate(file, 2_000 * PAGE as u64).await.unwrap();
+            assert!(content(&fs, file).await.unwrap().iter().all(|byte| *byte == 0), "what was cut is back");
+        });
+    }
+}
+
+/// A directory is full and in its inode. A name takes the place of another, which roll-forward finds there still.
+#[test]
+fn names_of_a_full_filesystem_are_rolled_forward() {
+    play(5, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let name = |nth: u32| format!("{nth:0200}").into_bytes();
+        let parent = fs.mkdir(ROOT, b"parent", &crate::support::directory()).await.unwrap();
+        let mut names = 0;
+        while fs.attributes(parent).await.unwrap().size < PAGE as u64 {
+            fs.create(parent, &name(names), &regular()).await.unwrap();
+            names += 1;
+        }
+        // The last one has moved the names out: one inode less, in a directory of the same form.
+        let parent = fs.mkdir(ROOT, b"second", &crate::support::directory()).await.unwrap();
+        for nth in 0..names - 1 {
+            fs.create(parent, &name(nth), &regular()).await.unwrap();
+        }
+        fill(&fs, "full", 1).await;
+        fs.sync().await.unwrap();
+        fs.unlink(parent, &name(0)).await.unwrap();
+        let new = fs.create(parent, &name(1_000), &regular()).await.unwrap();
+        fs.fsync(new).await.unwrap();
+        let (disk, fs) = mount_after_power_cut(&clock, &disk, fs).await;
+        fs.lookup(parent, &name(1_000)).await.unwrap();
+        fs.unmount().await.unwrap();
+        drop(fs);
+        judge_disk(disk as Rc<dyn Storage>).await;
+    });
+}
+
+/// A file without a name is given one while it is closed for the last time.
+#[test]
+fn a_file_that_is_deleted_meanwhile_gets_no_name() {
+    for nth in 0..20 {
+        play(nth, async |clock| {
+            let slow = AdversaryOptions { latency_ns_max: 100_000, ..options(BLOCKS, true) };
+            let small = F2fsOptions { cache_bytes: 0, ..F2fsOptions::default() };
+            let (disk, fs) = mounted_on(&clock, slow, small).await;
+            for nth in 0..200 {
+                let name = format!("{nth:0200}");
+                fs.create(ROOT, name.as_bytes(), &regular()).await.unwrap();
+            }
+            fs.sync().await.unwrap();
+            let file = fs.create_unnamed(ROOT, &regular()).await.unwrap();
+            let link = clock.spawn_thread("link", {
+                let fs = fs.clone();
+                async move { fs.link(file, ROOT, b"name").await }
+            });
+            clock.sleep(Duration::from_micros(nth * 20)).await;
+            fs.release(file).await.unwrap();
+            let linked = link.await.expect("ended").is_ok();
+            assert_eq!(fs.lookup(ROOT, b"name").await.is_ok(), linked);
+            unmount_and_judge(&disk, fs).await;
+        });
+    }
+}
+
+/// A large file is deleted while the filesystem is unmounted.
+#[test]
+fn an_unmount_beside_a_deletion_succeeds() {
+    for nth in 0..30 {
+        play(nth, async |clock| {
+            let slow = AdversaryOptions { latency_ns_max: 100_000, ..options(BLOCKS, true) };
+            let small = F2fsOptions { cache_bytes: 0, cache_inodes: 1, ..F2fsOptions::default() };
+            let (disk, fs) = mounted_on(&clock, slow, small).await;
+            let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+            for index in 0..20 {
+                fs.write(file, index * 1_000 * PAGE as u64, &page(index, 1)).await.unwrap();
+            }
+            fs.sync().await.unwrap();
+            let kept = fs.create(ROOT, b"kept", &regular()).await.unwrap();
+            fs.write(kept, 0, &page(0, 1)).await.unwrap();
+            let deletion = clock.spawn_thread("deletion", {
+                let fs = fs.clone();
+                async move { fs.unlink(ROOT, b"file").await }
+            });
+            clock.sleep(Duration::from_micros(nth * 15)).await;
+            fs.unmount().await.unwrap();
+            let _ = deletion.await.expect("ended");
+            drop(fs);
+            judge_disk(Rc::clone(&disk) as Rc<dyn Storage>).await;
+        });
+    }
+}
+
+/// A call that waits for another one is dropped: it has changed nothing.
+#[test]
+fn a_call_that_is_dropped_before_its_turn_stops_nothing() {
+    play(6, async |clock| {
+        let slow = AdversaryOptions { latency_ns_max: 10_000_000, ..options(BLOCKS, true) };
+        let small = F2fsOptions { cache_bytes: 0, ..F2fsOptions::default() };
+        let (disk, fs) = mounted_on(&clock, slow, small).await;
+        for nth in 0..200 {
+            fs.create(ROOT, format!("{nth:0200}").as_bytes(), &regular()).await.unwrap();
+        }
+        fs.unmount().await.unwrap();
+        drop(fs);
+        // Nothing is in memory.
+        let fs = F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, small).await.unwrap();
+        let first = clock.spawn_thread("first", {
+            let fs = fs.clone();
+            async move { fs.create(ROOT, b"first", &regular()).await }
+        });
+        clock.sleep(Duration::from_micros(10)).await;
+        let new = regular();
+        match select(fs.create(ROOT, b"second", &new), Box::pin(clock.sleep(Duration::from_micros(1)))).await
+        {
+            Either::Left(_) => panic!("the second call did not wait"),
+            Either::Right((_, second)) => drop(second),
+        }
+        first.await.expect("ended").unwrap();
+        assert_eq!(fs.read_only(), None);
+        unmount_and_judge(&disk, fs).await;
+    });
 }

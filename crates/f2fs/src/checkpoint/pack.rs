@@ -40,6 +40,16 @@ impl CheckpointPack {
         }
     }
 
+    /// Whether a node with this version in its footer is behind this checkpoint. Where `fsck.f2fs` has written the checkpoint anew, its
+    /// checksum is another than the nodes have.
+    pub fn is_followed_by(&self, version: u64) -> bool {
+        let differs = version ^ self.chain_version();
+        match self.header.has(checkpoint_flags::NO_CRC_RECOVERY) {
+            true => differs as u32 == 0,
+            false => differs == 0,
+        }
+    }
+
     /// Reads the pack that starts at block `start`, of which `bytes` has all blocks or more.
     ///
     /// # Errors
