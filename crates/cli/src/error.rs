@@ -463,7 +463,7 @@ fn what_shows_damage(path: &Path, error: &FsError) -> String {
     match error {
         FsError::Format(FormatError::Checksum { .. } | FormatError::Corrupt { .. }) => {
             format!(
-                "; `weir fsck {}` lists all damage: restore it from a copy, or run e2fsck",
+                "; `weir fsck {}` lists all damage: restore it from a copy, or run e2fsck (ext4) or fsck.f2fs",
                 path.display()
             )
         }

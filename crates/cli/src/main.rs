@@ -86,7 +86,7 @@ Examples:
   weir bench disk --on /mnt/disk --json    the whole benchmark on another disk, for scripts
   weir mkfs a.img --size 4G                a filesystem in a new file, without a volume
   weir put -r a.img photos /               copy a directory's files into an image
-  weir fsck disk.img                       check an ext4 filesystem
+  weir fsck disk.img                       check a filesystem
   weir figures fast18-fig09                a figure of the paper, on emulated devices
 
 Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.
@@ -95,7 +95,7 @@ Those of status: 0 healthy, 1 something is wrong, 2 no mount, 3 its server does 
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make an ext4 filesystem, alone or in a volume, in a file or on a block device
+    /// Make a filesystem, ext4 or F2FS, alone or in a volume, in a file or on a block device
     Mkfs(mkfs::MkfsArguments),
     /// Mount a filesystem on a directory, for any program
     Mount(mount::MountArguments),
@@ -122,7 +122,7 @@ enum Command {
     Ls(list::ListArguments),
     /// Write a file of a filesystem image to standard output
     Cat(list::CatArguments),
-    /// Check an ext4 filesystem; it is changed only with `--replay`
+    /// Check a filesystem, ext4 or F2FS; it is changed only with `--replay`
     ///
     /// It reads no file data; `weir volume check` reads all of a volume. Exit codes: 0 clean, 4 something is wrong, 8
     /// it cannot be checked.

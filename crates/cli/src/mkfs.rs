@@ -23,7 +23,7 @@ use crate::{in_wall_time, print};
 enum FormatName {
     /// ext4 with a journal, which is mounted by `weir mount`
     Ext4,
-    /// F2FS, which Linux mounts, and `weir` reads
+    /// F2FS, which is mounted by `weir mount` and, without a volume, by Linux
     F2fs,
 }
 

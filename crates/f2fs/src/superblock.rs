@@ -105,6 +105,20 @@ const _: () = {
     assert!(offset_of!(Superblock, checksum) == 3068);
 };
 
+/// Bytes by which a damaged superblock may differ from its copy, if its magic number is damaged too.
+const DAMAGED_BYTES_MAX: usize = 64;
+
+/// Whether what stands for no superblock in block 0 can be a damaged one, whose copy in block 1 is good. `wipefs` writes zeros over
+/// the magic number alone, and swap space or another filesystem leaves the copy as it is.
+fn is_damaged(first: &[u8], second: &[u8]) -> bool {
+    let (first, second) = (first.get(SUPERBLOCK_OFFSET..), second.get(SUPERBLOCK_OFFSET..));
+    let (first, second) = (first.unwrap_or_default(), second.unwrap_or_default());
+    let (magic, rest) = first.split_at(first.len().min(size_of::<u32>()));
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    let differing = rest.iter().zip(second.iter().skip(magic.len())).filter(|(one, two)| one != two).count();
+    is_zero(first) || !is_zero(magic) && differing <= DAMAGED_BYTES_MAX
+}
+
 impl Superblock {
     /// Reads a superblock from `block`, which holds it from byte 1,024 on, and checks that this crate can read and write
     /// its filesystem. `number` (0 or 1) is for messages.
@@ -120,7 +134,7 @@ impl Superblock {
     }
 
     /// The superblock of an image of `device_blocks` blocks whose first two are given, and whether block 0 (0) or its
-    /// copy in block 1 (1) is what was taken: the first that is good.
+    /// copy in block 1 (1) is what was taken: the first that is good. The copy of what was overwritten or wiped is not taken.
     ///
     /// # Errors
     ///
@@ -129,6 +143,9 @@ impl Superblock {
         let (superblock, number) = match (Self::read(first, 0), Self::read(second, 1)) {
             (Ok(superblock), _) => (superblock, 0),
             (Err(error), _) if error.is_unsupported() => return Err(error),
+            (Err(error @ FormatError::Foreign { .. }), Ok(_)) if !is_damaged(first, second) => {
+                return Err(error);
+            }
             (Err(_), Ok(superblock)) => (superblock, 1),
             (Err(FormatError::Foreign { format: "F2FS" }), Err(error)) | (Err(error), Err(_)) => {
                 return Err(error);

@@ -141,6 +141,18 @@ fn the_copy_of_the_superblock_is_taken_where_it_must_be() {
     assert_eq!(number(&sound, &sound), Ok(0));
     assert_eq!(number(&damaged, &sound), Ok(1));
     assert_eq!(number(&blank, &sound), Ok(1));
+    let mut flipped = sound;
+    flipped[SUPERBLOCK_OFFSET] ^= 1;
+    assert_eq!(number(&flipped, &sound), Ok(1));
+    // What is there instead, or nothing: the copy is left over.
+    let mut wiped = sound;
+    wiped[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + 4].fill(0);
+    let mut swap = blank;
+    swap[SUPERBLOCK_OFFSET] = 1;
+    swap[BLOCK_BYTES - 10..].copy_from_slice(b"SWAPSPACE2");
+    for foreign in [wiped, swap] {
+        assert_eq!(number(&foreign, &sound), Err(FormatError::Foreign { format: "F2FS" }));
+    }
     assert_eq!(number(&sound, &damaged), Ok(0));
     assert_eq!(number(&blank, &blank), Err(FormatError::Foreign { format: "F2FS" }));
     assert!(matches!(number(&damaged, &blank), Err(FormatError::Checksum { place: Place::Block(0), .. })));

@@ -25,6 +25,7 @@ use tracing::warn;
 use weir_f2fs::{
     BlockAddress, Log, NodeId, SEGMENT_BLOCKS, SegmentEntry, SegmentNumber, Summary, SummaryBlock, first_page,
 };
+use weir_format::{FormatError, Place, Structure};
 use weir_journal::SyncedFile;
 use weir_storage::Ticket;
 use weir_vfs::FsError;
@@ -147,7 +148,10 @@ impl Durability<'_> {
             self.count_cleaned(|counts| counts.nodes += nodes);
         } else {
             for (address, owner) in self.blocks_in_use(victim, &entry, &summary) {
-                pages.extend(self.find_owner(address, &owner).await?);
+                match self.find_owner(address, &owner).await? {
+                    Some(page) => pages.push(page),
+                    None => self.check_is_free(address)?,
+                }
             }
         }
         self.count_cleaned(|counts| counts.segments += 1);
@@ -166,6 +170,7 @@ impl Durability<'_> {
             let id = NodeId(owner.node.get());
             let found = self.placement.table.entry(id).await?;
             if found.address() != address {
+                self.check_is_free(address)?;
                 continue;
             }
             if found.inode.get() == id.0 {
@@ -179,6 +184,22 @@ impl Durability<'_> {
             moved += 1;
         }
         Ok(moved)
+    }
+
+    /// That a block which belongs to nothing is not in use any more: its segment would never become free.
+    fn check_is_free(&self, address: BlockAddress) -> Result<(), FormatError> {
+        let space = self.placement.space.borrow();
+        let is_in_use = self
+            .layout
+            .segment_of(address)
+            .and_then(|(segment, offset)| Some(space.entry(segment)?.is_valid(offset)));
+        match is_in_use {
+            Some(true) => {
+                let (structure, place) = (Structure::SegmentTable, Place::Block(address.0.into()));
+                Err(FormatError::corrupt(structure, place, "a block in use that belongs to nothing"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn blocks_in_use(

@@ -39,6 +39,7 @@ impl Mounted {
         self.free_attribute_node(file).await?;
         file.set_deleted();
         self.files.forget(file.number);
+        self.kept_orphans.borrow_mut().remove(&file.number);
         let entry = file.entry.get();
         self.placement.table.free_number(file.number, entry);
         self.placement.space.borrow_mut().give_back(entry.address());

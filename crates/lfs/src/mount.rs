@@ -46,6 +46,11 @@ pub(crate) async fn mount(
         return Err(FsError::NoShare);
     }
     let image = Image::open(StorageImage(Rc::clone(&device))).await?;
+    if image.checkpoint.header.has(checkpoint_flags::ERROR) && !options.read_only {
+        let place = Place::Block(image.layout.pack_start(image.pack).0.into());
+        let what = "Linux has marked the filesystem as failed: mount it read-only, or let fsck.f2fs mend it";
+        return Err(FormatError::corrupt(Structure::Checkpoint, place, what).into());
+    }
     let was_unmounted = image.checkpoint.header.has(checkpoint_flags::UMOUNT);
     let Image { superblock, layout, checkpoint, pack, .. } = image;
     let image = Rc::new(StorageImage(Rc::clone(&device)));

@@ -481,6 +481,6 @@ impl Namespace<'_> {
 }
 
 /// A directory has a subdirectory less.
-fn lose_subdirectory(directory: &File) {
+pub(crate) fn lose_subdirectory(directory: &File) {
     directory.change(|inode| inode.links = inode.links.get().saturating_sub(1).max(2).into());
 }

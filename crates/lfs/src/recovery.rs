@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use tracing::warn;
 use weir_f2fs::{
     ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, BlockAddress, Extent, Inode, Log, NODE_BYTES,
     NodeFooter, NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page, inline_flags,
@@ -26,6 +27,7 @@ use crate::checkpoint::Durability;
 use crate::directory::NameTarget;
 use crate::file::File;
 use crate::mutants::LfsMutant;
+use crate::namespace::lose_subdirectory;
 use crate::space::summary_of_data;
 use crate::summaries::read_summary;
 
@@ -295,8 +297,14 @@ impl Durability<'_> {
                 // Linux's F2FS calls no checkpoint for such a name.
                 self.remove_name(&directory, &name, &found).await?;
                 if let Some(old) = self.files.load(found.inode).await? {
-                    old.change(|inode| inode.links = inode.links.get().saturating_sub(1).into());
-                    self.delete_if_unused(&old).await?;
+                    let left = if old.is_directory() { 0 } else { old.links().saturating_sub(1) };
+                    old.change(|inode| inode.links = left.into());
+                    if old.is_directory() {
+                        lose_subdirectory(&directory);
+                    }
+                    if let Err(error) = self.delete_if_unused(&old).await {
+                        warn!(inode = old.number.0, %error, "a file without a name cannot be deleted");
+                    }
                 }
             }
             None => {}

@@ -23,9 +23,9 @@ use std::rc::Rc;
 
 use weir_block::Class;
 use weir_cache::SubmitTurn;
-use weir_f2fs::{ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, NodeId, first_page};
+use weir_f2fs::{ATTRIBUTE_NODE_PLACE, NodeId, first_page};
 use weir_format::FileType;
-use weir_journal::{Promise, SyncedFile};
+use weir_journal::{HomeIntegrity, Promise, SyncedFile};
 use weir_storage::Ticket;
 use weir_vfs::{FsError, SyncCall};
 
@@ -147,7 +147,10 @@ impl Durability<'_> {
 
     /// Whether roll-forward would not bring a file back as it is, or has no room for it.
     fn needs_checkpoint(&self, file: &File) -> bool {
-        if self.tears_nodes() || !self.placement.space.borrow().can_roll_forward() || self.has_few_segments(0)
+        let tears = HomeIntegrity::from_capabilities(self.disk.capabilities()) != HomeIntegrity::NeverTorn;
+        if tears && self.has_nodes_to_write(file)
+            || !self.placement.space.borrow().can_roll_forward()
+            || self.has_few_segments(0)
         {
             return true;
         }
@@ -164,11 +167,11 @@ impl Durability<'_> {
         file.is_new.get() && parent.is_some_and(misses)
     }
 
-    /// Whether a power cut may leave a part of a node: it has no checksum, so roll-forward would take it as it is.
-    fn tears_nodes(&self) -> bool {
-        let capabilities = self.disk.capabilities();
-        let tears = (capabilities.tear_unit_bytes as usize) < BLOCK_BYTES || capabilities.corrupts_when_cut;
-        tears && capabilities.atomic_blocks == 0
+    /// Whether a call writes nodes. Of one that is torn, which has no checksum, roll-forward would take what is there.
+    fn has_nodes_to_write(&self, file: &File) -> bool {
+        file.is_dirty()
+            || !file.slots.borrow().is_empty()
+            || !self.placement.nodes.dirty_of(file.number).is_empty()
     }
 
     /// Submits the dirty pages of a file as the end of an epoch, for the caller that has the turn to submit. Whether there were some.

@@ -30,7 +30,7 @@ fn sample_events(clock: &Handle, disk: &AdversaryDisk, histories: &Rc<RefCell<Ve
         let (left, histories) = (Rc::clone(&left), Rc::clone(histories));
         move |disk| {
             let mut random = random.borrow_mut();
-            if random.below(60) == 0 {
+            if random.below(30) == 0 {
                 let image = disk.crash_states().sample(&mut random);
                 left.borrow_mut().push((image, histories.borrow().clone()));
             }

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use weir_f2fs::{Image, NodeId};
+use weir_f2fs::{Image, NodeId, checkpoint_flags};
 use weir_lfs::{Cleaner, F2fs, F2fsOptions};
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, Command, Interposed, Rejected, Storage, StorageError, Ticket,
+    AdversaryDisk, AdversaryOptions, Command, Interposed, Lba, Rejected, Storage, StorageError, Ticket,
 };
 use weir_vfs::{FsError, InodeNumber, ReadOnlyReason, RenameFlags, StorageImage};
 
@@ -304,31 +304,68 @@ fn an_unreadable_node_hinders_no_unmount_and_no_mount() {
     });
 }
 
-/// A block of a segment that is half empty cannot be read: others are cleaned.
+/// A block of a segment that is half empty cannot be read, or belongs to nothing: others are cleaned.
 #[test]
-fn a_segment_that_cannot_be_read_is_left_out() {
-    play(3, async |clock| {
-        let mount = F2fsOptions { in_place_pages: 0, cache_bytes: 1 << 20, ..F2fsOptions::default() };
-        let (faulty, fs, ..) = filled(&clock, true, Kind::Read, mount).await;
-        let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
-        let pages = fs.statfs().await.available_blocks * 9 / 10;
-        for index in 0..pages {
-            fs.write(file, index * 4096, &version_page(1)).await.unwrap();
-        }
-        fs.sync().await.unwrap();
-        let image = Image::open(StorageImage(Rc::clone(&faulty) as Rc<dyn Storage>)).await.unwrap();
-        let inode = image.inode(NodeId(file)).await.unwrap();
-        faulty.bad_block.set(Some(inode.address(700).0.into()));
-        let mut random = clock.random("pages");
-        for _ in 0..pages / 2 {
-            let index = random.below(pages);
-            if index != 700 {
-                fs.write(file, index * 4096, &version_page(2)).await.unwrap();
+fn a_segment_that_is_damaged_is_left_out() {
+    for is_unreadable in [true, false] {
+        play(3, async |clock| {
+            let mount = F2fsOptions { in_place_pages: 0, cache_bytes: 1 << 20, ..F2fsOptions::default() };
+            let (faulty, fs, ..) = filled(&clock, true, Kind::Read, mount).await;
+            let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+            let pages = fs.statfs().await.available_blocks * 9 / 10;
+            for index in 0..pages {
+                fs.write(file, index * 4096, &version_page(1)).await.unwrap();
             }
-        }
-        fs.unlink(ROOT, b"file-0").await.unwrap();
+            fs.unmount().await.unwrap();
+            drop(fs);
+            let image = Image::open(StorageImage(Rc::clone(&faulty) as Rc<dyn Storage>)).await.unwrap();
+            let address = image.inode(NodeId(file)).await.unwrap().address(700);
+            let (segment, _) = image.layout.segment_of(address).unwrap();
+            let mut blocks = faulty.disk.image();
+            if !is_unreadable {
+                let summary = image.layout.summary_block(segment).unwrap();
+                blocks.write(Lba(summary.0.into()), &[0; 4096]);
+            }
+            let disk = AdversaryDisk::from_image(&clock, options(BLOCKS, true), &blocks);
+            let faulty = Faulty::new(disk, Kind::Read);
+            faulty.bad_block.set(is_unreadable.then_some(address.0.into()));
+            let fs = F2fs::mount(&clock, Rc::clone(&faulty) as Rc<dyn Storage>, mount).await.unwrap();
+            let mut random = clock.random("pages");
+            for _ in 0..pages / 2 {
+                let index = random.below(pages);
+                if index != 700 {
+                    fs.write(file, index * 4096, &version_page(2)).await.unwrap();
+                }
+            }
+            assert!(fs.statistics().cleaned.pages > 0);
+            fs.unlink(ROOT, b"file-0").await.unwrap();
+            fs.unmount().await.unwrap();
+        });
+    }
+}
+
+/// Linux has noted that it could not go on: nothing is written there.
+#[test]
+fn a_filesystem_that_linux_marked_as_failed_is_only_read() {
+    play(4, async |clock| {
+        let (faulty, fs, ..) = filled(&clock, true, Kind::Read, F2fsOptions::default()).await;
         fs.unmount().await.unwrap();
         drop(fs);
-        judge_disk(Rc::clone(&faulty.disk) as Rc<dyn Storage>).await;
+        let image = Image::open(StorageImage(Rc::clone(&faulty) as Rc<dyn Storage>)).await.unwrap();
+        let mut pack = image.checkpoint.clone();
+        pack.header.flags = (pack.header.flags.get() | checkpoint_flags::ERROR).into();
+        let mut blocks = faulty.disk.image();
+        let start = u64::from(image.layout.pack_start(image.pack).0);
+        for (block, bytes) in (start..).zip(pack.encode(&image.layout).unwrap()) {
+            blocks.write(Lba(block), &bytes);
+        }
+        let disk = AdversaryDisk::from_image(&clock, options(BLOCKS, true), &blocks);
+        let mount = |read_only| {
+            let options = F2fsOptions { read_only, ..F2fsOptions::default() };
+            F2fs::mount(&clock, Rc::clone(&disk) as Rc<dyn Storage>, options)
+        };
+        let refused = mount(false).await.err().unwrap().to_string();
+        assert!(refused.contains("marked the filesystem as failed"), "{refused}");
+        mount(true).await.unwrap();
     });
 }

@@ -92,8 +92,8 @@ pub enum FsError {
     NoPacked,
     /// Checkpoints by remap on a storage that has no share command.
     #[error(
-        "the storage has no share command, which the journal modes soj and sdj need: mount with the mode ordered in place \
-         of soj, and data in place of sdj"
+        "the storage has no share command, such as a volume has, which the journal modes soj and sdj need, and F2FS's cleaner \
+         share: mount with the mode ordered in place of soj, data in place of sdj, and `--cleaner copy` in place of share"
     )]
     NoShare,
     /// The image is not a filesystem of the subset, or is damaged.

@@ -1,5 +1,6 @@
 //! The filesystem as a whole, and its order and durability.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
@@ -31,6 +32,10 @@ impl MountedCalls for F2fs {
         self.0.timer.now()
     }
 
+    fn trim(&self, _range: Range<u64>, _minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
+        Box::pin(async { Err(NO_DISCARD) })
+    }
+
     fn read_only(&self) -> Option<ReadOnlyReason> {
         self.0.operations.read_only()
     }
@@ -55,6 +60,10 @@ impl MountedCalls for F2fs {
     }
 }
 
+/// What a call is answered that F2FS here has not.
+const NO_DISCARD: FsError = FsError::Unsupported("F2FS discards nothing");
+const NO_ATOMIC_FILES: FsError = FsError::Unsupported("F2FS has no atomic files");
+
 impl SyncCalls for F2fs {
     fn sync(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
         Box::pin(async { Durability(&self.0).sync().await })
@@ -66,5 +75,21 @@ impl SyncCalls for F2fs {
 
     fn is_atomic(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<bool, FsError>> {
         Box::pin(async { Ok(false) })
+    }
+
+    fn set_atomic(&self, _inode: InodeNumber, atomic: bool) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { if atomic { Err(NO_ATOMIC_FILES) } else { Ok(()) } })
+    }
+
+    fn begin_update(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async { Err(NO_ATOMIC_FILES) })
+    }
+
+    fn end_updates<'a>(&'a self, _inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async { Err(NO_ATOMIC_FILES) })
+    }
+
+    fn abandon_update(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async { Err(NO_ATOMIC_FILES) })
     }
 }

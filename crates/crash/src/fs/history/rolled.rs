@@ -4,7 +4,8 @@
 //! - calls are there from the oldest on, and what each that returned durable covers of its file;
 //! - a call for a directory or for everything, and one for a file that has other names than at the checkpoint, is there by a
 //!   later checkpoint alone: no roll-forward brings such things back;
-//! - of the first call that is not there, pages may be there where it overwrites them in place.
+//! - of the first call that is not there, pages may be there where it overwrites them in place: as far as the file reaches
+//!   without the call.
 //!
 //! One task does all operations.
 
@@ -159,8 +160,12 @@ impl History {
             let there = found.pages.range((*inode, 0)..=(*inode, u32::MAX)).map(|((_, page), _)| *page);
             for page in known.chain(there) {
                 let read = found.visible.page(*inode, page);
-                let is_as = |at| self.content_at(*file, page, at) == read;
-                if !is_as(at) && !torn_at.is_some_and(is_as) {
+                let inside = bytes_inside(candidate.tree.size(*file).unwrap_or(0), page);
+                let is_torn = |at| {
+                    let rest = read[inside..].iter().all(|byte| *byte == 0);
+                    self.content_at(*file, page, at)[..inside] == read[..inside] && rest
+                };
+                if self.content_at(*file, page, at) != read && !torn_at.is_some_and(is_torn) {
                     let (checkpoint, begins) = (candidate.checkpoint, &read[..8]);
                     return Err(format!(
                         "with a checkpoint after {checkpoint} all names are right, but page {page} of file {file}, \
@@ -177,6 +182,12 @@ impl History {
         let mut versions = self.pages.get(&(file, page)).into_iter().flatten();
         versions.rfind(|version| version.since <= at).map_or(&self.zeros[..], |version| &version.bytes[..])
     }
+}
+
+/// Bytes of a page that lie before the end of a file.
+fn bytes_inside(size: u64, page: u32) -> usize {
+    let left = size.saturating_sub(u64::from(page) * BLOCK_BYTES as u64);
+    usize::try_from(left).unwrap_or(BLOCK_BYTES).min(BLOCK_BYTES)
 }
 
 /// The names that a file has, each with its directory.
