@@ -172,9 +172,11 @@ impl File {
         }
     }
 
-    /// The file ends there now, behind a page that was written. Roll-forward finds the last page of a file, and no part of it.
+    /// The file ends there now, behind a page that was written. Roll-forward finds the last page of a file where it has a new place, and no
+    /// part of it: the page in which the file ended before may be overwritten in place.
     pub(crate) fn grow(&self, size: u64) {
-        match size.is_multiple_of(BLOCK_BYTES as u64) {
+        let page = BLOCK_BYTES as u64;
+        match size.is_multiple_of(page) && size - page >= self.size() {
             true => self.change_derived(|inode| inode.size = size.into()),
             false => self.change(|inode| inode.size = size.into()),
         }

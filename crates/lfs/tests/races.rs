@@ -177,6 +177,22 @@ fn a_failed_allocation_makes_no_file_longer() {
     });
 }
 
+/// The page in which a file ends is written to its end, and overwritten in place.
+#[test]
+fn a_file_that_ends_later_in_its_last_page_is_rolled_forward() {
+    play(4, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+        let bytes: Vec<u8> = (0..3).flat_map(|place| page(place, 1)).collect();
+        fs.write(file, 0, &bytes[..2 * PAGE + 100]).await.unwrap();
+        fs.sync().await.unwrap();
+        fs.write(file, 2 * PAGE as u64, &bytes[2 * PAGE..]).await.unwrap();
+        fs.fdatasync(file).await.unwrap();
+        let (_, fs) = mount_after_power_cut(&clock, &disk, fs).await;
+        assert_eq!(content(&fs, file).await.unwrap(), bytes);
+    });
+}
+
 /// A call that is answered beside an unmount is in the last checkpoint.
 #[test]
 fn an_unmount_loses_no_write_that_was_answered() {
