@@ -2,7 +2,6 @@
 //! nothing is called durable any more, nor shown to anybody.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use weir_format::FileType;
 use weir_vfs::{Fallocate, FsError, InodeNumber, NewNode, ReadOnlyReason, RenameFlags};
 
+use crate::support::faulty::{Fails, Faulty, Kind};
 use crate::support::{
     BLOCKS, content, disk, disk_for, journal_blocks, mount, new_image, read_file, simulated, simulated_with,
     write_file,
@@ -19,9 +19,7 @@ use weir_ext4::ROOT_INODE;
 use weir_fs::{
     BarrierFs, CacheMutant, Conflicts, Engine, FsMutant, JournalMode, JournalMutant, MountOptions,
 };
-use weir_storage::{
-    AdversaryDisk, Command, Image, Interposed, Rejected, Rules, Storage, StorageError, Ticket,
-};
+use weir_storage::{AdversaryDisk, Image, Rules};
 
 const ENGINES: [Engine; 4] = [
     Engine::Dual { conflicts: Conflicts::Copy },
@@ -32,95 +30,9 @@ const ENGINES: [Engine; 4] = [
 
 const MODES: [JournalMode; 3] = [JournalMode::Ordered, JournalMode::Writeback, JournalMode::Data];
 
-/// What fails of a disk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fails {
-    Nothing,
-    Flushes,
-    Reads,
-    /// Writes whose first byte is this.
-    Writes(u8),
-    /// Of this kind, the one that comes after so many.
-    Nth(Kind, u64),
-}
-
-/// Kinds of commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-    Flush,
-}
-
-impl Kind {
-    fn of(command: &Command<'_>) -> Option<Kind> {
-        match command {
-            Command::Read { .. } => Some(Kind::Read),
-            Command::Write(_) => Some(Kind::Write),
-            Command::Flush => Some(Kind::Flush),
-            _ => None,
-        }
-    }
-}
-
-struct Faulty {
-    disk: Rc<AdversaryDisk>,
-    fails: Cell<Fails>,
-    /// Blocks of the journal.
-    journal: Range<u64>,
-    /// One of [`Fails::Nth`] has failed, and it was a flush or touched the journal.
-    failed: Cell<Option<bool>>,
-}
-
-impl Faulty {
-    fn new(disk: &Rc<AdversaryDisk>) -> Rc<Faulty> {
-        let journal = journal_blocks(&disk.image());
-        Rc::new(Faulty {
-            disk: Rc::clone(disk),
-            fails: Cell::new(Fails::Nothing),
-            journal,
-            failed: Cell::new(None),
-        })
-    }
-
-    /// Whether it is the turn of this command to fail.
-    fn is_nth(&self, command: &Command<'_>, kind: Kind, left: u64) -> bool {
-        if Kind::of(command) != Some(kind) {
-            return false;
-        }
-        if left > 0 {
-            self.fails.set(Fails::Nth(kind, left - 1));
-            return false;
-        }
-        self.fails.set(Fails::Nothing);
-        let journal = match command {
-            Command::Write(write) => write.parts.iter().any(|part| self.journal.contains(&part.start.0)),
-            _ => kind == Kind::Flush,
-        };
-        self.failed.set(Some(journal));
-        true
-    }
-}
-
-impl Interposed for Faulty {
-    fn below(&self) -> &dyn Storage {
-        &*self.disk
-    }
-
-    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        let fails = match (&command, self.fails.get()) {
-            (Command::Flush, Fails::Flushes) | (Command::Read { .. }, Fails::Reads) => true,
-            (Command::Write(write), Fails::Writes(first)) => {
-                write.parts.iter().any(|part| part.data.bytes().first() == Some(&first))
-            }
-            (command, Fails::Nth(kind, left)) => self.is_nth(command, kind, left),
-            _ => false,
-        };
-        if !fails {
-            return self.disk.submit(command);
-        }
-        Ok(Ticket::failed(StorageError::NoSpace))
-    }
+/// A disk of which nothing fails yet.
+fn faulty_disk(disk: &Rc<AdversaryDisk>) -> Rc<Faulty> {
+    Faulty::new(disk, journal_blocks(&disk.image()))
 }
 
 fn options(engine: Engine) -> MountOptions {
@@ -151,7 +63,7 @@ fn after_a_failed_flush_nothing_is_called_durable() {
     for engine in ENGINES {
         simulated_with(0, async |clock| {
             let below = disk_for(&clock, &new_image(BLOCKS), engine);
-            let faulty = Faulty::new(&below);
+            let faulty = faulty_disk(&below);
             let fs = mount(&clock, &faulty, options(engine)).await.unwrap();
             let file = write_file(&fs, b"a", &content(10_000)).await;
             fs.fsync(file).await.unwrap();
@@ -185,7 +97,7 @@ fn a_failed_flush_fails_for_those_who_would_have_shared_it_or_the_next() {
     let rule = |options: MountOptions| {
         simulated_with(0, async |clock| {
             let below = disk_for(&clock, &new_image(BLOCKS), options.engine.expect("one is given"));
-            let faulty = Faulty::new(&below);
+            let faulty = faulty_disk(&below);
             let fs = mount(&clock, &faulty, options).await.unwrap();
             let files = [write_file(&fs, b"a", &[1; 4096]).await, write_file(&fs, b"b", &[1; 4096]).await];
             fs.sync().await.unwrap();
@@ -215,7 +127,7 @@ fn a_failed_write_is_told_by_every_later_call() {
     let rule = |options: MountOptions| {
         simulated_with(0, async |clock| {
             let below = disk_for(&clock, &new_image(BLOCKS), options.engine.expect("one is given"));
-            let faulty = Faulty::new(&below);
+            let faulty = faulty_disk(&below);
             let eager = MountOptions { dirty_background_bytes: 0, ..options };
             let fs = mount(&clock, &faulty, eager).await.unwrap();
             let file = write_file(&fs, b"a", &content(20_000)).await;
@@ -251,7 +163,7 @@ fn a_file_whose_data_failed_never_shows_what_its_blocks_held_before() {
             fs.sync().await.unwrap();
             fs.unlink(ROOT_INODE, b"secret").await.unwrap();
             fs.unmount().await.unwrap();
-            let faulty = Faulty::new(&below);
+            let faulty = faulty_disk(&below);
             // Writeback comes before the commit, so that the failure is over when the commit asks.
             let early = MountOptions {
                 dirty_background_bytes: 4096,
@@ -371,7 +283,7 @@ struct Left {
 fn fail_one(options: MountOptions, image: &Image, kind: Kind, nth: u64) -> Result<Option<Left>, String> {
     simulated_with(nth, async |clock| {
         let below = disk_for(&clock, image, options.engine.expect("one is given"));
-        let faulty = Faulty::new(&below);
+        let faulty = faulty_disk(&below);
         faulty.fails.set(Fails::Nth(kind, nth));
         let played = async {
             let Ok(fs) = mount(&clock, &faulty, options).await else { return Ok(Durable::Nothing) };
@@ -458,7 +370,7 @@ fn a_hole_that_fails_halfway_is_no_hole_and_no_promise() {
             let fs = mount(&clock, &below, options).await.unwrap();
             let file = write_file(&fs, b"a", &[1; 3 * 4096]).await;
             fs.unmount().await.unwrap();
-            let faulty = Faulty::new(&below);
+            let faulty = faulty_disk(&below);
             let fs = mount(&clock, &faulty, options).await.unwrap();
             // In the same tick of the timer an overwrite changes nothing of the inode.
             clock.sleep(Duration::from_millis(1010)).await;
@@ -493,7 +405,7 @@ fn a_write_that_fails_halfway_shows_nothing_of_others() {
             fs.fallocate(file, Fallocate::Allocate { keep_size: false }, 0, 16 * 4096).await.unwrap();
             fs.truncate(file, 32 * 4096).await.unwrap();
             fs.unmount().await.unwrap();
-            let faulty = Faulty::new(&below);
+            let faulty = faulty_disk(&below);
             let fs = mount(&clock, &faulty, options).await.unwrap();
             assert!(read_file(&fs, b"a").await.unwrap().iter().all(|byte| *byte == 0));
             faulty.fails.set(Fails::Reads);

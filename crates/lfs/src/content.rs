@@ -196,6 +196,8 @@ impl Content<'_> {
 
     /// Moves the content of a small file out of its inode. The caller has the file's lock.
     async fn move_content_out(&self, file: &Rc<File>) -> Result<(), FsError> {
+        // No synchronisation call writes the inode without the page that the content moves to.
+        let _turn = file.pages.take_turn().await;
         let (content, size) = {
             let inode = file.inode.borrow();
             let size = (inode.size.get() as usize).min(inode.inline_area().len());
@@ -231,7 +233,8 @@ impl Content<'_> {
                 let first = u32::try_from(size.div_ceil(BLOCK)).unwrap_or(u32::MAX);
                 self.forget_pages(&file, first..u32::MAX).await;
                 file.change(|inode| inode.size = size.into());
-                self.placement.truncate_pages(&file, size.div_ceil(BLOCK)).await?;
+                let cut = self.placement.truncate_pages(&file, size.div_ceil(BLOCK)).await;
+                cut.inspect_err(|error| self.operations.stop_after(error))?;
             }
             file.change(|inode| inode.size = size.into());
             file.stamp(self.timer.now());
@@ -247,7 +250,9 @@ impl Content<'_> {
         }
         let page = range.start / BLOCK;
         let slot = self.placement.find_slot(file, page).await?;
-        if slot.is_none_or(|slot| file.address(&slot) == BlockAddress::NULL) {
+        let has_block = slot.is_some_and(|slot| file.address(&slot).is_block());
+        let is_in_memory = u32::try_from(page).is_ok_and(|page| file.pages.contains(page));
+        if !has_block && !is_in_memory {
             return Ok(());
         }
         let zeros = vec![0; (range.end - range.start) as usize];

@@ -35,6 +35,9 @@ pub(crate) struct File {
     dirty: Cell<bool>,
     /// How many files are dirty.
     dirty_files: Rc<Cell<u64>>,
+    /// The size in the inode that was written last: a page behind it is not overwritten in place, as roll-forward finds the end of a file by
+    /// the new places of its pages.
+    pub(crate) written_size: Cell<u64>,
     /// It was changed in something that roll-forward does not know by the other nodes.
     pub(crate) changed_itself: Cell<bool>,
     /// A call that changes the file takes all permits, one that reads what it maps takes one. Files are locked in the order of their
@@ -75,6 +78,7 @@ impl File {
             let placement = FilePlacement::new(Weak::clone(file), Rc::clone(placement));
             File {
                 number,
+                written_size: Cell::new(inode.size.get()),
                 inode: RefCell::new(inode),
                 entry: Cell::new(entry),
                 dirty: Cell::new(false),

@@ -6,8 +6,8 @@ use std::rc::{Rc, Weak};
 use weir_block::Class;
 use weir_cache::{DirtyPage, PlacePages};
 use weir_f2fs::{
-    ATTRIBUTE_NODE_PLACE, Block, BlockAddress, Extent, Log, NodeEntry, NodeFooter, NodeId, NodeMark,
-    first_page,
+    ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, Block, BlockAddress, Extent, Log, NodeEntry, NodeFooter, NodeId,
+    NodeMark, first_page,
 };
 use weir_storage::StorageError;
 use weir_vfs::FsError;
@@ -131,7 +131,7 @@ impl Placement {
     /// # Errors
     /// As [`Space::append`].
     pub(crate) fn write_inode(&self, file: &File, marks: Marks) -> Result<BlockWrite, FsError> {
-        let mut content: Block = Box::new([0; weir_f2fs::BLOCK_BYTES]);
+        let mut content: Block = Box::new([0; BLOCK_BYTES]);
         let mut inode = *file.inode.borrow();
         inode.write(&mut content, None);
         let is_directory = file.is_directory();
@@ -142,6 +142,7 @@ impl Placement {
         }
         inode.write(&mut content, self.inode_seed);
         *file.inode.borrow_mut() = inode;
+        file.written_size.set(inode.size.get());
         file.set_dirty(false);
         file.changed_itself.set(false);
         Ok(BlockWrite::new(address, &content[..]))
@@ -166,7 +167,8 @@ impl FilePlacement {
         let Some(slot) = slot else { return Err(StorageError::Aborted.into()) };
         let old = file.address(&slot);
         let is_moved = file.moved.borrow().contains(&page.index);
-        if in_place && old.is_block() && !is_moved {
+        let end = (u64::from(page.index) + 1) * BLOCK_BYTES as u64;
+        if in_place && old.is_block() && !is_moved && end <= file.written_size.get() {
             return Ok(Chosen { slot, place: old, is_new: false });
         }
         let log = match (file.is_directory(), is_moved) {
@@ -208,6 +210,7 @@ impl PlacePages for FilePlacement {
         let Some(file) = self.file.upgrade() else { return Err(StorageError::Aborted) };
         let in_place = file.is_synchronised.get()
             && pages.len() <= self.placement.in_place_pages
+            && !file.needs_checkpoint.get()
             && !file.is_directory();
         let chosen = self.choose_all(&file, pages, in_place).map_err(|error| match error {
             FsError::Storage(error) => error,

@@ -1,6 +1,5 @@
 //! Storage that fails, and calls that are dropped half-way: what was durable before stays so, and nothing else is called durable.
 
-use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,11 +8,10 @@ use futures_util::future::{Either, select};
 use weir_f2fs::{Image, NodeId, checkpoint_flags};
 use weir_lfs::{Cleaner, F2fs, F2fsOptions};
 use weir_runtime::Handle;
-use weir_storage::{
-    AdversaryDisk, AdversaryOptions, Command, Interposed, Lba, Rejected, Storage, StorageError, Ticket,
-};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Lba, Storage};
 use weir_vfs::{FsError, InodeNumber, ReadOnlyReason, RenameFlags, StorageImage};
 
+use crate::faulty::{Fails, Faulty, Kind};
 use crate::histories::{History, judge_histories, version_page};
 use crate::support::{directory, judge_disk, options, plan, play, regular};
 
@@ -23,77 +21,16 @@ const BLOCKS: u64 = 16_384;
 /// Files of a run.
 const FILES: usize = 4;
 
-/// Kinds of commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-    Flush,
-}
-
-impl Kind {
-    fn of(command: &Command<'_>) -> Option<Kind> {
-        match command {
-            Command::Read { .. } => Some(Kind::Read),
-            Command::Write(_) => Some(Kind::Write),
-            Command::Flush => Some(Kind::Flush),
-            _ => None,
-        }
-    }
-}
-
-/// A disk of which one command fails: of a kind, the one that comes after so many. And all reads of one block.
-struct Faulty {
-    disk: Rc<AdversaryDisk>,
-    kind: Kind,
-    left: Cell<Option<u64>>,
-    bad_block: Cell<Option<u64>>,
-}
-
-impl Faulty {
-    fn new(disk: Rc<AdversaryDisk>, kind: Kind) -> Rc<Faulty> {
-        Rc::new(Faulty { disk, kind, left: Cell::new(None), bad_block: Cell::new(None) })
-    }
-}
-
-impl Interposed for Faulty {
-    fn below(&self) -> &dyn Storage {
-        &*self.disk
-    }
-
-    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        if let (Command::Read { extent, .. }, Some(bad)) = (&command, self.bad_block.get())
-            && (extent.start.0..extent.end().0).contains(&bad)
-        {
-            return Ok(Ticket::failed(StorageError::NoSpace));
-        }
-        let left = self.left.get().filter(|_| Kind::of(&command) == Some(self.kind));
-        match left {
-            Some(0) => {
-                self.left.set(None);
-                Ok(Ticket::failed(StorageError::NoSpace))
-            }
-            left => {
-                if let Some(left) = left {
-                    self.left.set(Some(left - 1));
-                }
-                self.disk.submit(command)
-            }
-        }
-    }
-}
-
 /// A filesystem with files that are durable, on a disk that is slow.
 async fn filled(
     clock: &Handle,
     barriers: bool,
-    kind: Kind,
     mount: F2fsOptions,
 ) -> (Rc<Faulty>, F2fs, [InodeNumber; FILES], Vec<History>) {
     let disk = AdversaryOptions { latency_ns_max: 100_000, ..options(BLOCKS, barriers) };
     let disk = AdversaryDisk::new(clock, disk);
     F2fs::make(&*disk, &plan(BLOCKS)).await.expect("made");
-    let faulty = Faulty::new(disk, kind);
+    let faulty = Faulty::new(&disk, 0..0);
     let fs = F2fs::mount(clock, Rc::clone(&faulty) as Rc<dyn Storage>, mount).await.expect("mounted");
     let (mut inodes, mut histories) = ([0; FILES], vec![History::default(); FILES]);
     for (nth, history) in histories.iter_mut().enumerate() {
@@ -155,10 +92,10 @@ fn nothing_durable_is_lost_by_a_command_that_fails() {
                         in_place_pages: 0,
                         ..F2fsOptions::default()
                     };
-                    let (faulty, fs, inodes, mut histories) = filled(&clock, barriers, kind, mount).await;
-                    faulty.left.set(Some(nth));
+                    let (faulty, fs, inodes, mut histories) = filled(&clock, barriers, mount).await;
+                    faulty.fails.set(Fails::Nth(kind, nth));
                     let failed = overwrite(&fs, &inodes, &mut histories).await;
-                    let is_over = faulty.left.get().is_some();
+                    let is_over = matches!(faulty.fails.get(), Fails::Nth(..));
                     drop(fs);
                     let image = faulty.disk.image();
                     judge_histories(&clock, &image, &histories, F2fsOptions::default()).await;
@@ -179,7 +116,7 @@ fn nothing_durable_is_lost_by_a_command_that_fails() {
 fn a_rename_that_fails_leaves_one_name() {
     for nth in 0.. {
         let is_over = play(nth, async |clock| {
-            let (faulty, fs, ..) = filled(&clock, true, Kind::Read, F2fsOptions::default()).await;
+            let (faulty, fs, ..) = filled(&clock, true, F2fsOptions::default()).await;
             let mut directories = [0; 2];
             for (directory_of, name) in directories.iter_mut().zip(["from", "to"]) {
                 *directory_of = fs.mkdir(ROOT, name.as_bytes(), &directory()).await.unwrap();
@@ -193,10 +130,10 @@ fn a_rename_that_fails_leaves_one_name() {
             drop(fs);
             let small = F2fsOptions { cache_bytes: 0, ..F2fsOptions::default() };
             let fs = F2fs::mount(&clock, Rc::clone(&faulty) as Rc<dyn Storage>, small).await.unwrap();
-            faulty.left.set(Some(nth));
+            faulty.fails.set(Fails::Nth(Kind::Read, nth));
             let ends = ((directories[0], &b"moved"[..]), (directories[1], &b"here"[..]));
             let _ = fs.rename(ends.0, ends.1, RenameFlags::default()).await;
-            let is_over = faulty.left.take().is_some();
+            let is_over = matches!(faulty.fails.replace(Fails::Nothing), Fails::Nth(..));
             let _ = fs.unmount().await;
             drop(fs);
             let fs = F2fs::mount(&clock, Rc::clone(&faulty) as Rc<dyn Storage>, small).await.unwrap();
@@ -221,8 +158,7 @@ fn a_call_that_is_dropped_changes_all_or_nothing() {
         for nth in 0..60 {
             abandoned += play(nth, async |clock| {
                 let cleaning = F2fsOptions { cleaner: Cleaner::Copy, ..F2fsOptions::default() };
-                let (faulty, fs, inodes, mut histories) =
-                    filled(&clock, barriers, Kind::Read, cleaning).await;
+                let (faulty, fs, inodes, mut histories) = filled(&clock, barriers, cleaning).await;
                 for (inode, history) in inodes.iter().zip(&mut histories) {
                     write_version(&fs, *inode, history, 2).await;
                 }
@@ -262,11 +198,11 @@ fn a_failed_write_is_told_by_every_later_call() {
     for barriers in [true, false] {
         play(1, async |clock| {
             let eager = F2fsOptions { dirty_background_bytes: 0, ..F2fsOptions::default() };
-            let (faulty, fs, inodes, _) = filled(&clock, barriers, Kind::Write, eager).await;
-            faulty.left.set(Some(0));
+            let (faulty, fs, inodes, _) = filled(&clock, barriers, eager).await;
+            faulty.fails.set(Fails::Nth(Kind::Write, 0));
             fs.write(inodes[0], 0, &version_page(9)).await.unwrap();
             clock.sleep(Duration::from_millis(50)).await;
-            assert!(faulty.left.get().is_none(), "writeback has written");
+            assert!(faulty.failed.get().is_some(), "writeback has written");
             let calls =
                 [fs.sync().await, fs.sync().await, fs.fsync(inodes[0]).await, fs.fdatasync(inodes[1]).await];
             assert!(calls.iter().all(Result::is_err), "{calls:?}");
@@ -280,13 +216,13 @@ fn a_failed_write_is_told_by_every_later_call() {
 fn an_unreadable_node_hinders_no_unmount_and_no_mount() {
     play(2, async |clock| {
         let small = F2fsOptions { cache_bytes: 0, cache_inodes: 1, ..F2fsOptions::default() };
-        let (faulty, fs, inodes, mut histories) = filled(&clock, true, Kind::Read, small).await;
+        let (faulty, fs, inodes, mut histories) = filled(&clock, true, small).await;
         fs.unmount().await.unwrap();
         drop(fs);
         let image = Image::open(StorageImage(Rc::clone(&faulty) as Rc<dyn Storage>)).await.unwrap();
         let inode = image.inode(NodeId(inodes[0])).await.unwrap();
         let node = image.node_entry(NodeId(inode.nodes[0].get())).await.unwrap();
-        faulty.bad_block.set(Some(node.address().0.into()));
+        faulty.fails.set(Fails::ReadsOf(node.address().0.into()));
         let mount = || F2fs::mount(&clock, Rc::clone(&faulty) as Rc<dyn Storage>, small);
         let fs = mount().await.unwrap();
         assert!(fs.unlink(ROOT, b"file-0").await.is_err());
@@ -310,7 +246,7 @@ fn a_segment_that_is_damaged_is_left_out() {
     for is_unreadable in [true, false] {
         play(3, async |clock| {
             let mount = F2fsOptions { in_place_pages: 0, cache_bytes: 1 << 20, ..F2fsOptions::default() };
-            let (faulty, fs, ..) = filled(&clock, true, Kind::Read, mount).await;
+            let (faulty, fs, ..) = filled(&clock, true, mount).await;
             let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
             let pages = fs.statfs().await.available_blocks * 9 / 10;
             for index in 0..pages {
@@ -327,8 +263,10 @@ fn a_segment_that_is_damaged_is_left_out() {
                 blocks.write(Lba(summary.0.into()), &[0; 4096]);
             }
             let disk = AdversaryDisk::from_image(&clock, options(BLOCKS, true), &blocks);
-            let faulty = Faulty::new(disk, Kind::Read);
-            faulty.bad_block.set(is_unreadable.then_some(address.0.into()));
+            let faulty = Faulty::new(&disk, 0..0);
+            if is_unreadable {
+                faulty.fails.set(Fails::ReadsOf(address.0.into()));
+            }
             let fs = F2fs::mount(&clock, Rc::clone(&faulty) as Rc<dyn Storage>, mount).await.unwrap();
             let mut random = clock.random("pages");
             for _ in 0..pages / 2 {
@@ -348,7 +286,7 @@ fn a_segment_that_is_damaged_is_left_out() {
 #[test]
 fn a_filesystem_that_linux_marked_as_failed_is_only_read() {
     play(4, async |clock| {
-        let (faulty, fs, ..) = filled(&clock, true, Kind::Read, F2fsOptions::default()).await;
+        let (faulty, fs, ..) = filled(&clock, true, F2fsOptions::default()).await;
         fs.unmount().await.unwrap();
         drop(fs);
         let image = Image::open(StorageImage(Rc::clone(&faulty) as Rc<dyn Storage>)).await.unwrap();

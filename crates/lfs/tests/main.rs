@@ -5,6 +5,8 @@
 mod cleaning;
 mod crashes;
 mod failures;
+#[path = "../../fs/tests/support/faulty.rs"]
+mod faulty;
 mod files;
 mod histories;
 #[path = "../../f2fs/tests/judge/mod.rs"]

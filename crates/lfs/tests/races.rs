@@ -193,6 +193,88 @@ fn a_file_that_ends_later_in_its_last_page_is_rolled_forward() {
     });
 }
 
+/// Pages are allocated behind the end, one of them is zeroed in part, and then a whole page is written there.
+#[test]
+fn a_file_that_grows_over_an_allocated_page_is_rolled_forward() {
+    for has_written_back in [false, true] {
+        play(4, async |clock| {
+            let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+            let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+            fs.write(file, 0, &page(0, 1)).await.unwrap();
+            let at = |page: u64| page * PAGE as u64;
+            fs.fallocate(file, Fallocate::Allocate { keep_size: true }, 0, at(4)).await.unwrap();
+            fs.fallocate(file, Fallocate::PunchHole, at(2) + 100, 200).await.unwrap();
+            fs.sync().await.unwrap();
+            fs.write(file, at(2), &page(2, 1)).await.unwrap();
+            if has_written_back {
+                fs.mapped_blocks(file, 100).await.unwrap();
+            }
+            fs.fdatasync(file).await.unwrap();
+            let (_, fs) = mount_after_power_cut(&clock, &disk, fs).await;
+            let found = content(&fs, file).await.unwrap();
+            assert_eq!((found.len(), &found[2 * PAGE..]), (3 * PAGE, &page(2, 1)[..]));
+        });
+    }
+}
+
+/// An append inside the last page is cut. What it wrote does not show when the file grows.
+#[test]
+fn bytes_behind_the_end_are_zeros_after_a_power_cut() {
+    play(4, async |clock| {
+        let slow = AdversaryOptions { latency_ns_max: 100_000, ..options(BLOCKS, true) };
+        let (disk, fs) = mounted_on(&clock, slow, F2fsOptions::default()).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+        fs.write(file, 0, &vec![1; 2 * PAGE + 100]).await.unwrap();
+        fs.sync().await.unwrap();
+        fs.write(file, 2 * PAGE as u64 + 100, &[2; 100]).await.unwrap();
+        fs.synchronise(file, SyncCall::Fdatabarrier).await.unwrap();
+        let mut random = clock.random("cuts");
+        for _ in 0..40 {
+            let image = disk.crash_states().sample(&mut random);
+            let left = AdversaryDisk::from_image(&clock, options(BLOCKS, true), &image);
+            let fs = F2fs::mount(&clock, left as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+            if fs.attributes(file).await.unwrap().size == 2 * PAGE as u64 + 100 {
+                fs.truncate(file, 3 * PAGE as u64).await.unwrap();
+                let found = content(&fs, file).await.unwrap();
+                assert!(found[2 * PAGE + 100..].iter().all(|byte| *byte == 0));
+            }
+        }
+    });
+}
+
+/// A small file outgrows its inode while a call that synchronises it waits for another.
+#[test]
+fn content_that_moves_out_beside_a_synchronisation_call_is_not_lost() {
+    for nth in 0..60 {
+        play(nth, async |clock| {
+            let slow = AdversaryOptions { latency_ns_max: 300_000, ..options(BLOCKS, false) };
+            let (disk, fs) = mounted_on(&clock, slow, F2fsOptions::default()).await;
+            let other = fs.create(ROOT, b"other", &regular()).await.unwrap();
+            let file = fs.create(ROOT, b"file", &regular()).await.unwrap();
+            fs.write(file, 0, &[1; 100]).await.unwrap();
+            fs.sync().await.unwrap();
+            fs.write(other, 0, &page(0, 1)).await.unwrap();
+            fs.write(file, 0, &[2; 100]).await.unwrap();
+            let first = clock.spawn_thread("first", {
+                let fs = fs.clone();
+                async move { fs.fdatasync(other).await }
+            });
+            let writer = clock.spawn_thread("writer", {
+                let (fs, clock) = (fs.clone(), clock.clone());
+                async move {
+                    clock.sleep(Duration::from_micros(nth * 10)).await;
+                    fs.write(file, 100, &[3; 8_000]).await
+                }
+            });
+            fs.fsync(file).await.unwrap();
+            let (_, after) = mount_after_power_cut(&clock, &disk, fs.clone()).await;
+            assert_eq!(&content(&after, file).await.unwrap()[..100], &[2; 100]);
+            first.await.expect("ended").unwrap();
+            writer.await.expect("ended").unwrap();
+        });
+    }
+}
+
 /// A call that is answered beside an unmount is in the last checkpoint.
 #[test]
 fn an_unmount_loses_no_write_that_was_answered() {

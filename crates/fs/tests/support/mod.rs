@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod faulty;
 pub mod hostile;
 
 use std::fs::File;
