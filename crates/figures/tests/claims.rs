@@ -443,10 +443,10 @@ fn remapping_moves_as_many_pages_as_copying_and_takes_less_time() {
     let mut figure = Figure::named("share-fig3").unwrap();
     figure.config.capacity_blocks = 65_536;
     figure.config.writes_waiting = 10_000;
-    figure
-        .config
-        .series
-        .retain(|series| series.name.ends_with("fsync/8") || series.name.ends_with("fsync/128"));
+    // Other readings of the paper's set-up fill more of the drive than this one has for users.
+    let is_papers = |name: &str| name.matches(", ").count() == 1;
+    let is_short = |name: &str| name.ends_with("fsync/8") || name.ends_with("fsync/128");
+    figure.config.series.retain(|series| is_papers(&series.name) && is_short(&series.name));
     let sheets = Lab::new(1).run(&[figure], &mut |_| {}).unwrap();
     let value = |series: &str| ours(&sheets[0].rows, "nvme-share", series);
     let [copied, remapped] = ["copy: moved pages, fsync/128", "share: moved pages, fsync/128"].map(value);
