@@ -82,14 +82,7 @@ impl Mounted {
             });
             Ok(())
         };
-        Durability(self).run_change(CALL_BLOCKS, self.lock_file(number), change).await
-    }
-
-    /// A file, locked to be changed.
-    async fn lock_file(&self, number: NodeId) -> Result<(Rc<File>, Permit), FsError> {
-        let file = self.files.get(number).await?;
-        let locked = file.lock_exclusive().await?;
-        Ok((file, locked))
+        Durability(self).run_change(CALL_BLOCKS, File::lock_found(self.files.get(number)), change).await
     }
 
     async fn extended(&self, file: &File) -> Result<Extended, FsError> {
@@ -192,7 +185,7 @@ impl Mounted {
             file.change(|inode| inode.set_time(Stamp::Changed, self.timer.now()));
             Ok(())
         };
-        Durability(self).run_change(CALL_BLOCKS, self.lock_file(number), change).await
+        Durability(self).run_change(CALL_BLOCKS, File::lock_found(self.files.get(number)), change).await
     }
 
     /// Stores all extended attributes: in the inode, and where they do not fit, in a node of their own.

@@ -42,13 +42,6 @@ impl Content<'_> {
         }
     }
 
-    /// A regular file, locked to be changed.
-    async fn lock_regular(&self, number: InodeNumber) -> Result<(Rc<File>, Permit), FsError> {
-        let file = self.regular(number).await?;
-        let locked = file.lock_exclusive().await?;
-        Ok((file, locked))
-    }
-
     /// Reads from a file: how many bytes; fewer than asked for at its end.
     pub(crate) async fn read_content(
         &self,
@@ -183,7 +176,9 @@ impl Content<'_> {
             }
             Ok(done)
         };
-        Durability(self.0).run_change(PAGES_AT_ONCE + CALL_BLOCKS, self.lock_regular(number), change).await
+        Durability(self.0)
+            .run_change(PAGES_AT_ONCE + CALL_BLOCKS, File::lock_found(self.regular(number)), change)
+            .await
     }
 
     /// Content up to `end` was written.
@@ -240,7 +235,7 @@ impl Content<'_> {
             file.stamp(self.timer.now());
             Ok(())
         };
-        Durability(self.0).run_change(CALL_BLOCKS, self.lock_regular(number), change).await
+        Durability(self.0).run_change(CALL_BLOCKS, File::lock_found(self.regular(number)), change).await
     }
 
     /// Makes zeros of a part of a page, if it is not a hole.
@@ -313,7 +308,9 @@ impl Content<'_> {
             change(&file).await
         };
         let nodes = ALLOCATED_AT_ONCE / u64::from(ADDRESSES_PER_NODE);
-        Durability(self.0).run_change(nodes + CALL_BLOCKS, self.lock_regular(number), change).await
+        Durability(self.0)
+            .run_change(nodes + CALL_BLOCKS, File::lock_found(self.regular(number)), change)
+            .await
     }
 
     async fn promise_pages(&self, file: &File, pages: Range<u64>) -> Result<(), FsError> {

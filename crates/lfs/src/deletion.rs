@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use tracing::warn;
 use weir_f2fs::NodeId;
 use weir_vfs::{FsError, InodeNumber, LetGo};
 
@@ -75,6 +76,11 @@ impl Mounted {
         file.change(|inode| inode.links = 0.into());
         self.delete_unnamed(&file).await
     }
+}
+
+/// Notes that a file without a name is still there: each checkpoint lists it, and each mount tries again.
+pub(crate) fn warn_of_orphan(number: NodeId, error: &FsError) {
+    warn!(inode = number.0, %error, "a file without a name cannot be deleted");
 }
 
 impl LetGo for Mounted {

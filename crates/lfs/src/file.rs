@@ -108,6 +108,18 @@ impl File {
         if self.deleted.get() { Err(FsError::NotFound) } else { Ok(permit) }
     }
 
+    /// The file that is looked for, locked to be changed.
+    ///
+    /// # Errors
+    /// Those of looking for it, and of [`lock_exclusive`](Self::lock_exclusive).
+    pub(crate) async fn lock_found(
+        found: impl Future<Output = Result<Rc<File>, FsError>>,
+    ) -> Result<(Rc<File>, Permit), FsError> {
+        let file = found.await?;
+        let locked = file.lock_exclusive().await?;
+        Ok((file, locked))
+    }
+
     /// It was deleted: its number is free, and what waits for its lock finds it gone.
     pub(crate) fn set_deleted(&self) {
         self.set_dirty(false);
@@ -176,8 +188,8 @@ impl File {
         }
     }
 
-    /// The file ends there now, behind a page that was written. Roll-forward finds the last page of a file where it has a new place, and no
-    /// part of it: the page in which the file ended before may be overwritten in place.
+    /// The file ends there now, behind a page that was written. Roll-forward finds the end of a file by a page that lies wholly behind the
+    /// end before. Of the page in which the file ended it finds the place, and not that it is longer.
     pub(crate) fn grow(&self, size: u64) {
         let page = BLOCK_BYTES as u64;
         match size.is_multiple_of(page) && size - page >= self.size() {

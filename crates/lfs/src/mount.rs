@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
-use tracing::{info, warn};
+use tracing::info;
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_cache::PageCache;
 use weir_f2fs::{
@@ -25,6 +25,7 @@ use weir_vfs::{FsError, ReadOnlyReason, StorageImage, Timer};
 use crate::checkpoint::{Checkpoints, Durability, Purpose};
 use crate::cleaner::Policy;
 use crate::cleaner_kind::Cleaner;
+use crate::deletion::warn_of_orphan;
 use crate::files::Files;
 use crate::mounted::{Mounted, TICKS_A_SECOND};
 use crate::mutants::{LfsMutant, LfsRules};
@@ -108,7 +109,7 @@ pub(crate) async fn mount(
         Durability(&mounted).start_appending()?;
         for orphan in orphans.iter().copied() {
             if let Err(error) = mounted.delete_orphan(orphan).await {
-                warn!(inode = orphan.0, %error, "a file without a name cannot be deleted");
+                warn_of_orphan(orphan, &error);
                 mounted.kept_orphans.borrow_mut().insert(orphan);
             }
         }
@@ -131,7 +132,7 @@ pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
     for file in mounted.files.all().into_iter().filter(|file| file.links() == 0) {
         let _call = mounted.operations.begin().await;
         if let Err(error) = mounted.delete_unnamed(&file).await {
-            warn!(inode = file.number.0, %error, "a file without a name cannot be deleted");
+            warn_of_orphan(file.number, &error);
         }
     }
     Durability(mounted).write_checkpoint(Purpose::Unmount).await?;

@@ -14,7 +14,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use tracing::warn;
 use weir_f2fs::{
     ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, BlockAddress, Extent, Inode, Log, NODE_BYTES,
     NodeFooter, NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page, inline_flags,
@@ -24,6 +23,7 @@ use weir_format::{FileType, FormatError, Place, Stamp, Structure};
 use weir_vfs::FsError;
 
 use crate::checkpoint::Durability;
+use crate::deletion::warn_of_orphan;
 use crate::directory::NameTarget;
 use crate::file::File;
 use crate::mutants::LfsMutant;
@@ -303,7 +303,7 @@ impl Durability<'_> {
                         lose_subdirectory(&directory);
                     }
                     if let Err(error) = self.delete_if_unused(&old).await {
-                        warn!(inode = old.number.0, %error, "a file without a name cannot be deleted");
+                        warn_of_orphan(old.number, &error);
                     }
                 }
             }

@@ -16,8 +16,10 @@
 //!
 //! Roll-forward cannot bring back a directory, a file with several names or none, what was renamed, cut, or got other attributes, and a
 //! new file in a new directory, or with a name that the newest checkpoint has for another file. Linux's F2FS takes the last of these, and
-//! files that were cut, by roll-forward. It cannot take anything where a power cut may tear a block, as of a plain file or a disk, of
-//! which nobody can say that it does not: there each call writes a checkpoint. A volume tears none. Linux's F2FS takes torn nodes.
+//! files that were cut, by roll-forward.
+//!
+//! Where a power cut may tear a block, a node may be half written, and roll-forward cannot see that: a call that has nodes to write writes
+//! a checkpoint. A plain file or a disk is such a storage, a volume is not. Linux's F2FS does not look for torn nodes.
 
 use std::rc::Rc;
 
