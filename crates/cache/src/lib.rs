@@ -10,6 +10,7 @@
 //! | `place` | where a page is on the disk, and who chooses that when |
 //! | `fetch`, `readahead` | reads from the disk, and how far they go ahead |
 //! | `submit`, `writeback` | dirty pages on their way to the disk: for a call, or without one |
+//! | `staged` | what is to become part of a file as a whole |
 //! | [`units`] | what keeps aligned writes whole |
 //!
 //! The rules that are cited here are stated by the block layer (E), the journal (J) and the filesystems (J3, errors, pages,
@@ -28,6 +29,7 @@ mod readahead;
 mod reads;
 #[cfg(test)]
 mod stage;
+mod staged;
 mod submit;
 pub mod units;
 mod writeback;
@@ -41,4 +43,5 @@ pub use options::CacheOptions;
 pub use page_cache::PageCache;
 pub use place::{DirtyPage, PlacePages};
 pub use read_failures::ReadFailures;
+pub use staged::{StagedPages, StagedView};
 pub use submit::SubmitTurn;

@@ -29,7 +29,7 @@ use weir_storage::{BLOCK_BYTES, Rules};
 use weir_vfs::{Caller, Fallocate, FsError, Timer};
 
 use crate::changes::Changes;
-use crate::inodes::{ChangedBlocks, Node, ToCommit, Update, lock};
+use crate::inodes::{Node, ToCommit, Update, lock};
 use crate::mapping::{MAP_CREDITS, Mapping, Tree, Wanted, place};
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
@@ -197,7 +197,7 @@ impl AtomicFiles {
                 let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
                 let base =
                     bases.iter().find(|(base, _)| *base == index).map(|(_, content)| Rc::clone(content));
-                update.change(index, at, &bytes[done..done + taken], base);
+                update.staged.change(index, at, &bytes[done..done + taken], base);
                 done += taken;
             }
             if !written {
@@ -220,10 +220,10 @@ impl AtomicFiles {
         let mut update = node.update.borrow_mut();
         let update = update.get_or_insert_with(|| Update::new(old, &self.staged));
         if let Some((last, content)) = tail {
-            update.change(last, 0, &[], Some(content));
+            update.staged.change(last, 0, &[], Some(content));
         }
         change(update);
-        update.grow(size);
+        update.staged.grow(size);
         update.charge(room.into_credits());
     }
 
@@ -269,7 +269,7 @@ impl AtomicFiles {
     async fn tail(&self, node: &Rc<Node>, size: u64) -> Result<Option<(u32, Rc<Memory>)>, FsError> {
         let old = node.size();
         let (last, at) = split(old);
-        let staged = node.update.borrow().as_ref().is_some_and(|update| update.block(last).is_some());
+        let staged = node.update.borrow().as_ref().is_some_and(|update| update.staged.page(last).is_some());
         if size <= old || at == 0 || staged || self.mapping.home(node, last).await?.is_none() {
             return Ok(None);
         }
@@ -340,18 +340,11 @@ impl AtomicFiles {
         bytes: &mut [u8],
     ) -> Result<usize, FsError> {
         // As of now: should the update be committed meanwhile, what it changes would be missed.
-        let Some((length, changed)) = changes_to(node, offset, bytes.len()) else {
-            return self.files.read(node, offset, bytes).await;
-        };
-        let read = self.files.read(node, offset, &mut bytes[..length]).await?;
-        bytes[read.min(length)..length].fill(0);
-        for (index, content) in changed {
-            let start = u64::from(index) * BLOCK;
-            let (from, to) = (start.max(offset), (start + BLOCK).min(offset + length as u64));
-            bytes[(from - offset) as usize..(to - offset) as usize]
-                .copy_from_slice(&content[(from - start) as usize..(to - start) as usize]);
-        }
-        Ok(length)
+        let view = node.update.borrow().as_ref().map(|update| update.staged.view(offset, bytes.len()));
+        let Some(view) = view else { return self.files.read(node, offset, bytes).await };
+        let read = self.files.read(node, offset, &mut bytes[..view.length]).await?;
+        view.lay_over(bytes, read);
+        Ok(view.length)
     }
 
     /// Puts the updates of files into the running transaction, together. Those that have none do not count.
@@ -493,16 +486,4 @@ impl AtomicFiles {
         node.update.take();
         node.update_begun.set(false);
     }
-}
-
-/// How many bytes there are from `offset` on, `most` at most, in a file that has an update, and the blocks that it changes
-/// of them.
-fn changes_to(node: &Node, offset: u64, most: usize) -> Option<(usize, ChangedBlocks)> {
-    let update = node.update.borrow();
-    let update = update.as_ref()?;
-    let end = offset.saturating_add(most as u64).min(update.size());
-    if offset >= end {
-        return Some((0, Vec::new()));
-    }
-    Some(((end - offset) as usize, update.blocks_in(index_of(offset)..index_of(end - 1) + 1)))
 }

@@ -128,7 +128,7 @@ impl Mounted {
     pub(crate) async fn size_of_updated(&self, inode: InodeNumber) -> Result<Option<u64>, FsError> {
         let node = self.nodes.get(inode).await?;
         let update = node.update.borrow();
-        Ok(update.as_ref().map(|update| update.size()))
+        Ok(update.as_ref().map(|update| update.staged.size()))
     }
 
     /// Submits all dirty pages, and waits until all pages on their way are transferred.

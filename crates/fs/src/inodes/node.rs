@@ -85,7 +85,7 @@ impl Node {
     /// The size that programs see: with what the update of an atomic file adds.
     pub(crate) fn size_with_update(&self) -> u64 {
         let update = self.update.borrow();
-        update.as_ref().map_or_else(|| self.size(), Update::size)
+        update.as_ref().map_or_else(|| self.size(), |update| update.staged.size())
     }
 
     /// The last transaction that changed anything of it.

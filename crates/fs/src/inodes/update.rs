@@ -2,12 +2,11 @@
 //! the journal as a whole, in one transaction ([`atomic`](crate::atomic)).
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_cache::StagedPages;
 use weir_runtime::Buffer as Memory;
-use weir_storage::BLOCK_BYTES;
 
 /// Journaled blocks that marking a run of unwritten blocks as written changes at most, in the tree of a file, beside a
 /// node for each [`BLOCKS_A_NODE`].
@@ -16,25 +15,21 @@ const MARK_CREDITS: u32 = 8;
 /// for, as it may be divided.
 const BLOCKS_A_NODE: u32 = 64;
 
-/// Blocks of a file as they are to be.
-pub(crate) type ChangedBlocks = Vec<(u32, Rc<Memory>)>;
-
 /// The update of one file.
 pub(crate) struct Update {
-    /// Blocks as they are to be, whole.
-    blocks: BTreeMap<u32, Rc<Memory>>,
-    /// The size that the file is to have, in bytes.
-    size: u64,
+    /// Blocks and size as they are to be.
+    pub(crate) staged: StagedPages,
     /// Journaled blocks that its transaction changes at most, and what those of all updates count together.
     credits: u32,
-    staged: Rc<Cell<u32>>,
+    room: Rc<Cell<u32>>,
     /// Where the last run of unwritten blocks ends: a run that continues there is the same run.
     marks_to: Option<u32>,
 }
 
 /// An update as it goes into a transaction.
 pub(crate) struct ToCommit {
-    pub(crate) blocks: ChangedBlocks,
+    /// Blocks as they are to be.
+    pub(crate) blocks: Vec<(u32, Rc<Memory>)>,
     /// The blocks as ranges that do not touch.
     pub(crate) runs: Vec<Range<u32>>,
     pub(crate) size: u64,
@@ -42,44 +37,24 @@ pub(crate) struct ToCommit {
 }
 
 impl Update {
-    /// An empty one, of a file of `size` bytes. What it is charged with counts as `staged` until it is dropped.
-    pub(crate) fn new(size: u64, staged: &Rc<Cell<u32>>) -> Update {
-        Update { blocks: BTreeMap::new(), size, credits: 0, staged: Rc::clone(staged), marks_to: None }
-    }
-
-    /// The size that the file is to have, in bytes.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// The file is to have at least so many bytes.
-    pub(crate) fn grow(&mut self, size: u64) {
-        self.size = self.size.max(size);
-    }
-
-    /// What a block is to be, if it is changed.
-    pub(crate) fn block(&self, index: u32) -> Option<&Rc<Memory>> {
-        self.blocks.get(&index)
+    /// An empty one, of a file of `size` bytes. What it is charged with counts as taken `room` until it is dropped.
+    pub(crate) fn new(size: u64, room: &Rc<Cell<u32>>) -> Update {
+        Update { staged: StagedPages::new(size), credits: 0, room: Rc::clone(room), marks_to: None }
     }
 
     /// As it is now.
     pub(crate) fn to_commit(&self) -> ToCommit {
-        let blocks = self.blocks.iter().map(|(index, content)| (*index, Rc::clone(content))).collect();
-        ToCommit { blocks, runs: self.runs(), size: self.size, credits: self.credits }
-    }
-
-    /// The changed blocks of a range, in order.
-    pub(crate) fn blocks_in(&self, range: Range<u32>) -> ChangedBlocks {
-        self.blocks.range(range).map(|(index, content)| (*index, Rc::clone(content))).collect()
+        let blocks = self.staged.all().map(|(index, content)| (index, Rc::clone(content))).collect();
+        ToCommit { blocks, runs: self.runs(), size: self.staged.size(), credits: self.credits }
     }
 
     /// The changed blocks as ranges that do not touch.
     fn runs(&self) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
-        for index in self.blocks.keys() {
+        for (index, _) in self.staged.all() {
             match runs.last_mut() {
-                Some(run) if run.end == *index => run.end += 1,
-                _ => runs.push(*index..index + 1),
+                Some(run) if run.end == index => run.end += 1,
+                _ => runs.push(index..index + 1),
             }
         }
         runs
@@ -94,7 +69,7 @@ impl Update {
 
     /// What it would cost more to change a range, too.
     pub(crate) fn cost_of(&self, range: Range<u32>, written: bool) -> u32 {
-        let known = self.blocks.range(range.clone()).count() as u32;
+        let known = self.staged.pages_in(range.clone()).count() as u32;
         let fresh = range.len() as u32 - known;
         let nodes = range.end / BLOCKS_A_NODE - range.start / BLOCKS_A_NODE;
         let continues = self.marks_to == Some(range.start);
@@ -117,18 +92,11 @@ impl Update {
     pub(crate) fn charge(&mut self, credits: u32) {
         self.credits += credits;
     }
-
-    /// Changes bytes of a block from `at` on. `base` is what it holds, should it not be here.
-    pub(crate) fn change(&mut self, index: u32, at: usize, bytes: &[u8], base: Option<Rc<Memory>>) {
-        let base = || base.unwrap_or_else(|| Rc::new(Memory::new(BLOCK_BYTES)));
-        let content = self.blocks.entry(index).or_insert_with(base);
-        Rc::make_mut(content)[at..at + bytes.len()].copy_from_slice(bytes);
-    }
 }
 
 impl Drop for Update {
     fn drop(&mut self) {
-        self.staged.set(self.staged.get() - self.credits);
+        self.room.set(self.room.get() - self.credits);
     }
 }
 
@@ -138,21 +106,20 @@ mod tests {
 
     #[test]
     fn what_is_charged_is_given_back() {
-        let staged = Rc::new(Cell::new(100));
-        let mut update = Update::new(0, &staged);
+        let room = Rc::new(Cell::new(100));
+        let mut update = Update::new(0, &room);
         update.charge(60);
         drop(update);
-        assert_eq!(staged.get(), 40);
+        assert_eq!(room.get(), 40);
     }
 
     #[test]
     fn a_run_that_goes_on_is_marked_once() {
-        let staged = Rc::new(Cell::new(1000));
-        let mut update = Update::new(0, &staged);
+        let mut update = Update::new(0, &Rc::new(Cell::new(1000)));
         let mut put = |index: u32, written: bool| {
             let cost = update.cost_of(index..index + 1, written);
             update.charge(cost);
-            update.change(index, 0, &[1], None);
+            update.staged.change(index, 0, &[1], None);
             if !written {
                 update.marks_to(index + 1);
             }
