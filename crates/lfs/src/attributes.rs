@@ -38,7 +38,7 @@ impl Mounted {
             takes_first_name: file.takes_first_name.get(),
             uid: inode.uid.get(),
             gid: inode.gid.get(),
-            size: inode.size.get(),
+            size: file.size_with_update(),
             sectors: inode.blocks.get().saturating_mul(SECTORS),
             accessed: inode.time(Stamp::Accessed),
             changed: inode.time(Stamp::Changed),
@@ -194,6 +194,10 @@ impl Mounted {
         let outside = store_attributes(attributes, &mut area)
             .map_err(|error| FsError::from(error).full_is_no_space())?;
         let node = NodeId(file.inode.borrow().attribute_node.get());
+        // Roll-forward brings back what is in the inode.
+        if node != NodeId::NULL || outside.is_some() {
+            file.needs_checkpoint.set(true);
+        }
         match outside {
             None => self.free_attribute_node(file).await?,
             Some(bytes) => {
@@ -206,7 +210,6 @@ impl Mounted {
             }
         }
         file.change(|inode| inode.attribute_area_mut().copy_from_slice(&area));
-        file.needs_checkpoint.set(true);
         Ok(())
     }
 

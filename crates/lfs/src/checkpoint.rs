@@ -219,6 +219,7 @@ impl Durability<'_> {
         for file in self.files.all() {
             file.is_new.set(false);
             file.needs_checkpoint.set(false);
+            file.holds_update.set(false);
             file.lost_names.borrow_mut().clear();
         }
         let (released, freed) = (space.released(), placement.table.freed());

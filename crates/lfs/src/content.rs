@@ -16,7 +16,7 @@ use crate::mounted::Mounted;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Pages that are written between two looks at how much is dirty and free.
-const PAGES_AT_ONCE: u64 = 512;
+pub(crate) const PAGES_AT_ONCE: u64 = 512;
 /// Pages that are allocated between two such looks: only nodes get dirty.
 const ALLOCATED_AT_ONCE: u64 = 1 << 17;
 
@@ -42,8 +42,22 @@ impl Content<'_> {
         }
     }
 
-    /// Reads from a file: how many bytes; fewer than asked for at its end.
+    /// Reads from a file: how many bytes; fewer than asked for at its end. What its update has is laid over the rest.
     pub(crate) async fn read_content(
+        &self,
+        file: &Rc<File>,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<usize, FsError> {
+        // As of now: should the update end meanwhile, its pages would be missed.
+        let view = file.update.borrow().as_ref().map(|update| update.staged.view(offset, bytes.len()));
+        let Some(view) = view else { return self.read_without_update(file, offset, bytes).await };
+        let read = self.read_without_update(file, offset, &mut bytes[..view.length]).await?;
+        view.lay_over(bytes, read);
+        Ok(view.length)
+    }
+
+    async fn read_without_update(
         &self,
         file: &Rc<File>,
         offset: u64,
@@ -152,6 +166,10 @@ impl Content<'_> {
                 return Err(FsError::TooLarge);
             }
             let bytes = &bytes[..bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX))];
+            if file.update.borrow().is_some() {
+                self.stage(&file, offset, bytes).await?;
+                return Ok(bytes.len());
+            }
             let end = offset + bytes.len() as u64;
             if file.has_inline(inline_flags::DATA) {
                 if write_inline(&file, offset, bytes) {
@@ -190,7 +208,7 @@ impl Content<'_> {
     }
 
     /// Moves the content of a small file out of its inode. The caller has the file's lock.
-    async fn move_content_out(&self, file: &Rc<File>) -> Result<(), FsError> {
+    pub(crate) async fn move_content_out(&self, file: &Rc<File>) -> Result<(), FsError> {
         // No synchronisation call writes the inode without the page that the content moves to.
         let _turn = file.pages.take_turn().await;
         let (content, size) = {
@@ -213,6 +231,11 @@ impl Content<'_> {
         let change = async |(file, _locked): (Rc<File>, Permit)| {
             if size > file.size_max() {
                 return Err(FsError::TooLarge);
+            }
+            if let Some(update) = &mut *file.update.borrow_mut() {
+                let grows = size >= update.staged.size();
+                update.staged.grow(size);
+                return if grows { Ok(()) } else { Err(FsError::UpdateOpen) };
             }
             let before = file.size();
             if file.has_inline(inline_flags::DATA) {
@@ -299,6 +322,9 @@ impl Content<'_> {
         let change = async |(file, _locked): (Rc<File>, Permit)| {
             if end > file.size_max() {
                 return Err(FsError::TooLarge);
+            }
+            if file.update.borrow().is_some() {
+                return Err(FsError::UpdateOpen);
             }
             // Roll-forward takes pages that are promised for content.
             file.needs_checkpoint.set(true);
@@ -388,7 +414,7 @@ impl Content<'_> {
 }
 
 /// Copies from the content in an inode: how many bytes.
-fn copy_inline(inode: &Inode, offset: u64, bytes: &mut [u8]) -> usize {
+pub(crate) fn copy_inline(inode: &Inode, offset: u64, bytes: &mut [u8]) -> usize {
     let area = inode.inline_area();
     let content = &area[..area.len().min(inode.size.get() as usize)];
     let rest = content.get(offset as usize..).unwrap_or_default();

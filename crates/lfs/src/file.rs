@@ -12,6 +12,7 @@ use weir_vfs::FsError;
 
 use crate::nodes::NodeBlock;
 use crate::placement::{FilePlacement, Placement};
+use crate::update::Update;
 
 /// Calls that read what a file maps at one time; more of them wait.
 const READERS_MAX: usize = 1 << 10;
@@ -48,6 +49,10 @@ pub(crate) struct File {
     pub(crate) pages: Rc<CachedFile>,
     /// Where the addresses of dirty pages are stored.
     pub(crate) slots: RefCell<BTreeMap<u32, Slot>>,
+    /// What is written to it since a caller began an update.
+    pub(crate) update: RefCell<Option<Update>>,
+    /// An update has ended since its nodes were written: its dirty pages go to new places, as roll-forward takes all of them or none.
+    pub(crate) holds_update: Cell<bool>,
     /// A synchronisation call submits its pages: few of them are overwritten in place.
     pub(crate) is_synchronised: Cell<bool>,
     /// Pages that the cleaner moves: they go to the log of cold data.
@@ -88,6 +93,8 @@ impl File {
                 deleted: Cell::new(false),
                 pages: CachedFile::new(number.0, cache, Some(Rc::new(placement))),
                 slots: RefCell::default(),
+                update: RefCell::default(),
+                holds_update: Cell::new(false),
                 is_synchronised: Cell::new(false),
                 moved: RefCell::default(),
                 opens: Cell::new(0),
@@ -134,6 +141,11 @@ impl File {
     /// The size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.inode.borrow().size.get()
+    }
+
+    /// The size with what an update adds, in bytes.
+    pub(crate) fn size_with_update(&self) -> u64 {
+        self.update.borrow().as_ref().map_or_else(|| self.size(), |update| update.staged.size())
     }
 
     /// The largest size of a file: the page cache counts pages in 32 bits, and nodes lead to no more.
@@ -221,6 +233,9 @@ impl File {
 
     /// Whether the disk has all of it, and none of its writes failed. While its inode is on its way, something refers to the file.
     pub(crate) fn is_on_disk(&self) -> bool {
-        !self.is_dirty() && self.slots.borrow().is_empty() && self.pages.is_on_disk()
+        !self.is_dirty()
+            && self.slots.borrow().is_empty()
+            && self.pages.is_on_disk()
+            && self.update.borrow().is_none()
     }
 }

@@ -6,7 +6,7 @@
 //! - `space`, `node_table`: which blocks are free, where the six logs append, where nodes are.
 //! - `nodes`, `file`, `files`, `pages`: nodes, inodes and pages in memory.
 //! - `placement`, `mapping`: new places of blocks, and the way from a page to its address.
-//! - `directory`, `namespace`, `content`, `attributes`, `deletion`: what calls do.
+//! - `directory`, `namespace`, `content`, `attributes`, `deletion`: what calls do; `atomic`, `update`: writes that belong together.
 //! - `cleaner`, `changes`: how segments become free, and what a call waits for before it changes something.
 //! - `sync`, `checkpoint`, `recovery`: what synchronisation calls write and wait for, checkpoints, roll-forward.
 //! - `operations`, `mount`: what holds calls and checkpoints apart, and the beginning and the end.
@@ -29,6 +29,7 @@
 //! node and no checkpoint is written behind a write that has failed. With barriers what comes behind it may be there already (S5): then
 //! what that write had is lost, and each later call says that it failed.
 
+mod atomic;
 mod attributes;
 mod blocks;
 mod calls;
@@ -58,6 +59,7 @@ mod space;
 mod summaries;
 mod sync;
 mod under_way;
+mod update;
 
 pub use cleaner_kind::{Cleaner, CleanerCounts, UnknownCleaner};
 pub use filesystem::{F2fs, Statistics};

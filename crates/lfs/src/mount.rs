@@ -90,6 +90,7 @@ pub(crate) async fn mount(
         cleaned: Cell::default(),
         damaged: RefCell::default(),
         kept_orphans: RefCell::default(),
+        update_pages: Rc::default(),
         answered: Cell::default(),
         files: Files::new(Rc::clone(&placement), cache, options.cache_inodes),
         since: (clock.now(), checkpoint.header.elapsed.get()),

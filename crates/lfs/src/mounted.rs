@@ -42,6 +42,8 @@ pub(crate) struct Mounted {
     pub(crate) kept_orphans: RefCell<BTreeSet<NodeId>>,
     /// Synchronisation calls that were answered: those that promise durability, and those that promise order.
     pub(crate) answered: Cell<(u64, u64)>,
+    /// Pages that updates have, of all files.
+    pub(crate) update_pages: Rc<Cell<u32>>,
     pub(crate) placement: Rc<Placement>,
     pub(crate) files: Files,
     pub(crate) checkpoints: Checkpoints,

@@ -29,6 +29,8 @@ pub enum LfsMutant {
     InodeWithoutName,
     /// L6: every node of a synchronisation call has the mark of its last one.
     MarkOnEveryNode,
+    /// L6: pages of an update are overwritten in place.
+    UpdateInPlace,
     /// L7: a checkpoint lists no inodes without a name.
     OrphanKept,
     /// L8: a summary names the word behind the one that leads to a page.

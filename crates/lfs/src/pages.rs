@@ -67,28 +67,38 @@ impl Mounted {
             Some(slot) => slot,
             None => self.placement.promise_page(file, page).await?,
         };
+        let is_whole = at == 0 && bytes.len() == BLOCK_BYTES;
+        let rest = match is_whole || file.pages.contains(index) {
+            true => None,
+            false => self.cached_page(file, page, &slot).await?,
+        };
+        self.change_page(file, (index, slot), at, bytes, rest);
+        Ok(())
+    }
+
+    /// Changes a page of a file that was promised a place in its slot. `rest` is what else the page holds, if it is not in memory. Nothing
+    /// waits.
+    pub(crate) fn change_page(
+        &self,
+        file: &File,
+        (index, slot): (u32, Slot),
+        at: usize,
+        bytes: &[u8],
+        rest: Option<Rc<Buffer>>,
+    ) {
         if !file.pages.contains(index) {
+            let content = rest.unwrap_or_else(|| Rc::new(Buffer::new(BLOCK_BYTES)));
             let address = file.address(&slot);
-            let is_whole = at == 0 && bytes.len() == BLOCK_BYTES;
-            let content = match is_whole {
-                true => None,
-                false => self.cached_page(file, page, &slot).await?,
-            };
-            if !file.pages.contains(index) {
-                let content = content.unwrap_or_else(|| Rc::new(Buffer::new(BLOCK_BYTES)));
-                match address.is_block() {
-                    true => file.pages.insert(index, address.0.into(), content),
-                    false => file.pages.insert_new(index, content),
-                }
+            match address.is_block() {
+                true => file.pages.insert(index, address.0.into(), content),
+                false => file.pages.insert_new(index, content),
             }
         }
-        // From here on nothing waits.
         file.slots.borrow_mut().insert(index, slot);
         let is_changed = file.pages.change(index, at, bytes);
         debug_assert!(is_changed, "a page that is in memory");
         // Behind the change: a clean page may be the one that leaves.
         self.files.cache.make_room(1);
-        Ok(())
     }
 
     /// Forgets pages of a file, dirty ones too.

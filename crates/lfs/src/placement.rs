@@ -180,6 +180,11 @@ impl FilePlacement {
         Ok(Chosen { slot, place, is_new: true })
     }
 
+    /// Whether dirty pages of a file are such of an update, which roll-forward takes as a whole (L6).
+    fn keeps_update(&self, file: &File) -> bool {
+        file.holds_update.get() && !self.placement.rules.drops(LfsMutant::UpdateInPlace)
+    }
+
     /// Chooses places for all of the pages, or for none.
     fn choose_all(&self, file: &File, pages: &[DirtyPage], in_place: bool) -> Result<Vec<Chosen>, FsError> {
         let mut chosen: Vec<Chosen> = Vec::with_capacity(pages.len());
@@ -211,6 +216,7 @@ impl PlacePages for FilePlacement {
         let in_place = file.is_synchronised.get()
             && pages.len() <= self.placement.in_place_pages
             && !file.needs_checkpoint.get()
+            && !self.keeps_update(&file)
             && !file.is_directory();
         let chosen = self.choose_all(&file, pages, in_place).map_err(|error| match error {
             FsError::Storage(error) => error,

@@ -14,8 +14,10 @@
 //! ([`Flushes::Once`]); with its option `nobarrier` it does not flush ([`Flushes::Never`]). A power cut may leave nodes without their pages
 //! then.
 //!
-//! Roll-forward cannot bring back a directory, a file with several names or none, what was renamed, cut, or got other attributes, and a
-//! new file in a new directory, or with a name that the newest checkpoint has for another file. Linux's F2FS takes the last of these, and
+//! A call overwrites few dirty pages in place, but not those of an [update](crate::atomic): it takes effect with the last node.
+//!
+//! Roll-forward cannot bring back a directory, a file with several names or none, what was renamed, cut, or got attributes that need a node,
+//! updates of several files that ended together, and a new file in a new directory, or with a name that the newest checkpoint has for another file. Linux's F2FS takes the last of these, and
 //! files that were cut, by roll-forward.
 //!
 //! Where a power cut may tear a block, a node may be half written, and roll-forward cannot see that: a call that has nodes to write writes
@@ -57,6 +59,9 @@ impl Durability<'_> {
     async fn synchronise_file(&self, number: NodeId, call: SyncCall) -> Result<(), FsError> {
         let call_permit = self.operations.begin().await;
         let file = self.files.get(number).await?;
+        if file.update.borrow().is_some() {
+            return Err(FsError::UpdateOpen);
+        }
         if !self.operations.has_to_write()? {
             return Ok(file.pages.check_written()?);
         }
@@ -149,6 +154,9 @@ impl Durability<'_> {
 
     /// Whether roll-forward would not bring a file back as it is, or has no room for it.
     fn needs_checkpoint(&self, file: &File) -> bool {
+        if self.is_settled(file) {
+            return false;
+        }
         let tears = HomeIntegrity::from_capabilities(self.disk.capabilities()) != HomeIntegrity::NeverTorn;
         if tears && self.has_nodes_to_write(file)
             || !self.placement.space.borrow().can_roll_forward()
@@ -167,6 +175,14 @@ impl Durability<'_> {
                 || parent.lost_names.borrow().contains(inode.name())
         };
         file.is_new.get() && parent.is_some_and(misses)
+    }
+
+    /// Whether the newest checkpoint, or the chain behind it, has all of a file.
+    fn is_settled(&self, file: &File) -> bool {
+        !self.has_nodes_to_write(file)
+            && !file.is_new.get()
+            && !file.needs_checkpoint.get()
+            && file.lost_names.borrow().is_empty()
     }
 
     /// Whether a call writes nodes. Of one that is torn, which has no checksum, roll-forward would take what is there.
@@ -211,6 +227,7 @@ impl Durability<'_> {
         if with_inode && (file.is_dirty() || !direct.is_empty()) {
             writes.push(self.placement.write_inode(file, Marks { fsync: true, name: is_new })?);
         }
+        file.holds_update.set(false);
         let chain = &self.placement.chain_nodes;
         chain.set(chain.get() + writes.len() as u64);
         Ok((writes, WrittenNodes { nodes, files: vec![Rc::clone(file)] }))

@@ -120,6 +120,8 @@ fn write_a_checkpoint(mount: F2fsOptions, barriers: bool) -> Result<(), Wrong> {
                 }
                 write(&fs, files[nth as usize], FAR, version).await;
             }
+            // A directory that has changed takes a checkpoint.
+            fs.create(ROOT, format!("name-{version}").as_bytes(), &regular()).await.expect("made");
             let call = if barriers { SyncCall::Fbarrier } else { SyncCall::Fsync };
             fs.synchronise(ROOT, call).await.expect("called");
         }
@@ -227,6 +229,36 @@ fn overwrite(
                 versions.push(read(fs, file, place).await?);
             }
             judge(&versions)
+        })
+        .await
+    })
+}
+
+/// Overwrites pages of a file as one update, which nodes lead to at their places.
+fn overwrite_as_update(mount: F2fsOptions) -> Result<(), Wrong> {
+    play(10, async |clock| {
+        let mount = F2fsOptions { in_place_pages: 8, ..mount };
+        let (disk, fs) = mounted_on(&clock, slow(), mount).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.expect("made");
+        let places = [FAR, 2 * FAR, 3 * FAR];
+        for version in 1..3 {
+            fs.begin_update(file).await.expect("begun");
+            for place in places {
+                write(&fs, file, place, version).await;
+            }
+            fs.end_updates(&[file]).await.expect("ended");
+            match version {
+                1 => fs.sync().await.expect("durable"),
+                _ => fs.synchronise(file, SyncCall::Fdatabarrier).await.expect("ordered"),
+            }
+        }
+        judge_cuts(&clock, &disk, mount, async |fs| {
+            let file = find(fs, b"file").await?.ok_or("the file is gone")?;
+            let mut versions = Vec::new();
+            for place in places {
+                versions.push(read(fs, file, place).await?);
+            }
+            is_call_whole(&versions)
         })
         .await
     })
@@ -406,6 +438,7 @@ fn l6_roll_forward_brings_back_whole_calls() {
     kill(LfsMutant::InodeWithoutName, "the name of a durable file is gone", make_a_name_durable);
     let whole = |mount| overwrite(mount, &[SyncCall::Fdatabarrier], is_call_whole);
     kill(LfsMutant::MarkOnEveryNode, "a part of a call", whole);
+    kill(LfsMutant::UpdateInPlace, "a part of a call", overwrite_as_update);
 }
 
 #[test]

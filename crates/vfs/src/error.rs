@@ -29,13 +29,13 @@ pub enum FsError {
     /// Beyond the largest size of a file.
     #[error("the file would be larger than the format allows")]
     TooLarge,
-    /// An atomic file has more changes than the journal takes at once.
+    /// Updates have more changes than the filesystem takes at once.
     #[error(
-        "the changes of atomic files that are not synchronised would be more than the journal takes at once ({most} \
-         blocks): synchronise them more often, or make the filesystem with a larger journal"
+        "the changes of atomic files that are not synchronised would be more than the filesystem takes at once ({most} \
+         blocks): synchronise them more often, or make an ext4 filesystem with a larger journal"
     )]
     UpdateTooLarge {
-        /// Blocks that one transaction takes at most.
+        /// Blocks that one transaction of the journal, or all updates of F2FS, have at most.
         most: u32,
     },
     /// An atomic file has an update that keeps it from what was asked.

@@ -12,6 +12,7 @@ use weir_vfs::{
 };
 
 use crate::checkpoint::Durability;
+use crate::content::Content;
 use crate::filesystem::F2fs;
 use crate::mount;
 
@@ -62,7 +63,8 @@ impl MountedCalls for F2fs {
 
 /// What a call is answered that F2FS here has not.
 const NO_DISCARD: FsError = FsError::Unsupported("F2FS discards nothing");
-const NO_ATOMIC_FILES: FsError = FsError::Unsupported("F2FS has no atomic files");
+const NO_ATOMIC_FILES: FsError =
+    FsError::Unsupported("F2FS has no atomic files, only updates that a program begins and ends");
 
 impl SyncCalls for F2fs {
     fn sync(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
@@ -81,15 +83,19 @@ impl SyncCalls for F2fs {
         Box::pin(async move { if atomic { Err(NO_ATOMIC_FILES) } else { Ok(()) } })
     }
 
-    fn begin_update(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async { Err(NO_ATOMIC_FILES) })
+    fn has_atomic_writes(&self) -> bool {
+        true
     }
 
-    fn end_updates<'a>(&'a self, _inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(async { Err(NO_ATOMIC_FILES) })
+    fn begin_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { Content(&self.0).begin_update(inode).await })
     }
 
-    fn abandon_update(&self, _inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async { Err(NO_ATOMIC_FILES) })
+    fn end_updates<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { Content(&self.0).end_updates(inodes).await })
+    }
+
+    fn abandon_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { Content(&self.0).abandon_update(inode).await })
     }
 }

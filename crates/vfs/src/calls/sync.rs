@@ -114,11 +114,17 @@ pub trait SyncCalls {
         self.synchronise_group(inodes, SyncCall::Fbarrier)
     }
 
+    /// Whether updates can be begun of any regular file, atomic or not, as on Linux's F2FS.
+    fn has_atomic_writes(&self) -> bool {
+        false
+    }
+
     /// Begins an update of an atomic file: from now on only [`end_updates`](Self::end_updates) puts what is written
-    /// into the journal, and no synchronisation call does. What was written before goes there first.
+    /// into the journal, and no synchronisation call does. What was written before goes there first. A filesystem that
+    /// [has atomic writes](Self::has_atomic_writes) begins one of any regular file.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for a file that is not atomic, [`FsError::UpdateOpen`] if one was begun,
+    /// [`FsError::Invalid`] for a file that has to be atomic and is not, [`FsError::UpdateOpen`] if one was begun,
     /// and those of [`write`](crate::FileCalls::write).
     fn begin_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
         let _ = inode;
@@ -126,7 +132,7 @@ pub trait SyncCalls {
     }
 
     /// Ends the updates of files, which were begun: after a crash all of them are there or none is. They are in the
-    /// running transaction then, so any synchronisation call for one of the files covers all.
+    /// running transaction, or the next checkpoint, then, so any synchronisation call for one of the files covers all.
     ///
     /// # Errors
     /// [`FsError::Invalid`] if one was not begun, and those of [`write`](crate::FileCalls::write).
