@@ -5,6 +5,8 @@ use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use weir_sqlite_vfs::rusqlite::Connection;
+
 use crate::support::{Place, error_of, mounts, runs, text, weir, works};
 
 fn directory() -> tempfile::TempDir {
@@ -103,6 +105,54 @@ fn what_is_synchronised_on_a_mount_outlives_its_server() {
         place.unmount();
         assert!(works(&["fsck", path]).starts_with("clean: 2 inodes in use"));
     }
+}
+
+/// SQLite, as it is built in, knows the atomic writes of Linux's F2FS: a transaction is one update of the database, without a journal. It
+/// is there after the server was killed.
+#[test]
+fn sqlite_writes_its_transactions_without_a_journal() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    let path = place.volume();
+    works(&["mkfs", "--type", "f2fs", "--volume", "--size", "128M", path.to_str().unwrap()]);
+    let mut server = place.serve();
+    let database = place.mountpoint().join("database");
+    let connection = Connection::open(&database).unwrap();
+    connection.pragma_update(None, "journal_mode", "DELETE").unwrap();
+    connection.execute_batch("CREATE TABLE t (number INTEGER, text TEXT)").unwrap();
+    let checkpoints = || place.status()["f2fs"]["checkpoints"].as_u64().unwrap();
+    let insert = |connection: &Connection, from: u32| {
+        for number in from..from + 20 {
+            connection.execute("INSERT INTO t VALUES (?1, hex(randomblob(3000)))", [number]).unwrap();
+        }
+    };
+    let before = checkpoints();
+    insert(&connection, 0);
+    assert_eq!(checkpoints(), before, "a journal is made and deleted, and its directory synchronised");
+    // Control: with a journal there are checkpoints.
+    let journaled = place.mountpoint().join("journaled");
+    let other = Connection::open(&journaled).unwrap();
+    other.pragma_update(None, "journal_mode", "TRUNCATE").unwrap();
+    other
+        .execute_batch(
+            "CREATE TABLE t (number INTEGER, text TEXT); PRAGMA cache_spill = 1; PRAGMA cache_size = 1",
+        )
+        .unwrap();
+    insert(&other, 0);
+    assert!(checkpoints() > before);
+    server.kill();
+    works(&["umount", place.mountpoint().to_str().unwrap()]);
+    drop((connection, other));
+    place.mount(&[]);
+    for file in [&database, &journaled] {
+        let connection = Connection::open(file).unwrap();
+        let sound: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        let rows: u32 = connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+        assert_eq!((sound.as_str(), rows), ("ok", 20), "{}", file.display());
+    }
+    place.unmount();
 }
 
 #[test]

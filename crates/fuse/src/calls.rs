@@ -13,9 +13,10 @@ use weir_vfs::{
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::control::{
-    ABANDON_UPDATE, ATOMIC_ATTRIBUTE, BEGIN_UPDATE, END_UPDATE, FBARRIER, FBARRIER_AFTER_PAGES, FDATABARRIER,
-    FDATABARRIER_AFTER_PAGES, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SYNC_GROUP,
-    SyncMode, TRIM, TrimRange,
+    ABANDON_UPDATE, ATOMIC_ATTRIBUTE, BEGIN_UPDATE, END_UPDATE, F2FS_ABORT_ATOMIC_WRITE,
+    F2FS_COMMIT_ATOMIC_WRITE, F2FS_GET_FEATURES, F2FS_START_ATOMIC_WRITE, FBARRIER, FBARRIER_AFTER_PAGES,
+    FDATABARRIER, FDATABARRIER_AFTER_PAGES, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL,
+    SYNC_ATTRIBUTE, SYNC_GROUP, SyncMode, TRIM, TrimRange,
 };
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
@@ -521,6 +522,10 @@ impl Calls {
                 file.orders_writes.set(true);
             }
             BEGIN_UPDATE | END_UPDATE | ABANDON_UPDATE => self.update(inode, handle, command).await?,
+            F2FS_GET_FEATURES
+            | F2FS_START_ATOMIC_WRITE
+            | F2FS_COMMIT_ATOMIC_WRITE
+            | F2FS_ABORT_ATOMIC_WRITE => return self.write_atomically(inode, handle, command).await,
             SYNC_GROUP => self.sync_group(inode, argument, caller).await?,
             _ => return Err(Errno::NOTTY),
         }

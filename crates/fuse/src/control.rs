@@ -1,4 +1,4 @@
-//! What a mount understands beyond the usual calls: eleven ioctls, and three extended attributes.
+//! What a mount understands beyond the usual calls: fifteen ioctls, and three extended attributes.
 //!
 //! | number | name | argument | what it does |
 //! |---|---|---|---|
@@ -12,6 +12,10 @@
 //! | `_IO('W', 8)` | [`END_UPDATE`] | | it ends: after a crash all of it is there, or none |
 //! | `_IO('W', 9)` | [`ABANDON_UPDATE`] | | it is taken back |
 //! | `_IOW('W', 10, ...)` | [`SYNC_GROUP`] | [`SyncGroup`] | `fsync` or `fbarrier` of a group of files, whose updates go together |
+//! | `_IOR(0xf5, 12, u32)` | [`F2FS_GET_FEATURES`] | features | [`F2FS_FEATURE_ATOMIC_WRITE`] on F2FS |
+//! | `_IO(0xf5, 1)` | [`F2FS_START_ATOMIC_WRITE`] | | on F2FS, as [`BEGIN_UPDATE`] |
+//! | `_IO(0xf5, 2)` | [`F2FS_COMMIT_ATOMIC_WRITE`] | | on F2FS, as [`END_UPDATE`], and durable |
+//! | `_IO(0xf5, 5)` | [`F2FS_ABORT_ATOMIC_WRITE`] | | on F2FS, as [`ABANDON_UPDATE`] |
 //! | `_IOWR('X', 121, [u64; 3])` | [`TRIM`] | start, length and minimum, in bytes | discards what is free there: the kernel's `FITRIM`, as `fstrim` asks for it |
 //!
 //! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays; to set or remove it
@@ -54,6 +58,16 @@ pub const BEGIN_UPDATE: u32 = opcode::none(b'W', 7);
 pub const END_UPDATE: u32 = opcode::none(b'W', 8);
 /// Takes that update back. A program that closes the file, or dies, in the middle of an update does the same.
 pub const ABANDON_UPDATE: u32 = opcode::none(b'W', 9);
+/// What Linux's F2FS can do, by its bits.
+pub const F2FS_GET_FEATURES: u32 = opcode::read::<u32>(0xf5, 12);
+/// The bit of [`F2FS_GET_FEATURES`] that says that there are atomic writes. SQLite asks for it.
+pub const F2FS_FEATURE_ATOMIC_WRITE: u32 = 1 << 2;
+/// Begins an update of a file on F2FS, as programs know it from Linux's.
+pub const F2FS_START_ATOMIC_WRITE: u32 = opcode::none(0xf5, 1);
+/// Ends it, and makes it durable as `fsync` does.
+pub const F2FS_COMMIT_ATOMIC_WRITE: u32 = opcode::none(0xf5, 2);
+/// Takes it back.
+pub const F2FS_ABORT_ATOMIC_WRITE: u32 = opcode::none(0xf5, 5);
 /// Makes a group of files durable, or orders them: the updates of atomic files among them are there together after a
 /// crash, or none is. The file that it is called on is one of the group; the others must be the caller's own (EPERM).
 pub const SYNC_GROUP: u32 = opcode::write::<SyncGroup>(b'W', 10);

@@ -4,11 +4,14 @@
 //! kernel is asked for what is dirty before, and forgets its pages after.
 
 use rustix::io::Errno;
-use weir_vfs::{Expect, InodeNumber};
+use weir_vfs::{Expect, InodeNumber, Promise, SyncCall};
 use zerocopy::FromBytes as _;
 
 use crate::calls::Calls;
-use crate::control::{ABANDON_UPDATE, BEGIN_UPDATE, END_UPDATE, SyncGroup, SyncMode};
+use crate::control::{
+    ABANDON_UPDATE, BEGIN_UPDATE, END_UPDATE, F2FS_COMMIT_ATOMIC_WRITE, F2FS_FEATURE_ATOMIC_WRITE,
+    F2FS_GET_FEATURES, F2FS_START_ATOMIC_WRITE, SyncGroup, SyncMode,
+};
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
 use crate::privileges::Caller;
@@ -70,6 +73,28 @@ impl Calls {
             self.kernel.take_pages(inode).await?;
         }
         Ok(())
+    }
+
+    /// Does what an ioctl of Linux's F2FS asks, where the filesystem is one; the bytes that it gives.
+    pub(crate) async fn write_atomically(
+        &self,
+        inode: InodeNumber,
+        handle: u64,
+        command: u32,
+    ) -> Result<Vec<u8>, Errno> {
+        if !self.filesystem.has_atomic_writes() {
+            return Err(Errno::NOTTY);
+        }
+        match command {
+            F2FS_GET_FEATURES => return Ok(F2FS_FEATURE_ATOMIC_WRITE.to_ne_bytes().to_vec()),
+            F2FS_START_ATOMIC_WRITE => self.update(inode, handle, BEGIN_UPDATE).await?,
+            F2FS_COMMIT_ATOMIC_WRITE => {
+                self.update(inode, handle, END_UPDATE).await?;
+                self.synchronise(inode, SyncCall::from_promise(Promise::Durable, false)).await?;
+            }
+            _ => self.update(inode, handle, ABANDON_UPDATE).await?,
+        }
+        Ok(Vec::new())
     }
 
     /// An open file is being closed: an update that was begun through it, and not ended, is taken back. Its program has
