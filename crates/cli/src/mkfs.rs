@@ -20,7 +20,7 @@ use crate::{in_wall_time, print};
 
 /// The format of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FormatName {
+pub(crate) enum FormatName {
     /// ext4 with a journal, which is mounted by `weir mount`
     Ext4,
     /// F2FS, which is mounted by `weir mount` and, without a volume, by Linux

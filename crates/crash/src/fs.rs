@@ -40,6 +40,7 @@ use weir_fs::{Engine, JournalMode, MountOptions};
 use weir_storage::BLOCK_BYTES;
 
 use crate::campaign::{Campaign, Plan, Run, counts};
+pub(crate) use f2fs::F2FS_BLOCKS;
 pub use f2fs::{F2fsCampaign, F2fsTotals};
 pub use ground::FsGround;
 pub use judges::{Condition, Judgement, Judges};

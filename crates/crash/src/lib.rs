@@ -99,6 +99,6 @@ pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use run::run;
 pub use sqlite::{SqliteCampaign, SqliteFaultTotals, SqliteFaults, SqliteJournal, SqliteSync, SqliteTotals};
 pub use streams::{StreamCampaign, StreamOptions, run_streams};
-pub use updates::{UpdateCampaign, UpdateTotals};
+pub use updates::{UpdateCampaign, UpdateTotals, UpdatedFs};
 pub use volume::VolumeCampaign;
 pub use vst::{SECTOR_BYTES, VstCampaign, VstRequest, VstTotals};

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use weir_fs::MountOptions;
+use weir_lfs::F2fsOptions;
 use weir_runtime::{Random, Runtime, Simulation};
 use weir_storage::{AdversaryOptions, Capabilities, Discard, Faults};
 use weir_volume::{CleaningPolicy, Completion, Format, LossWindow, VolumeOptions};
@@ -273,6 +274,22 @@ pub(crate) fn mount_options(beside: MountOptions, random: &mut Random) -> MountO
         dirty_background_bytes: if by_calls { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
         dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
         commit_interval: Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
+        ..beside
+    }
+}
+
+/// The same of F2FS: writeback as soon as a few pages are dirty, or never; how much stays in memory, and how often a checkpoint is
+/// written.
+pub(crate) fn f2fs_options(beside: F2fsOptions, random: &mut Random) -> F2fsOptions {
+    // Pages go to the disk by calls and checkpoints only.
+    let by_calls = random.below(2) == 0;
+    F2fsOptions {
+        in_place_pages: pick(random, &[0, 8]),
+        dirty_background_bytes: if by_calls { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
+        dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
+        cache_bytes: if by_calls { 1 << 28 } else { pick(random, &[1 << 28, 0]) },
+        cache_inodes: pick(random, &[1 << 14, 1]),
+        checkpoint_interval: Duration::from_micros(pick(random, &[2_000, 50_000, 60_000_000])),
         ..beside
     }
 }

@@ -1,4 +1,4 @@
-//! Power cuts under atomic files and units. In each round of a run a script writes updates to a few atomic files
+//! Power cuts under atomic files and units, and under the atomic writes of F2FS. In each round of a run a script writes updates to a few atomic files
 //! and commits them, alone and in groups, beside ordinary files that are made durable, deleted and made again, so that
 //! blocks that the journal has held become others'; and it overwrites aligned units of one ordinary file. At every event
 //! of the storage below the power is cut, on copies. What is left is recovered and read, and has to be, for *all* atomic
@@ -8,14 +8,14 @@
 //!
 //! The next round begins with what one of the cuts has left, and its recovery is cut, too.
 
+mod filesystem;
 mod history;
 mod run;
 
-use weir_fs::MountOptions;
-
 use crate::FsGround;
 use crate::campaign::{Campaign, Plan, Run, counts};
-use crate::fs::ground::{Blocks, new_image};
+use crate::fs::ground::Blocks;
+pub use filesystem::UpdatedFs;
 use run::UpdateRun;
 
 /// A campaign on one ground.
@@ -25,8 +25,8 @@ pub struct UpdateCampaign {
     pub plan: Plan,
     /// What the filesystem stands on.
     pub ground: FsGround,
-    /// Engine, journal mode and checkpoints; the rest is drawn for each run.
-    pub options: MountOptions,
+    /// Which filesystem, and how it is mounted.
+    pub filesystem: UpdatedFs,
 }
 
 counts! {
@@ -52,7 +52,7 @@ impl Campaign for UpdateCampaign {
     }
 
     fn prepare(&self) -> Result<Blocks, String> {
-        new_image(true)
+        self.filesystem.make_image()
     }
 
     fn play_run(&self, image: &Blocks, _number: u64, seed: u64) -> Run<UpdateTotals> {

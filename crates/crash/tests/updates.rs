@@ -1,8 +1,9 @@
 //! Atomic files and units under power cuts, on every kind of ground; and filesystems that drop a rule fail.
 
 use crate::passing::DUAL;
-use weir_crash::{Campaign as _, FsGround, Plan, Summary, UpdateCampaign, UpdateTotals};
+use weir_crash::{Campaign as _, FsGround, Plan, Summary, UpdateCampaign, UpdateTotals, UpdatedFs};
 use weir_fs::{CacheMutant, CheckpointBy, Engine, FsMutant, JournalMode, MountOptions};
+use weir_lfs::{F2fsOptions, LfsMutant};
 use weir_storage::Rules;
 
 fn campaign(
@@ -20,7 +21,8 @@ fn campaign(
         ..MountOptions::default()
     };
     let ground = FsGround::from_name(ground).expect("a ground");
-    UpdateCampaign { plan: Plan::new(states, 17), ground, options }.run_campaign()
+    let filesystem = UpdatedFs::BarrierFs(options);
+    UpdateCampaign { plan: Plan::new(states, 17), ground, filesystem }.run_campaign()
 }
 
 #[test]
@@ -45,6 +47,28 @@ fn updates_are_whole_on_every_ground() {
             let keeps_requests = matches!(ground, "volume" | "order-preserving-recovery");
             assert_eq!(summary.totals.states_units > 0, keeps_requests, "{ground}: {:?}", summary.totals);
         }
+    }
+}
+
+fn f2fs_campaign(ground: FsGround, mutant: Option<LfsMutant>, states: u64) -> Summary<UpdateTotals> {
+    let filesystem = UpdatedFs::F2fs(F2fsOptions { rules: Rules::but(mutant), ..F2fsOptions::default() });
+    UpdateCampaign { plan: Plan::new(states, 17), ground, filesystem }.run_campaign()
+}
+
+#[test]
+fn atomic_writes_of_f2fs_are_whole_on_every_ground() {
+    for name in ["adversary", "legacy", "none", "volume", "in-order-recovery"] {
+        let summary = f2fs_campaign(FsGround::from_name(name).expect("a ground"), None, 600);
+        assert_eq!(summary.failure, None, "{name}");
+        assert!(summary.totals.updates > 20 && summary.totals.abandoned > 0, "{:?}", summary.totals);
+    }
+}
+
+#[test]
+fn an_f2fs_that_drops_a_rule_fails() {
+    for mutant in [LfsMutant::UpdateInPlace, LfsMutant::MarkOnEveryNode] {
+        let summary = f2fs_campaign(FsGround::Adversary { barriers: true }, Some(mutant), 15_000);
+        assert!(summary.failure.is_some(), "{mutant:?} was not noticed in {:?}", summary.totals);
     }
 }
 

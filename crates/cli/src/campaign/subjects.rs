@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use weir_crash::{
     F2fsCampaign, FlashCampaign, FsCampaign, FsGround, Plan, SECTOR_BYTES, Setup, SetupError, SqliteCampaign,
-    SqliteJournal, StreamCampaign, UpdateCampaign, VolumeCampaign, VstCampaign, VstRequest, WorkloadCampaign,
+    SqliteJournal, StreamCampaign, UpdateCampaign, UpdatedFs, VolumeCampaign, VstCampaign, VstRequest,
+    WorkloadCampaign,
 };
 use weir_flash::Mechanism;
 use weir_fs::{Discards, Engine, JournalMode, MountOptions};
@@ -20,6 +21,7 @@ use super::Part;
 use crate::by_name::by_name;
 use crate::error::CliError;
 use crate::journal_mode::{self, JournalName};
+use crate::mkfs::FormatName;
 use crate::plain;
 
 const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
@@ -256,9 +258,12 @@ pub(super) struct SqliteOptions {
 #[derive(Debug, Args)]
 #[group(conflicts_with = "control")]
 pub(super) struct UpdateOptions {
-    /// What the journal holds of file data
-    #[arg(long, value_enum, default_value_t = JournalName::Ordered)]
-    journal: JournalName,
+    /// Whose updates: atomic files of ext4, or the atomic writes of f2fs
+    #[arg(long = "type", value_enum, default_value_t = FormatName::Ext4)]
+    fs_type: FormatName,
+    /// What the journal holds of file data: of ext4 only [default: ordered]
+    #[arg(long, value_enum)]
+    journal: Option<JournalName>,
     /// What the filesystem stands on [default: one of each kind]
     #[arg(long, value_name = "NAME", value_parser = by_name(FsGround::ALL, FsGround::name))]
     ground: Option<FsGround>,
@@ -555,7 +560,10 @@ impl Tested for SqliteOptions {
 
 impl Tested for UpdateOptions {
     fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
-        let (mode, checkpoint) = self.journal.options();
+        if self.fs_type == FormatName::F2fs {
+            return self.f2fs_parts(plan);
+        }
+        let (mode, checkpoint) = self.journal.unwrap_or(JournalName::Ordered).options();
         let part = |ground: FsGround| {
             let engine = match ground {
                 ORDER_PRESERVING | FsGround::PrefixDisk => Engine::Prefix,
@@ -566,14 +574,30 @@ impl Tested for UpdateOptions {
                 ("journal", journal_mode::name(mode, checkpoint).to_owned()),
                 ("ground", ground.name().to_owned()),
             ];
-            Part::new(typed, move || UpdateCampaign { plan, ground, options })
+            let filesystem = UpdatedFs::BarrierFs(options);
+            Part::new(typed, move || UpdateCampaign { plan, ground, filesystem })
         };
         Ok(one_or_all(self.ground, UPDATE_GROUNDS).into_iter().map(part).collect())
     }
 
     fn control(&self, plan: Plan) -> Part {
         let options = MountOptions { engine: Some(Engine::Prefix), ..MountOptions::default() };
-        let campaign = UpdateCampaign { plan, ground: FsGround::Claiming, options };
+        let filesystem = UpdatedFs::BarrierFs(options);
+        let campaign = UpdateCampaign { plan, ground: FsGround::Claiming, filesystem };
         Part::control("order that the disk does not keep", move || campaign.clone())
+    }
+}
+
+impl UpdateOptions {
+    fn f2fs_parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
+        if self.journal.is_some() {
+            return Err(CliError::Usage("--journal is for ext4: F2FS has no journal"));
+        }
+        let part = |ground: FsGround| {
+            let typed = vec![("type", "f2fs".to_owned()), ("ground", ground.name().to_owned())];
+            let filesystem = UpdatedFs::F2fs(weir_lfs::F2fsOptions::default());
+            Part::new(typed, move || UpdateCampaign { plan, ground, filesystem })
+        };
+        Ok(one_or_all(self.ground, F2FS_GROUNDS).into_iter().map(part).collect())
     }
 }

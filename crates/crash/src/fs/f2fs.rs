@@ -13,6 +13,7 @@ use weir_lfs::{Cleaner, F2fsOptions};
 use super::FsGround;
 use crate::campaign::{Campaign, Plan, Run, counts};
 use image::Aged;
+pub(crate) use image::BLOCKS as F2FS_BLOCKS;
 use run::F2fsRun;
 
 /// A campaign on one cleaner and one ground.

@@ -8,7 +8,8 @@ use weir_ext4::{check, check::Report};
 use weir_flash::{Allocation, FlashOptions, Layout, Mechanism, OrderedService, Profile};
 use weir_format::{FormatError, ImageReader};
 use weir_fs::{BarrierFs, Conflicts, Engine};
-use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_lfs::F2fs;
+use weir_runtime::{Handle, Random};
 use weir_stack::{Disk, DiskSpec, Stack, StackError, StackSpec, VolumeSpec};
 pub(crate) use weir_stack::{Left, MayLeave};
 use weir_storage::{
@@ -16,9 +17,11 @@ use weir_storage::{
     Interposed, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write,
     submit_when_free,
 };
+use weir_vfs::FsError;
 use weir_volume::{Format, VolumeOptions};
 
 use crate::flash::profile;
+use crate::fs::run::in_new_runtime;
 use crate::options::pick;
 
 /// Blocks of the filesystem: the least that ext4 takes with a journal, so that everything is close together.
@@ -496,17 +499,31 @@ pub(crate) type Blocks = Vec<(u64, Vec<u8>)>;
 
 /// A new filesystem, with checksums or without.
 pub(crate) fn new_image(checksums: bool) -> Result<Blocks, String> {
-    let runtime = Runtime::simulated(Simulation::default());
-    let handle = runtime.handle();
-    let made = runtime.block_on(async {
-        let options = AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() };
-        let disk = AdversaryDisk::new(&handle, options);
-        let plain = Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000);
-        let mkfs = Mkfs { reserved_percent: 0, checksums, ..plain };
-        BarrierFs::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
-        bytes_of(&*disk).await.map_err(|error| error.to_string())
-    });
-    let bytes = made.map_err(|error| error.to_string())??;
+    let plain = Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000);
+    let mkfs = Mkfs { reserved_percent: 0, checksums, ..plain };
+    made_image(BLOCKS, async |disk| BarrierFs::make(disk, &mkfs).await)
+}
+
+/// A new F2FS.
+pub(crate) fn new_f2fs_image(blocks: u64) -> Result<Blocks, String> {
+    let mkfs = weir_f2fs::Mkfs { zeroed: true, ..weir_f2fs::Mkfs::new(blocks, [7; 16], 1, 1_700_000_000) };
+    made_image(blocks, async |disk| F2fs::make(disk, &mkfs).await)
+}
+
+fn made_image(
+    blocks: u64,
+    make: impl AsyncFnOnce(&dyn Storage) -> Result<(), FsError>,
+) -> Result<Blocks, String> {
+    in_new_runtime(0, async |handle| {
+        let disk = AdversaryDisk::new(handle, AdversaryOptions { blocks, ..AdversaryOptions::default() });
+        make(&*disk).await.map_err(|error| format!("mkfs: {error}"))?;
+        written_blocks(&*disk).await
+    })
+}
+
+/// The blocks of a storage that do not read as zeros.
+pub(crate) async fn written_blocks(storage: &dyn Storage) -> Result<Blocks, String> {
+    let bytes = bytes_of(storage).await.map_err(|error| error.to_string())?;
     let blocks = (0..).zip(bytes.chunks(BLOCK_BYTES));
     let written = blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
     Ok(written.map(|(block, bytes)| (block, bytes.to_vec())).collect())

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use weir_ext4::ROOT_INODE;
-use weir_fs::BarrierFs;
 use weir_storage::BLOCK_BYTES;
-use weir_vfs::FsError;
+use weir_vfs::{Filesystem, FsError};
 
 use crate::content::mix;
 
@@ -168,7 +166,7 @@ pub(super) struct Found {
 
 impl Found {
     /// Reads what a filesystem has; units only where they are promised.
-    pub(super) async fn read(fs: &BarrierFs, history: &History, with_units: bool) -> Result<Found, String> {
+    pub(super) async fn read(fs: &Filesystem, history: &History, with_units: bool) -> Result<Found, String> {
         let mut files = Files::default();
         for (file, content) in files.iter_mut().enumerate() {
             *content = blocks_of(fs, &name_of(file)).await?;
@@ -191,10 +189,10 @@ impl Found {
 }
 
 /// The writes that made the blocks of a file; an error if a block is none's.
-async fn blocks_of(fs: &BarrierFs, name: &[u8]) -> Result<Blocks, String> {
+async fn blocks_of(fs: &Filesystem, name: &[u8]) -> Result<Blocks, String> {
     let shown = String::from_utf8_lossy(name);
     let failed = |error: FsError| format!("{shown}: {error}");
-    let inode = fs.lookup(ROOT_INODE, name).await.map_err(failed)?;
+    let inode = fs.lookup(fs.root(), name).await.map_err(failed)?;
     let size = fs.attributes(inode).await.map_err(failed)?.size as usize;
     let mut bytes = vec![0; size];
     let mut read = 0;

@@ -3,19 +3,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
-use weir_fs::{BarrierFs, CheckpointBy, MountOptions};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::BLOCK_BYTES;
-use weir_vfs::{Fallocate, FsError, InodeNumber, NewNode};
+use weir_vfs::{Fallocate, Filesystem, FsError, InodeNumber, NewNode};
 
 use super::history::{FILES, Files, Found, History, UNIT_BLOCKS, UNIT_FILE, UNITS, block_of, name_of};
-use super::{UpdateCampaign, UpdateTotals};
+use super::{UpdateCampaign, UpdateTotals, UpdatedFs};
 use crate::campaign::{Run, runtime_of};
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
-use crate::fs::ground::{Blocks, DiskTraits, Ground, Left};
-use crate::options::{mount_options, pick};
+use crate::fs::ground::{Blocks, Ground, Left};
 
 /// Rounds of a run.
 const ROUNDS: u32 = 3;
@@ -34,7 +31,7 @@ const ORDINARY_MAX: u64 = 6;
 pub(super) struct UpdateRun {
     handle: Handle,
     campaign: UpdateCampaign,
-    options: MountOptions,
+    filesystem: UpdatedFs,
     found: Rc<RefCell<Cuts<UpdateTotals>>>,
     history: Rc<RefCell<History>>,
 }
@@ -52,7 +49,7 @@ impl UpdateRun {
         let mut random = handle.random("options");
         UpdateRun {
             handle: handle.clone(),
-            options: mount_options(campaign.options, &mut random),
+            filesystem: campaign.filesystem.drawn(&mut random),
             campaign: campaign.clone(),
             found: Rc::new(RefCell::new(Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT))),
             history: Rc::default(),
@@ -61,9 +58,7 @@ impl UpdateRun {
 
     async fn play_rounds(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
-        let remaps = self.options.checkpoint == CheckpointBy::Remap;
-        let share_blocks = remaps.then(|| pick(&mut random, &[1, 4, 64]));
-        let traits = DiskTraits { share_blocks, ..DiskTraits::PLAIN };
+        let traits = self.filesystem.disk_traits(&mut random);
         let ground = Ground::new(self.campaign.ground, &self.handle, &mut random, image, None, traits);
         let ground = ground.await.map_err(|error| error.to_string())?;
         self.prepare(&ground).await?;
@@ -74,7 +69,7 @@ impl UpdateRun {
         };
         let recover = async |left: Left| {
             // What is left is on the medium: no later cut takes it back, that of a recovery neither.
-            let content = find(&left, &self.history.borrow(), self.options, 1, false)?;
+            let content = find(&left, &self.history.borrow(), self.filesystem, 1, false)?;
             self.begin(content.files, content.units);
             Ground::from_left(&left, &self.handle, None).await.map_err(|error| error.to_string())
         };
@@ -92,11 +87,13 @@ impl UpdateRun {
 
     /// Makes the files, durably.
     async fn prepare(&self, ground: &Ground) -> Result<(), String> {
-        let fs = mount(&self.handle, ground, self.options).await?;
+        let (fs, _) = self.filesystem.mount(&self.handle, ground).await?;
         let made = async {
             for file in 0..FILES {
                 let inode = create(&fs, &name_of(file)).await?;
-                fs.set_atomic(inode, true).await?;
+                if !fs.has_atomic_writes() {
+                    fs.set_atomic(inode, true).await?;
+                }
             }
             let units = create(&fs, UNIT_FILE).await?;
             let whole = Fallocate::Allocate { keep_size: false };
@@ -111,7 +108,7 @@ impl UpdateRun {
     /// One round, from the mount on.
     async fn play_round(&self, ground: &Ground, round: u32) -> Result<(), String> {
         self.cut_at_every_event(ground);
-        let fs = mount(&self.handle, ground, self.options).await?;
+        let (fs, _) = self.filesystem.mount(&self.handle, ground).await?;
         let mut script = Script {
             fs: fs.clone(),
             random: self.handle.random("script"),
@@ -141,7 +138,7 @@ impl UpdateRun {
     /// Cuts the power, on copies, at every event of the storage from now on, and when a step has ended.
     fn cut_at_every_event(&self, ground: &Ground) {
         let (found, history) = (Rc::clone(&self.found), Rc::clone(&self.history));
-        let options = self.options;
+        let filesystem = self.filesystem;
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
             if !found.sees_event() {
@@ -151,7 +148,7 @@ impl UpdateRun {
             found.at_event(draw, history.hash(), |left, state, totals| {
                 let checked = state.is_multiple_of(CHECKED);
                 totals.states_checked += u64::from(checked);
-                let content = find(left, &history, options, state, checked)?;
+                let content = find(left, &history, filesystem, state, checked)?;
                 history.judge(&content)?;
                 totals.states_units += u64::from(!content.units.is_empty());
                 Ok(true)
@@ -169,7 +166,7 @@ struct Step {
 
 /// The random operations of a round.
 struct Script {
-    fs: BarrierFs,
+    fs: Filesystem,
     random: Random,
     /// The atomic files as programs see them.
     pending: Files,
@@ -206,13 +203,17 @@ impl Script {
     }
 
     async fn inode(&self, file: usize) -> Result<InodeNumber, FsError> {
-        self.fs.lookup(ROOT_INODE, &name_of(file)).await
+        self.fs.lookup(self.fs.root(), &name_of(file)).await
     }
 
     /// Writes some blocks to an atomic file.
     async fn write(&mut self) -> Result<(), FsError> {
         let file = self.pick_file();
         let inode = self.inode(file).await?;
+        if self.fs.has_atomic_writes() && !self.begun[file] {
+            // Without that it would be an ordinary write.
+            self.begin_update(file, inode).await?;
+        }
         for _ in 0..1 + self.random.below(4) {
             let write = self.next_write();
             let first = self.random.below(BLOCKS_MAX);
@@ -284,6 +285,10 @@ impl Script {
             return Ok(());
         }
         let inode = self.inode(file).await?;
+        self.begin_update(file, inode).await
+    }
+
+    async fn begin_update(&mut self, file: usize, inode: InodeNumber) -> Result<(), FsError> {
         self.committing(&[file]);
         self.fs.begin_update(inode).await?;
         self.begun[file] = true;
@@ -305,7 +310,7 @@ impl Script {
         let most = if self.random.below(3) == 0 { UNITS - unit } else { 1 };
         let end = unit + 1 + self.random.below(most as u64) as usize;
         let write = self.next_write();
-        let inode = self.fs.lookup(ROOT_INODE, UNIT_FILE).await?;
+        let inode = self.fs.lookup(self.fs.root(), UNIT_FILE).await?;
         let places = unit * UNIT_BLOCKS..end * UNIT_BLOCKS;
         let bytes: Vec<u8> = places.clone().flat_map(|place| block_of(write, place as u64)).collect();
         self.history.borrow_mut().write_units(unit..end, write);
@@ -330,7 +335,7 @@ impl Script {
         let bytes: Vec<u8> = (0..blocks).flat_map(|place| block_of(write, place)).collect();
         write_all(&self.fs, inode, 0, &bytes).await?;
         // Some have been atomic: the journal holds their blocks when they are freed.
-        if self.random.below(2) == 0 {
+        if self.random.below(2) == 0 && !self.fs.has_atomic_writes() {
             self.fs.set_atomic(inode, true).await?;
             self.fs.write(inode, 0, &bytes).await?;
         }
@@ -346,15 +351,15 @@ impl Script {
         }
         let name = &names[self.random.below(names.len() as u64) as usize];
         self.history.borrow_mut().unsettle(name);
-        self.fs.unlink(ROOT_INODE, name).await
+        self.fs.unlink(self.fs.root(), name).await
     }
 }
 
-async fn create(fs: &BarrierFs, name: &[u8]) -> Result<InodeNumber, FsError> {
-    fs.create(ROOT_INODE, name, &NewNode::new(FileType::Regular, 0o644)).await
+async fn create(fs: &Filesystem, name: &[u8]) -> Result<InodeNumber, FsError> {
+    fs.create(fs.root(), name, &NewNode::new(FileType::Regular, 0o644)).await
 }
 
-async fn write_all(fs: &BarrierFs, inode: InodeNumber, at: u64, bytes: &[u8]) -> Result<(), FsError> {
+async fn write_all(fs: &Filesystem, inode: InodeNumber, at: u64, bytes: &[u8]) -> Result<(), FsError> {
     let mut written = 0;
     while written < bytes.len() {
         written += fs.write(inode, at + written as u64, &bytes[written..]).await?;
@@ -362,16 +367,11 @@ async fn write_all(fs: &BarrierFs, inode: InodeNumber, at: u64, bytes: &[u8]) ->
     Ok(())
 }
 
-async fn mount(handle: &Handle, ground: &Ground, options: MountOptions) -> Result<BarrierFs, String> {
-    let mounted = BarrierFs::mount(handle, ground.storage(), options).await;
-    mounted.map_err(|error| format!("mounting: {error}"))
-}
-
 /// What is found on what is left; `checked`: it is unmounted then, and the format is checked.
 fn find(
     left: &Left,
     history: &History,
-    options: MountOptions,
+    filesystem: UpdatedFs,
     seed: u64,
     checked: bool,
 ) -> Result<Found, String> {
@@ -379,15 +379,12 @@ fn find(
     let handle = runtime.handle();
     let found = runtime.block_on(async {
         let ground = Ground::from_left(left, &handle, None).await.map_err(|error| error.to_string())?;
-        let fs = mount(&handle, &ground, options).await?;
-        let with_units = fs.statistics().unit_bytes as usize == UNIT_BLOCKS * BLOCK_BYTES;
+        let (fs, unit_bytes) = filesystem.mount(&handle, &ground).await?;
+        let with_units = unit_bytes == (UNIT_BLOCKS * BLOCK_BYTES) as u64;
         let found = Found::read(&fs, history, with_units).await?;
         if checked {
             fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
-            let report = ground.check().await.map_err(|error| error.to_string())?;
-            if !report.is_clean() {
-                return Err(format!("the format: {report:?}"));
-            }
+            filesystem.check(&ground).await?;
         }
         Ok(found)
     });

@@ -13,12 +13,12 @@ use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Storage};
 use weir_vfs::{Fallocate, FilesystemCalls, FsError, NewNode};
 
 use crate::content::mix;
-use crate::fs::ground::bytes_of;
+use crate::fs::ground::{Blocks, written_blocks};
 use crate::fs::run::in_new_runtime;
 use crate::fs::visible::BALLAST;
 
 /// Blocks of the filesystem.
-pub(super) const BLOCKS: u64 = 16_384;
+pub(crate) const BLOCKS: u64 = 16_384;
 /// Pages of the ballast for each hundred that are free at first, and how many of a hundred of these stay.
 const FILLED_PERCENT: u64 = 96;
 const KEPT_PERCENT: u64 = 55;
@@ -32,7 +32,7 @@ const LOOKS: u64 = 12;
 /// See the head of this file.
 pub struct Aged {
     /// The blocks of the image, those of zeros left out.
-    pub(super) blocks: Vec<(u64, Vec<u8>)>,
+    pub(super) blocks: Blocks,
     /// Pages of the ballast.
     pages: u64,
     /// Steps of pages behind its holes.
@@ -72,10 +72,7 @@ impl Aged {
             let fs = F2fs::mount(handle, device, options).await.map_err(failed)?;
             let (steps, pages) = age(&fs, steps).await.map_err(failed)?;
             fs.unmount().await.map_err(failed)?;
-            let bytes = bytes_of(&*disk).await.map_err(|error| error.to_string())?;
-            let blocks = (0..).zip(bytes.chunks(BLOCK_BYTES));
-            let written = blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
-            let blocks = written.map(|(block, bytes)| (block, bytes.to_vec())).collect();
+            let blocks = written_blocks(&*disk).await?;
             Ok(Aged { blocks, pages, steps })
         })
     }

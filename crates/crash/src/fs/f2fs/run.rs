@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
 
 use weir_f2fs::check::check;
 use weir_fs::JournalMode;
@@ -21,7 +20,7 @@ use crate::fs::history::{Guarantees, History, InPlace};
 use crate::fs::run::in_new_runtime;
 use crate::fs::script::{Plan, Script};
 use crate::fs::visible::Visible;
-use crate::options::pick;
+use crate::options::{f2fs_options, pick};
 
 /// Rounds of a run.
 const ROUNDS: u32 = 3;
@@ -60,18 +59,7 @@ impl F2fsRun {
 
     fn new(handle: &Handle, campaign: &F2fsCampaign, aged: &Rc<Aged>) -> F2fsRun {
         let mut random = handle.random("options");
-        // Pages go to the disk by calls and checkpoints only.
-        let by_calls = random.below(2) == 0;
-        let options = F2fsOptions {
-            in_place_pages: pick(&mut random, &[0, 8]),
-            // Writeback as soon as a few pages are dirty, or never.
-            dirty_background_bytes: if by_calls { 1 << 40 } else { pick(&mut random, &[1, 4, 16]) << 12 },
-            dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
-            cache_bytes: if by_calls { 1 << 28 } else { pick(&mut random, &[1 << 28, 0]) },
-            cache_inodes: pick(&mut random, &[1 << 14, 1]),
-            checkpoint_interval: Duration::from_micros(pick(&mut random, &[2_000, 50_000, 60_000_000])),
-            ..campaign.options
-        };
+        let options = f2fs_options(campaign.options, &mut random);
         let pages = pick(&mut random, &[(12, 1), (40, 1), (2_400, 200)]);
         let found = Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT);
         let (handle, campaign, aged) = (handle.clone(), campaign.clone(), Rc::clone(aged));
