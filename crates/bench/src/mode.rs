@@ -57,7 +57,7 @@ impl Mode {
 
     /// The modes of the benchmark of filesystems, in the order of a round. The two whose ratio is the answer are
     /// neighbours; those that write much come last, as many a disk is slower for a while after that.
-    pub const FILESYSTEMS: [Mode; 20] = [
+    pub const FILESYSTEMS: [Mode; 22] = [
         Mode::Host(HostCalls::Fdatasync),
         Mode::Host(HostCalls::AppendFdatasync),
         Mode::Host(HostCalls::AppendFsync),
@@ -78,6 +78,8 @@ impl Mode {
         Mode::through(FsKind::F2fs { nobarrier: true }, FsWrite::Append, SyncCall::Fsync),
         Mode::barrier_fs(FsWrite::Overwrite, SyncCall::Fdatabarrier),
         Mode::f2fs(FsWrite::Overwrite, SyncCall::Fdatabarrier),
+        Mode::barrier_fs(FsWrite::Update, SyncCall::Fsync),
+        Mode::f2fs(FsWrite::Update, SyncCall::Fsync),
     ];
 
     /// The modes of the benchmark of mounts, in the order of a round: those whose ratios are told are neighbours.

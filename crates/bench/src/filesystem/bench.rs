@@ -76,7 +76,7 @@ impl BenchState {
         let mut ledger = Ledger::new(span_blocks);
         let distribution = match mode.write {
             FsWrite::Append => Distribution::Sequential,
-            FsWrite::Overwrite => {
+            FsWrite::Overwrite | FsWrite::Update => {
                 let fill = files.writes(Distribution::Sequential);
                 mounted.fill(fill.clone(), span_blocks, &mut files.pages).await?;
                 ledger.enter(fill, span_blocks);

@@ -22,6 +22,8 @@ pub enum FsWrite {
     Append,
     /// At random over a file that is there as a whole.
     Overwrite,
+    /// The same, all writes before a call as one update, which a crash leaves as a whole: of an atomic file, or F2FS's atomic writes.
+    Update,
 }
 
 impl FsWrite {
@@ -29,6 +31,7 @@ impl FsWrite {
         match self {
             FsWrite::Append => "append",
             FsWrite::Overwrite => "overwrite",
+            FsWrite::Update => "update",
         }
     }
 }

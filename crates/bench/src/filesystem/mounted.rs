@@ -87,7 +87,14 @@ impl MountedFile {
     ) -> Result<Measured, BenchError> {
         let mut meter = Meter::start(&self.handle);
         let mut done = 0;
+        let is_update = mode.write == FsWrite::Update;
+        if is_update && !self.filesystem.has_atomic_writes() {
+            self.filesystem.set_atomic(self.inode, true).await?;
+        }
         while !meter.reached(goal) {
+            if is_update && done % writes_per_call == 0 {
+                self.filesystem.begin_update(self.inode).await?;
+            }
             let stamp = writes.take();
             let offset = stamp.block * BLOCK;
             if offset == 0 && mode.write == FsWrite::Append && done > 0 {
@@ -97,12 +104,18 @@ impl MountedFile {
             self.filesystem.write(self.inode, offset, pages.page(stamp)).await?;
             done += 1;
             if done % writes_per_call == 0 {
+                if is_update {
+                    self.filesystem.end_updates(&[self.inode]).await?;
+                }
                 self.filesystem.synchronise(self.inode, mode.call).await?;
             }
             meter.lap();
             if done % WRITES_PER_TURN == 0 {
                 self.handle.yield_now().await;
             }
+        }
+        if is_update && done % writes_per_call != 0 {
+            self.filesystem.end_updates(&[self.inode]).await?;
         }
         if mode.promise() == Promise::Ordered {
             self.filesystem.fsync(self.inode).await?;
@@ -231,6 +244,15 @@ mod tests {
                 let mode = FsMode { kind, write: FsWrite::Append, call };
                 assert_eq!(play(mode, WRITES, async |_| Ok(())).unwrap(), left, "{mode:?}");
             }
+        }
+    }
+
+    #[test]
+    fn updates_leave_the_last_file_whole() {
+        for kind in KINDS {
+            let mode = FsMode { kind, write: FsWrite::Update, call: SyncCall::Fsync };
+            let left = play(mode, WRITES, async |_| Ok(())).unwrap();
+            assert_eq!(left, FsPlan::tiny().span_blocks(), "{mode:?}");
         }
     }
 

@@ -29,7 +29,7 @@ pub const RATES: [(&str, Mode); 4] = [
 ];
 
 /// All ratios of this benchmark, in the order in which they are told.
-pub const FS_RATIOS: [Ratio; 9] = [
+pub const FS_RATIOS: [Ratio; 10] = [
     Ratio {
         name: "fsync_vs_host",
         title: "fsync: BarrierFS / host",
@@ -109,6 +109,15 @@ pub const FS_RATIOS: [Ratio; 9] = [
         about: About::Weir,
         over: Mode::f2fs(FsWrite::Append, SyncCall::Fbarrier),
         under: FBARRIER,
+        of: Quantity::Writes,
+    },
+    Ratio {
+        name: "f2fs_update_vs_barrierfs",
+        title: "updates: F2FS / BarrierFS",
+        meaning: "overwrite as an update, which a crash leaves as a whole, + fsync: F2FS's atomic writes, which write data once, over an atomic file of BarrierFS, whose data goes through the journal",
+        about: About::ThisDisk,
+        over: Mode::f2fs(FsWrite::Update, SyncCall::Fsync),
+        under: Mode::barrier_fs(FsWrite::Update, SyncCall::Fsync),
         of: Quantity::Writes,
     },
 ];
