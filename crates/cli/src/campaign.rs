@@ -147,7 +147,8 @@ impl Report {
         self.trace_hash = fold_hash(self.trace_hash, summary.trace_hash);
         let mut document = summary.totals;
         for (name, value) in &part.options {
-            document[*name] = json!(value);
+            // A number is one for scripts, too.
+            document[*name] = value.parse::<u64>().map_or_else(|_| json!(value), Value::from);
         }
         document["runs"] = json!(summary.runs);
         document["states"] = json!(summary.states);

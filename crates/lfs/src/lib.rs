@@ -13,14 +13,18 @@
 //!
 //! # Rules
 //!
-//! - **L1** The footer of a checkpoint is behind all that the checkpoint leads to.
-//! - **L2** A segment is written again only behind a checkpoint that has no block in it, and so is the number of a node used again.
-//! - **L3** A node that roll-forward may take is behind the pages that it leads to.
-//! - **L4** Nodes of one chain only follow one another: a mount begins a new one behind a checkpoint.
-//! - **L5** What the share command has moved is durable before a node that roll-forward may take, or the footer of a checkpoint, leads to it.
-//! - **L6** Roll-forward brings back a synchronisation call as a whole, with the name of a new file, or nothing but pages that it overwrote.
+//! - **L1** The footer of a checkpoint becomes durable only after all that the checkpoint points to.
+//! - **L2** A segment is overwritten only after a checkpoint that refers to no block of it, and the number of a deleted node is used again
+//!   only after a checkpoint that lacks the node.
+//! - **L3** A node that roll-forward may take becomes durable only after the pages that it points to. The benchmark's comparators
+//!   [`Flushes::Once`] and [`Flushes::Never`] do not keep this.
+//! - **L4** Roll-forward follows one chain of nodes; each mount writes a checkpoint, and begins a new chain after it.
+//! - **L5** What a share command has moved becomes durable before any node that roll-forward may take, and before any footer of a
+//!   checkpoint, that points to it.
+//! - **L6** Roll-forward restores all of a synchronisation call, with the name of a new file, or nothing of it, save of pages that the call
+//!   overwrites in place: of these a power cut may leave some.
 //! - **L7** A checkpoint lists inodes without a name that are in use, and the mount after a power cut deletes them.
-//! - **L8** The summary of a segment says which word of which node leads to each block.
+//! - **L8** The summary of a segment names, for each block, the node that points to it and the index of the address in that node.
 //!
 //! # Failures
 //!

@@ -33,6 +33,6 @@ pub enum LfsMutant {
     UpdateInPlace,
     /// L7: a checkpoint lists no inodes without a name.
     OrphanKept,
-    /// L8: a summary names the word behind the one that leads to a page.
+    /// L8: a summary names the index behind that of the address of a page.
     SummaryLies,
 }

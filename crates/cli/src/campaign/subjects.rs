@@ -139,8 +139,8 @@ pub(super) struct LengthArguments {
     /// other runs are made, and the counts and the trace hash differ
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256), conflicts_with = "only")]
     pub(super) shards: u64,
-    /// Run the control, which must fail, in place of the campaign: exit code 0 if it fails. What the subject itself has options
-    /// for is fixed in it
+    /// Run the control, which must fail, in place of the campaign: exit code 0 if it fails. It takes none of the options that the
+    /// subject itself has
     #[arg(long)]
     pub(super) control: bool,
     /// Print one JSON document
