@@ -22,7 +22,7 @@
 //! - **L5** What a share command has moved becomes durable before any node that roll-forward may take, and before any footer of a
 //!   checkpoint, that points to it.
 //! - **L6** Roll-forward restores all of a synchronisation call, with the name of a new file, or nothing of it, save of pages that the call
-//!   overwrites in place: of these a power cut may leave some.
+//!   overwrites in place: of these a power cut may leave some. Of an update it restores all or nothing.
 //! - **L7** A checkpoint lists inodes without a name that are in use, and the mount after a power cut deletes them.
 //! - **L8** The summary of a segment names, for each block, the node that points to it and the index of the address in that node.
 //!

@@ -226,3 +226,41 @@ fn directories_of_linux_keep_their_names_and_attributes() {
         }
     });
 }
+
+/// A call for what the newest checkpoint has writes no other, and one for an attribute that is in the inode writes the inode.
+#[test]
+fn calls_that_need_no_checkpoint_write_none() {
+    play(40, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let parent = fs.mkdir(ROOT, b"parent", &directory()).await.unwrap();
+        let file = fs.create(parent, b"file", &regular()).await.unwrap();
+        let linked = fs.create(parent, b"linked", &regular()).await.unwrap();
+        fs.link(linked, parent, b"second name").await.unwrap();
+        fs.sync().await.unwrap();
+        let checkpoints = || fs.statistics().checkpoints;
+        let before = checkpoints();
+        for clean in [ROOT, parent, linked] {
+            fs.fsync(clean).await.unwrap();
+        }
+        fs.set_extended_attribute(file, b"user.small", b"value", Expect::Anything).await.unwrap();
+        fs.fsync(file).await.unwrap();
+        assert_eq!(checkpoints(), before);
+        disk.cut_power();
+        let left = AdversaryDisk::from_image(
+            &clock,
+            options(BLOCKS, true),
+            &disk.crash_states().sample(&mut clock.random("cut")),
+        );
+        let recovered =
+            F2fs::mount(&clock, Rc::clone(&left) as Rc<dyn Storage>, F2fsOptions::default()).await.unwrap();
+        assert_eq!(recovered.extended_attribute(file, b"user.small").await.unwrap(), b"value");
+        // Control: one that takes a node, and a directory that has changed.
+        recovered.set_extended_attribute(file, b"user.large", &[7; 3000], Expect::Anything).await.unwrap();
+        let before = recovered.statistics().checkpoints;
+        recovered.fsync(file).await.unwrap();
+        recovered.create(parent, b"another", &regular()).await.unwrap();
+        recovered.fsync(parent).await.unwrap();
+        assert_eq!(recovered.statistics().checkpoints, before + 2);
+        unmount_and_judge(&left, recovered).await;
+    });
+}
