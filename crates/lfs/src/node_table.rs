@@ -100,7 +100,7 @@ impl NodeTable {
             }
             let bytes = read_block(&*self.image, entry.address()).await?;
             if self.entry(node).await? == entry {
-                return Ok((entry, Some(Box::new(bytes))));
+                return Ok((entry, Some(bytes)));
             }
         }
     }
@@ -116,7 +116,7 @@ impl NodeTable {
         };
         let place = self.layout.node_table_block(index, second).ok_or_else(corrupt)?;
         let bytes = read_block(&*self.image, place).await?;
-        let block = Rc::<NodeTableBlock>::from(NodeTableBlock::read(&bytes, index, &self.layout)?);
+        let block = Rc::<NodeTableBlock>::from(NodeTableBlock::read(&bytes[..], index, &self.layout)?);
         let mut cached = self.cached.borrow_mut();
         if cached.len() >= CACHED_MAX {
             let written = self.written.borrow();
