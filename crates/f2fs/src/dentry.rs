@@ -220,3 +220,24 @@ pub fn write_dots(area: &mut [u8], form: NameArea, own: NodeId, parent: NodeId) 
 }
 
 const _: () = assert!(NameArea::BLOCK.names + BLOCK_SLOTS * SLOT_BYTES == BLOCK_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_beside_one_with_a_damaged_hash() {
+        let (form, place) = (NameArea::BLOCK, Place::Inode(3));
+        let mut area = [0; BLOCK_BYTES];
+        for (slot, name) in [b"first", b"other", b"third"].into_iter().enumerate() {
+            form.insert(&mut area, slot, (name, NodeId(4), FileType::Regular)).expect("inserted");
+        }
+        area[form.records + RECORD_BYTES] ^= 1;
+        let found = |name: &[u8]| form.find(&area, name, place).map(|found| found.map(|found| found.slot));
+        assert_eq!((found(b"first"), found(b"third"), found(b"none")), (Ok(Some(0)), Ok(Some(2)), Ok(None)));
+        assert!(found(b"other").is_err());
+        // Whoever reads all of them comes to it, and no further.
+        let listed: Vec<bool> = form.names(&area, place).map(|found| found.is_ok()).collect();
+        assert_eq!(listed, [true, false]);
+    }
+}
