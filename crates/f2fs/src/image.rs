@@ -1,5 +1,7 @@
 //! An image as its newest checkpoint has it, to be read. What `fsync` has written behind the checkpoint is not part of it.
 
+use std::rc::Rc;
+
 use weir_format::{BLOCK_BYTES, FormatError, ImageReader, Place, Structure};
 
 use crate::block::{BlockAddress, NodeId, SEGMENT_BLOCKS};
@@ -14,6 +16,8 @@ use crate::superblock::Superblock;
 
 /// A block in memory.
 pub type Block = Box<[u8; BLOCK_BYTES]>;
+/// A block that stays in memory while others read it.
+pub type SharedBlock = Rc<[u8; BLOCK_BYTES]>;
 
 /// An image that is read.
 pub struct Image<R> {
@@ -49,7 +53,7 @@ impl<R: ImageReader> Image<R> {
     /// # Errors
     /// Those of the reader.
     async fn block(&self, address: BlockAddress) -> Result<Block, R::Error> {
-        Ok(Box::new(read_block(&self.reader, address).await?))
+        read_block(&self.reader, address).await
     }
 
     /// Where the table and its journal say that a node is.
@@ -120,9 +124,9 @@ impl<R: ImageReader> FileReader for Image<R> {
         &self.layout
     }
 
-    async fn node(&self, node: NodeId, inode: NodeId) -> Result<Block, R::Error> {
+    async fn node(&self, node: NodeId, inode: NodeId) -> Result<SharedBlock, R::Error> {
         let entry = self.node_entry(node).await?;
-        self.node_at(&entry, node, inode).await
+        self.node_at(&entry, node, inode).await.map(Rc::from)
     }
 
     async fn page_at(&self, inode: &Inode, page: u64, address: BlockAddress) -> Result<Block, R::Error> {
@@ -148,7 +152,7 @@ pub async fn read_superblock<R: ImageReader>(
     }
     let first = read_block(reader, BlockAddress(0)).await?;
     let second = read_block(reader, BlockAddress(1)).await?;
-    Ok(Superblock::choose(&first, &second, reader.blocks()))
+    Ok(Superblock::choose(&first[..], &second[..], reader.blocks()))
 }
 
 /// Reads a checkpoint pack. What is wrong with it is for the caller to judge, but not what the reader fails by.
@@ -159,7 +163,7 @@ pub(crate) async fn read_pack<R: ImageReader>(
 ) -> Result<Result<CheckpointPack, FormatError>, R::Error> {
     let start = layout.pack_start(pack);
     let header = read_block(image, start).await?;
-    let blocks = match CheckpointHeader::read(&header, start.0, layout) {
+    let blocks = match CheckpointHeader::read(&header[..], start.0, layout) {
         Ok(header) => header.pack_blocks.get().min(SEGMENT_BLOCKS),
         Err(error) => return Ok(Err(error)),
     };
@@ -172,11 +176,8 @@ pub(crate) async fn read_pack<R: ImageReader>(
 ///
 /// # Errors
 /// What the reader fails by.
-pub async fn read_block<R: ImageReader>(
-    image: &R,
-    address: BlockAddress,
-) -> Result<[u8; BLOCK_BYTES], R::Error> {
-    let mut bytes = [0; BLOCK_BYTES];
-    image.read(u64::from(address.0), &mut bytes).await?;
+pub async fn read_block<R: ImageReader>(image: &R, address: BlockAddress) -> Result<Block, R::Error> {
+    let mut bytes: Block = Box::new([0; BLOCK_BYTES]);
+    image.read(u64::from(address.0), &mut bytes[..]).await?;
     Ok(bytes)
 }

@@ -64,7 +64,7 @@ pub use checkpoint::{
 pub use crc::crc32;
 pub use dentry::{Dentry, NAME_MAX, NameArea, slots_of, write_dots};
 pub use features::{Feature, Features};
-pub use image::{Block, Image, read_block, read_superblock};
+pub use image::{Block, Image, SharedBlock, read_block, read_superblock};
 pub use inode::{EXTRA_BYTES, Extent, Inode, inline_flags, inode_flags};
 pub use layout::{Layout, TableCopies};
 pub use log::Log;

@@ -9,7 +9,7 @@ use crate::attribute::read_attributes;
 use crate::block::{BlockAddress, NodeId};
 use crate::buckets;
 use crate::dentry::{Dentry, NameArea, slots_of};
-use crate::image::Block;
+use crate::image::{Block, SharedBlock};
 use crate::inode::{Inode, inline_flags};
 use crate::layout::Layout;
 use crate::name_hash::hash_name;
@@ -56,7 +56,7 @@ pub trait FileReader {
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] for a node that is free, or another one than its footer says.
-    async fn node(&self, node: NodeId, inode: NodeId) -> Result<Block, Self::Error>;
+    async fn node(&self, node: NodeId, inode: NodeId) -> Result<SharedBlock, Self::Error>;
 
     /// A page of a file whose place is known; what lies behind the end of the file is zeros.
     ///
@@ -90,12 +90,12 @@ pub trait FileReader {
         Ok(None)
     }
 
-    /// Where a page is, and the next page that can have a block.
+    /// Where a page is, and, for one without content, the next page that can have some.
     async fn find_page(&self, inode: &Inode, page: u64) -> Result<(BlockAddress, u64), Self::Error> {
         let hole = |next| Ok((BlockAddress::NULL, next));
         let Some(path) = NodePath::new(page, inode.addresses()) else { return hole(u64::MAX) };
         let number = inode.number();
-        let mut last: Option<Block> = None;
+        let mut last: Option<SharedBlock> = None;
         for (depth, step) in path.steps().iter().enumerate() {
             let node = match &last {
                 None => inode.nodes.get(step.word as usize).map_or(0, |node| node.get()),
@@ -115,10 +115,15 @@ pub trait FileReader {
             None => inode.address(word),
             Some(block) => BlockAddress(read_word(&block[..], word)),
         };
-        let words = if path.steps().is_empty() { inode.addresses() } else { ADDRESSES_PER_NODE };
+        let address = word(path.word);
+        // Only behind a page without a block does anybody look for the next one.
+        let words = match self.has_content(inode, address) {
+            true => 0,
+            false if path.steps().is_empty() => inode.addresses(),
+            false => ADDRESSES_PER_NODE,
+        };
         let skipped =
             (path.word + 1..words).take_while(|nth| !self.has_content(inode, word(*nth))).count() as u64;
-        let address = word(path.word);
         match address.is_block() && self.layout().segment_of(address).is_none() {
             true => Err(FormatError::corrupt(
                 Structure::Node,

@@ -46,8 +46,8 @@ pub enum ImageError {
 
 /// An error about a path in the image.
 pub(crate) fn in_image(inside: &[u8]) -> impl FnOnce(FsError) -> ImageError {
-    let inside = shown(inside);
-    |source| ImageError::InImage { inside, source }
+    // Most callers never need it.
+    move |source| ImageError::InImage { inside: shown(inside), source }
 }
 
 /// A damaged inode at a path in the image.

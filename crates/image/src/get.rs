@@ -338,7 +338,7 @@ impl Get<'_> {
         let most = self.bytes_left / BLOCK_BYTES as u64;
         let mapped = filesystem.mapped_blocks(inode, most).await.map_err(in_image(inside))?;
         self.bytes_left = self.take(self.bytes_left, mapped.saturating_mul(BLOCK_BYTES as u64), inside)?;
-        let mut bytes = chunk_of(attributes.size);
+        let mut bytes = chunk_of(attributes.size.min(mapped.max(1).saturating_mul(BLOCK_BYTES as u64)));
         let (mut offset, mut step) = (0_u64, 0);
         while let Some(data) = filesystem.seek_data(inode, offset).await.map_err(in_image(inside))? {
             offset = data / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;

@@ -176,7 +176,7 @@ async fn read_space(
         let second = pack.segment_copies.is_second(index);
         let place = layout.segment_table_block(index, second).ok_or_else(corrupt)?;
         let bytes = read_block(image, place).await?;
-        segments.extend_from_slice(&SegmentTableBlock::read(&bytes, index, layout)?.entries);
+        segments.extend_from_slice(&SegmentTableBlock::read(&bytes[..], index, layout)?.entries);
     }
     segments.truncate(layout.main_segments() as usize);
     let mut journaled = BTreeSet::new();
@@ -208,7 +208,7 @@ async fn read_node_summaries(
         for offset in (0..weir_f2fs::SEGMENT_BLOCKS).filter(|offset| entry.is_valid(*offset)) {
             let Some(address) = layout.block_of(state.segment, offset) else { continue };
             let bytes = read_block(image, address).await?;
-            if let Some(footer) = NodeFooter::of_block(&bytes) {
+            if let Some(footer) = NodeFooter::of_block(&bytes[..]) {
                 summary.entries[offset as usize] = summary_of_node(footer.node(), 0);
             }
         }

@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use weir_block::Class;
 use weir_f2fs::{
-    Block, BlockAddress, FileReader, Inode, Layout, NodeId, SegmentNumber, Superblock, bytes_of_page,
+    Block, BlockAddress, FileReader, Inode, Layout, NodeId, SegmentNumber, SharedBlock, Superblock,
+    bytes_of_page,
 };
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::Disk;
@@ -101,11 +102,10 @@ impl FileReader for Mounted {
 
     fn has_content(&self, inode: &Inode, address: BlockAddress) -> bool {
         // Names may be in memory alone.
-        let is_directory = inode.file_type() == Some(FileType::Directory);
-        address.is_block() || is_directory && address == BlockAddress::NEW
+        address.is_block() || address == BlockAddress::NEW && inode.file_type() == Some(FileType::Directory)
     }
 
-    async fn node(&self, node: NodeId, inode: NodeId) -> Result<Block, FsError> {
+    async fn node(&self, node: NodeId, inode: NodeId) -> Result<SharedBlock, FsError> {
         Ok(self.placement.nodes.load(node, inode).await?.content())
     }
 

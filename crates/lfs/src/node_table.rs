@@ -100,7 +100,7 @@ impl NodeTable {
             }
             let bytes = read_block(&*self.image, entry.address()).await?;
             if self.entry(node).await? == entry {
-                return Ok((entry, Some(Box::new(bytes))));
+                return Ok((entry, Some(bytes)));
             }
         }
     }
@@ -116,7 +116,7 @@ impl NodeTable {
         };
         let place = self.layout.node_table_block(index, second).ok_or_else(corrupt)?;
         let bytes = read_block(&*self.image, place).await?;
-        let block = Rc::<NodeTableBlock>::from(NodeTableBlock::read(&bytes, index, &self.layout)?);
+        let block = Rc::<NodeTableBlock>::from(NodeTableBlock::read(&bytes[..], index, &self.layout)?);
         let mut cached = self.cached.borrow_mut();
         if cached.len() >= CACHED_MAX {
             let written = self.written.borrow();
@@ -162,12 +162,14 @@ impl NodeTable {
         let block = self.block(index).await?;
         let (newer, freed) = (self.newer.borrow(), self.freed.borrow());
         let mut free = self.free.borrow_mut();
+        // A block has each of its numbers once, so only those that were free before are compared.
+        let before = free.len();
         let first = index * NODE_ENTRIES_PER_BLOCK as u32;
         for (number, entry) in (first..self.layout.nodes()).zip(&block.entries) {
             let node = NodeId(number);
             let entry = newer.get(&node).unwrap_or(entry);
             let is_free = entry.address() == BlockAddress::NULL && !freed.contains(&node);
-            if node > NodeId::ROOT && is_free && !free.contains(&node) {
+            if node > NodeId::ROOT && is_free && !free.range(..before).any(|free| *free == node) {
                 free.push_back(node);
             }
         }

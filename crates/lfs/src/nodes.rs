@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use weir_f2fs::{Block, BlockAddress, NodeEntry, NodeFooter, NodeId, read_word, write_word};
+use weir_f2fs::{Block, BlockAddress, NodeEntry, NodeFooter, NodeId, SharedBlock, read_word, write_word};
 use weir_format::{BLOCK_BYTES, FormatError, Place, Structure};
 use weir_vfs::FsError;
 
@@ -26,7 +26,7 @@ pub(crate) struct NodeBlock {
     pub(crate) place: u32,
     /// What the node table says of it.
     pub(crate) entry: Cell<NodeEntry>,
-    content: RefCell<Block>,
+    content: RefCell<SharedBlock>,
     dirty: Cell<bool>,
     used: Cell<bool>,
 }
@@ -37,9 +37,9 @@ impl NodeBlock {
         read_word(&self.content.borrow()[..], nth)
     }
 
-    /// A copy of the block.
-    pub(crate) fn content(&self) -> Block {
-        self.content.borrow().clone()
+    /// The block as it is now; a later change leaves this one as it is.
+    pub(crate) fn content(&self) -> SharedBlock {
+        Rc::clone(&self.content.borrow())
     }
 }
 
@@ -117,7 +117,7 @@ impl Nodes {
         content: Block,
     ) -> Rc<NodeBlock> {
         let (dirty, used) = (Cell::new(false), Cell::new(true));
-        let (entry, content) = (Cell::new(entry), RefCell::new(content));
+        let (entry, content) = (Cell::new(entry), RefCell::new(SharedBlock::from(content)));
         let node = Rc::new(NodeBlock { id, inode, place, entry, content, dirty, used });
         self.known.borrow_mut().insert(id, Rc::clone(&node));
         self.queue.borrow_mut().push_back(id);
@@ -139,13 +139,13 @@ impl Nodes {
 
     /// Changes word `nth` of a node.
     pub(crate) fn set_word(&self, node: &Rc<NodeBlock>, nth: u32, word: u32) {
-        write_word(&mut node.content.borrow_mut(), nth, word);
+        write_word(Rc::make_mut(&mut node.content.borrow_mut()), nth, word);
         self.mark_dirty(node);
     }
 
     /// Changes the bytes before the footer.
     pub(crate) fn set_bytes(&self, node: &Rc<NodeBlock>, bytes: &[u8]) {
-        node.content.borrow_mut()[..bytes.len()].copy_from_slice(bytes);
+        Rc::make_mut(&mut node.content.borrow_mut())[..bytes.len()].copy_from_slice(bytes);
         self.mark_dirty(node);
     }
 

@@ -120,7 +120,7 @@ impl Placement {
         is_directory: bool,
         marks: Marks,
     ) -> Result<BlockWrite, FsError> {
-        let mut content = node.content();
+        let mut content: Block = Box::new(*node.content());
         let address = self.place_node((node.id, is_directory), &node.entry, &mut content, marks)?;
         self.nodes.mark_clean(node);
         Ok(BlockWrite::new(address, &content[..]))

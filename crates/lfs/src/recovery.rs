@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use weir_f2fs::{
-    ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, BlockAddress, Extent, Inode, Log, NODE_BYTES,
-    NodeFooter, NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page, inline_flags,
-    read_block, read_word,
+    ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, Block, BlockAddress, Extent, Inode, Log,
+    NODE_BYTES, NodeFooter, NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page,
+    inline_flags, read_block, read_word,
 };
 use weir_format::{FileType, FormatError, Place, Stamp, Structure};
 use weir_vfs::FsError;
@@ -82,7 +82,7 @@ impl Durability<'_> {
         for (nth, node) in &taken {
             let Some(last) = marks.get(&node.footer.inode()) else { continue };
             let block = self.read_node(node.address).await?;
-            self.take_node(node, &block, last.name == Some(*nth)).await?;
+            self.take_node(node, &block[..], last.name == Some(*nth)).await?;
         }
         Ok(taken.len())
     }
@@ -92,7 +92,7 @@ impl Durability<'_> {
         Ok(self.read_chain().await?.is_empty())
     }
 
-    async fn read_node(&self, address: BlockAddress) -> Result<[u8; BLOCK_BYTES], FsError> {
+    async fn read_node(&self, address: BlockAddress) -> Result<Block, FsError> {
         read_block(&*self.image, address).await
     }
 
@@ -103,7 +103,7 @@ impl Durability<'_> {
         let mut chain = Vec::new();
         while self.is_free_block(next) && seen.insert(next) {
             let block = self.read_node(next).await?;
-            let Some(footer) = NodeFooter::of_block(&block) else { break };
+            let Some(footer) = NodeFooter::of_block(&block[..]) else { break };
             if !self.checkpoints.is_followed_by(footer.version()) || footer.inode() < NodeId::ROOT {
                 break;
             }
@@ -132,7 +132,7 @@ impl Durability<'_> {
         chain.iter().for_each(|node| add(node.address));
         for (_, node) in taken {
             let block = self.read_node(node.address).await?;
-            addresses_in(node, &block).into_iter().for_each(|(_, address)| add(address));
+            addresses_in(node, &block[..]).into_iter().for_each(|(_, address)| add(address));
         }
         let mut space = self.placement.space.borrow_mut();
         space.withhold(&segments);

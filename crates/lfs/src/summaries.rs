@@ -13,5 +13,5 @@ pub(crate) async fn read_summary(
     let corrupt = || FormatError::corrupt(Structure::Summary, Place::Segment(segment.0), "its place");
     let place = layout.summary_block(segment).ok_or_else(corrupt)?;
     let bytes = read_block(image, place).await?;
-    Ok(SummaryBlock::read(&bytes, Place::Segment(segment.0))?)
+    Ok(SummaryBlock::read(&bytes[..], Place::Segment(segment.0))?)
 }

@@ -88,7 +88,7 @@ async fn check_footer<R: ImageReader>(
     findings: &mut Findings,
 ) -> Result<(), R::Error> {
     let block = read_block(image, entry.address()).await?;
-    let Some(footer) = NodeFooter::of_block(&block) else { return Ok(()) };
+    let Some(footer) = NodeFooter::of_block(&block[..]) else { return Ok(()) };
     if (footer.node(), footer.inode().0) != (node, entry.inode.get()) {
         let problem =
             Problem::Footer { address: entry.address(), node: footer.node(), inode: footer.inode() };

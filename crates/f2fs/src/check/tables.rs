@@ -64,10 +64,10 @@ impl Tables {
             let in_block = |node: u32| (first..first + NODE_ENTRIES_PER_BLOCK as u32).contains(&node);
             let mut changes = newer.iter().filter(|entry| in_block(entry.node.get())).peekable();
             // Most of a large table was never used.
-            if changes.peek().is_none() && bytes == [0; BLOCK_BYTES] {
+            if changes.peek().is_none() && *bytes == [0; BLOCK_BYTES] {
                 continue;
             }
-            let mut block = match NodeTableBlock::read(&bytes, index, &self.layout) {
+            let mut block = match NodeTableBlock::read(&bytes[..], index, &self.layout) {
                 Ok(block) => block,
                 Err(error) => {
                     findings.format(error);
@@ -97,7 +97,7 @@ impl Tables {
             let second = self.pack.segment_copies.is_second(index);
             let Some(place) = self.layout.segment_table_block(index, second) else { break };
             let bytes = read_block(image, place).await?;
-            match SegmentTableBlock::read(&bytes, index, &self.layout) {
+            match SegmentTableBlock::read(&bytes[..], index, &self.layout) {
                 Ok(block) => self.segments.extend(block.entries),
                 Err(error) => {
                     findings.format(error);
@@ -144,7 +144,7 @@ impl Tables {
         }
         let Some(place) = self.layout.summary_block(segment) else { return Ok(None) };
         let bytes = read_block(image, place).await?;
-        let summary = SummaryBlock::read(&bytes, Place::Segment(segment.0));
+        let summary = SummaryBlock::read(&bytes[..], Place::Segment(segment.0));
         Ok(summary.map_err(|error| findings.format(error)).ok())
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Structure};
+use weir_format::{FileType, FormatError, Place, Structure};
 
 use super::ImageReader;
 use super::finding::{Findings, Problem};
@@ -13,7 +13,7 @@ use crate::attribute::read_attributes;
 use crate::bitmap::{get_low_bit, set_low_bit};
 use crate::block::{BlockAddress, NodeId, SEGMENT_BLOCKS, SegmentNumber};
 use crate::dentry::NameArea;
-use crate::image::read_block;
+use crate::image::{Block, read_block};
 use crate::inode::{Inode, inline_flags};
 use crate::node::{ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, NodeFooter, read_word};
 use crate::path::{NodePath, pages_max};
@@ -89,12 +89,12 @@ impl<E> From<FormatError> for Stop<E> {
 }
 
 impl<R: ImageReader> Walk<'_, R> {
-    async fn read(&self, address: BlockAddress) -> Result<[u8; BLOCK_BYTES], Stop<R::Error>> {
+    async fn read(&self, address: BlockAddress) -> Result<Block, Stop<R::Error>> {
         read_block(self.image, address).await.map_err(Stop::Reader)
     }
 
     /// A node of an inode, which is reached for the first time.
-    async fn node(&mut self, node: NodeId, inode: NodeId) -> Result<[u8; BLOCK_BYTES], Stop<R::Error>> {
+    async fn node(&mut self, node: NodeId, inode: NodeId) -> Result<Block, Stop<R::Error>> {
         let corrupt = |what| FormatError::corrupt(Structure::Node, Place::Inode(inode.0), what);
         let found = self.tables.nodes.binary_search_by_key(&node, |(node, _)| *node);
         let index = found.map_err(|_| corrupt("it leads to a node that is not in use"))?;
@@ -103,7 +103,7 @@ impl<R: ImageReader> Walk<'_, R> {
         }
         let address = self.tables.nodes[index].1.address();
         let block = self.read(address).await?;
-        NodeFooter::check(&block, node, inode, address)?;
+        NodeFooter::check(&block[..], node, inode, address)?;
         self.blocks += 1;
         Ok(block)
     }
@@ -116,7 +116,7 @@ impl<R: ImageReader> Walk<'_, R> {
         let before = self.blocks;
         let block = self.node(number, number).await?;
         let address = self.tables.node(number).map_or(BlockAddress::NULL, |entry| entry.address());
-        let inode = Inode::read(&block, number, address, self.tables.inode_seed)?;
+        let inode = Inode::read(&block[..], number, address, self.tables.inode_seed)?;
         self.inodes.entry(number).or_default().links = inode.links.get();
         self.check_attributes(&inode).await?;
         let pages = self.claim_content(&inode, findings).await?;
@@ -132,8 +132,8 @@ impl<R: ImageReader> Walk<'_, R> {
             0 => None,
             node => {
                 let block = self.node(NodeId(node), inode.number()).await?;
-                let is_placed =
-                    NodeFooter::of_block(&block).is_some_and(|footer| footer.place() == ATTRIBUTE_NODE_PLACE);
+                let is_placed = NodeFooter::of_block(&block[..])
+                    .is_some_and(|footer| footer.place() == ATTRIBUTE_NODE_PLACE);
                 if !is_placed {
                     let place = Place::Node(node);
                     return Err(FormatError::corrupt(Structure::Node, place, "its place in its file").into());
@@ -170,7 +170,7 @@ impl<R: ImageReader> Walk<'_, R> {
         pages.extend(claimed.into_iter().filter(|_| keeps));
         // Nodes that lead to direct nodes, and those to come: at most one for each that is reached.
         let mut page = u64::from(inode.addresses());
-        let mut held: Vec<(u32, NodeId, [u8; BLOCK_BYTES])> = Vec::new();
+        let mut held: Vec<(u32, NodeId, Block)> = Vec::new();
         while let Some(path) = NodePath::new(page, inode.addresses()) {
             let mut hole = None;
             for (depth, step) in path.steps().iter().enumerate() {
@@ -180,14 +180,14 @@ impl<R: ImageReader> Walk<'_, R> {
                 held.truncate(depth);
                 let node = match held.last() {
                     None => inode.nodes.get(step.word as usize).map_or(0, |node| node.get()),
-                    Some((.., block)) => read_word(block, step.word),
+                    Some((.., block)) => read_word(&block[..], step.word),
                 };
                 if node == 0 {
                     hole = Some(path.end_below(page, depth));
                     break;
                 }
                 let block = self.node(NodeId(node), number).await?;
-                if NodeFooter::of_block(&block).is_none_or(|footer| footer.place() != step.place) {
+                if NodeFooter::of_block(&block[..]).is_none_or(|footer| footer.place() != step.place) {
                     let place = Place::Node(node);
                     return Err(FormatError::corrupt(Structure::Node, place, "its place in its file").into());
                 }
@@ -195,7 +195,8 @@ impl<R: ImageReader> Walk<'_, R> {
             }
             match (hole, held.last()) {
                 (None, Some((_, node, direct))) => {
-                    let words = (0..ADDRESSES_PER_NODE).map(|word| BlockAddress(read_word(direct, word)));
+                    let words =
+                        (0..ADDRESSES_PER_NODE).map(|word| BlockAddress(read_word(&direct[..], word)));
                     let words: Vec<_> = words.collect();
                     pages_in_extent += count_in_extent(page, &words);
                     let claimed = self.claim_words(number, *node, &words, findings).await?;
@@ -293,7 +294,7 @@ impl<R: ImageReader> Walk<'_, R> {
         }
         for address in pages {
             let names = self.read(*address).await?;
-            self.note_names(NameArea::BLOCK, &names, place, findings)?;
+            self.note_names(NameArea::BLOCK, &names[..], place, findings)?;
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ impl ImageReader for InMemory<'_> {
 
     async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), FormatError> {
         for (part, number) in bytes.chunks_mut(BLOCK_BYTES).zip(block..) {
-            part.copy_from_slice(&self.0.read(Lba(number)));
+            self.0.read_into(Lba(number), part);
         }
         Ok(())
     }

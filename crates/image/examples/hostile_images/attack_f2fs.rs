@@ -142,7 +142,8 @@ impl F2fsVictim {
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+    // The first byte alone tells most of them apart, without a call.
+    bytes.windows(wanted.len()).position(|window| window[0] == wanted[0] && window == wanted)
 }
 
 impl Attack for F2fsVictim {

@@ -140,12 +140,19 @@ impl Image {
     #[must_use]
     pub fn read(&self, block: Lba) -> Vec<u8> {
         let mut bytes = vec![0; BLOCK_BYTES];
-        for (number, bytes) in self.units_of(block).zip(bytes.chunks_exact_mut(self.unit_bytes)) {
-            if let Some(content) = self.unit(number) {
-                bytes.copy_from_slice(content.bytes(self.unit_bytes));
+        self.read_into(block, &mut bytes);
+        bytes
+    }
+
+    /// Puts the content of one block into as many bytes; zeroes behind the last block.
+    pub fn read_into(&self, block: Lba, bytes: &mut [u8]) {
+        let mut units = self.units_of(block);
+        for bytes in bytes.chunks_exact_mut(self.unit_bytes) {
+            match units.next().and_then(|number| self.unit(number).as_ref()) {
+                Some(content) => bytes.copy_from_slice(content.bytes(self.unit_bytes)),
+                None => bytes.fill(0),
             }
         }
-        bytes
     }
 
     /// The first block from `from` on that may not be zeroes: whole chunks that were never written are.
