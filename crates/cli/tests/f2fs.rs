@@ -115,9 +115,11 @@ fn what_cannot_be_done_is_refused_and_says_why() {
         let error = error_of(&output);
         assert!(!output.status.success() && error.contains(word), "{arguments:?}: {error}");
     };
-    refused(&["mkfs", "--type", "f2fs", "--size", "32M", image], "cleaner");
+    refused(&["mkfs", "--type", "f2fs", "--size", "32M", image], "use 52 MiB or more");
+    refused(&["mkfs", "--type", "f2fs", "--volume", "--size", "32M", image], "use 60 MiB or more");
     works(&["mkfs", "--type", "f2fs", "--size", "128M", image]);
     refused(&["mkfs", "--type", "f2fs", "--size", "128M", "--journal-size", "4M", image], "--journal-size");
+    refused(&["mkfs", "--type", "f2fs", "--force", "--no-checksums", image], "--no-checksums");
     refused(&["mount", "--engine", "dual", image, directory.path().to_str().unwrap()], "--engine");
     // Damage: the second half of the root's inode.
     let mut bytes = fs::read(image).unwrap();
@@ -127,4 +129,39 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     let output = weir(&["fsck", image]).output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("checksum"));
+}
+
+/// What `mkfs` refuses it has not begun: the volume that was there is as it was. The sizes that it names are the least that it makes.
+#[test]
+fn a_volume_stays_where_no_filesystem_can_be_made_in_it() {
+    let directory = directory();
+    let image = directory.path().join("image");
+    let image = image.to_str().unwrap();
+    let long = "x".repeat(600);
+    let size_of_volume = ["--volume", "--size", "52M"];
+    let refused = |format: &str, more: &[&str], words: &str| {
+        let before = fs::read(image).unwrap();
+        let output =
+            weir(&[&["mkfs", "--force", "--type", format, image][..], more].concat()).output().unwrap();
+        let error = error_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(words), "{error}");
+        assert!(fs::read(image).unwrap() == before, "{format} {more:?}: changed");
+    };
+    works(&[&["mkfs", image][..], &size_of_volume].concat());
+    let file = directory.path().join("file");
+    fs::write(&file, "content").unwrap();
+    works(&["put", image, file.to_str().unwrap(), "/"]);
+    refused("f2fs", &["--volume"], "takes 52 MiB at least: use --size 60 MiB or more");
+    refused("ext4", &["--volume", "--label", &long], "a label of more than 16 bytes");
+    assert_eq!(works(&["cat", image, "/file"]), "content");
+    for (size, volume) in [("52M", &[][..]), ("60M", &["--volume"])] {
+        fs::remove_file(image).unwrap();
+        let told = works(&[&["mkfs", "--type", "f2fs", "--size", size, image], volume].concat());
+        assert!(told.contains("with room for"), "{told}");
+        assert_eq!(told.contains("each barrier waits and flushes"), volume.is_empty(), "{told}");
+        refused("f2fs", &[volume, &["--label", &long]].concat(), "label of more than 512 units");
+    }
+    fs::File::options().write(true).open(image).unwrap().set_len(51 << 20).unwrap();
+    refused("f2fs", &[], "51 MiB is too small for the filesystem, which takes 52 MiB at least");
 }
