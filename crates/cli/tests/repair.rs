@@ -34,7 +34,12 @@ impl Damaged {
     }
 
     fn with_size(size: &str) -> Damaged {
-        let place = Place::with_volume(size);
+        Damaged::with_format("ext4", size)
+    }
+
+    fn with_format(format: &str, size: &str) -> Damaged {
+        let place = Place::new();
+        works(&["mkfs", "--volume", "--type", format, place.volume().to_str().unwrap(), "--size", size]);
         for name in NAMES {
             let file = place.path().join(name);
             fs::write(&file, content(name)).unwrap();
@@ -172,12 +177,21 @@ fn a_structure_is_repaired(damaged: &Damaged, at: usize, finding: &str) {
 
 #[test]
 fn a_flipped_bit_in_a_structure_is_repaired() {
-    let damaged = Damaged::new();
-    a_structure_is_repaired(&damaged, damaged.map_page() + 200, "of the map is damaged; it was made anew");
-    a_structure_is_repaired(&damaged, damaged.newest_checkpoint() + 40, "the checkpoint at");
+    structures_are_repaired(&Damaged::new());
+}
+
+#[test]
+fn a_flipped_bit_in_a_structure_below_f2fs_is_repaired() {
+    structures_are_repaired(&Damaged::with_format("f2fs", "64M"));
+}
+
+#[track_caller]
+fn structures_are_repaired(damaged: &Damaged) {
+    a_structure_is_repaired(damaged, damaged.map_page() + 200, "of the map is damaged; it was made anew");
+    a_structure_is_repaired(damaged, damaged.newest_checkpoint() + 40, "the checkpoint at");
     for copy in 0..2 {
         let finding = format!("a copy of the superblock at block {copy} is damaged");
-        a_structure_is_repaired(&damaged, copy * BLOCK + 50, &finding);
+        a_structure_is_repaired(damaged, copy * BLOCK + 50, &finding);
     }
 }
 
@@ -203,7 +217,16 @@ fn files_are_rescued_by_a_copy_of_the_superblock_of_ext4() {
 
 #[test]
 fn a_flipped_bit_in_data_is_told_by_file() {
-    let damaged = Damaged::new();
+    damaged_data_is_told_by_file(&Damaged::new());
+}
+
+#[test]
+fn a_flipped_bit_in_data_of_f2fs_is_told_by_file() {
+    damaged_data_is_told_by_file(&Damaged::with_format("f2fs", "64M"));
+}
+
+#[track_caller]
+fn damaged_data_is_told_by_file(damaged: &Damaged) {
     damaged.flip(damaged.data("two", DAMAGED_BLOCK) + 7);
     let before = fs::read(damaged.place.volume()).unwrap();
     let named = "lost in /two: 1 block, the first one at byte 8192";
@@ -218,12 +241,13 @@ fn a_flipped_bit_in_data_is_told_by_file() {
     if !mounts() {
         return;
     }
-    // What is written again is whole.
+    // What is written again is whole: F2FS, too, overwrites few pages where they lie.
     let root = damaged.place.mount(&[]);
     let again = File::options().write(true).open(root.join("two")).unwrap();
     again
         .write_all_at(&content("two")[DAMAGED_BLOCK * BLOCK..][..BLOCK], (DAMAGED_BLOCK * BLOCK) as u64)
         .unwrap();
+    again.sync_all().unwrap();
     drop(again);
     damaged.place.umount();
     damaged.says(&["volume", "check"], 0, &["clean"]);
