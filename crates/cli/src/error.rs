@@ -288,8 +288,26 @@ pub(crate) enum CliError {
         found: Size,
     },
     /// No filesystem fits into the volume.
-    #[error("{}: that leaves only {left} in the volume, and a filesystem takes 8 MiB at least: use --size 16M or more", path.display())]
-    NoRoomInVolume { path: PathBuf, left: Size },
+    #[error(
+        "{}: that leaves only {left} in the volume, and the filesystem takes {least} at least: use --size {least_of_volume} or more",
+        path.display()
+    )]
+    NoRoomInVolume {
+        path: PathBuf,
+        left: Size,
+        /// What the filesystem takes.
+        least: Size,
+        /// What a volume takes that it fits into.
+        least_of_volume: Size,
+    },
+    /// No filesystem fits.
+    #[error("{}: {found} is too small for the filesystem, which takes {least} at least", path.display())]
+    NoRoomForFilesystem {
+        path: PathBuf,
+        found: Size,
+        /// What it takes.
+        least: Size,
+    },
     /// The map of so many logical blocks leaves no room.
     #[error(
         "{}: a --logical size of {logical} takes {needed} on disk at least, and there is {found}: lower --logical, or use a larger --size",

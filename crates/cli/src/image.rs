@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_fs::MountOptions;
+use weir_fs::{BarrierFs, MountOptions};
 use weir_image::ImageError;
 use weir_lfs::{F2fs, F2fsOptions};
 use weir_runtime::Handle;
@@ -10,7 +10,6 @@ use weir_vfs::Filesystem;
 
 use crate::error::CliError;
 use crate::in_wall_time;
-use crate::repair::filesystem_in_memory;
 use crate::stack::Stack;
 
 /// A filesystem, and its names in messages.
@@ -41,7 +40,7 @@ pub(crate) fn with_image<T>(
             Access::Salvage => {
                 let stack = Stack::salvage(&handle, path).await?;
                 let filesystem = filesystem_in_memory(&handle, path, &stack).await?;
-                (stack, filesystem.into())
+                (stack, filesystem)
             }
             Access::Read | Access::Change => {
                 let stack = Stack::open(&handle, path, read_only).await?;
@@ -67,6 +66,22 @@ async fn mount(handle: &Handle, path: &Path, stack: &Stack, read_only: bool) -> 
     }
     let options = MountOptions { read_only, ..MountOptions::default() };
     Ok(stack.filesystem(handle, path, options).await?.into())
+}
+
+/// The filesystem of a stack whose changes are kept in memory, what a crash has left of it recovered.
+pub(crate) async fn filesystem_in_memory(
+    handle: &Handle,
+    path: &Path,
+    stack: &Stack,
+) -> Result<Filesystem, CliError> {
+    match mount(handle, path, stack, true).await {
+        Err(CliError::NeedsRecovery { .. }) => {
+            let recovered = BarrierFs::recover(handle, stack.storage()).await;
+            recovered.map_err(|source| CliError::Image { path: path.to_owned(), source })?;
+            mount(handle, path, stack, true).await
+        }
+        mounted => mounted,
+    }
 }
 
 impl Image<'_> {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use clap::{Args, ValueEnum};
 use rustix::process::{getegid, geteuid};
 use weir_ext4::Mkfs;
+use weir_format::FormatError;
 use weir_fs::BarrierFs;
 use weir_lfs::F2fs;
 use weir_runtime::Handle;
@@ -29,9 +30,18 @@ pub(crate) enum FormatName {
 
 /// Per cent of the space that only the superuser may use, if that is not given.
 const RESERVED_PERCENT: u8 = 5;
-/// Bytes that a filesystem takes at least; and a volume that it fits into.
-const FILESYSTEM_MIN: u64 = 8 << 20;
-const VOLUME_MIN: Size = Size(16 << 20);
+/// The volume that is made.
+const VOLUME: Format = Format { logical_blocks: 0, segment_blocks: 256, overwrite: true };
+
+impl FormatName {
+    /// What a filesystem takes at least; and a volume that it fits into.
+    const fn least(self) -> [Size; 2] {
+        match self {
+            FormatName::Ext4 => [Size(8 << 20), Size(16 << 20)],
+            FormatName::F2fs => [Size(52 << 20), Size(60 << 20)],
+        }
+    }
+}
 
 /// Arguments of `weir mkfs`.
 #[derive(Debug, Args)]
@@ -41,7 +51,7 @@ pub(crate) struct MkfsArguments {
     /// Size of a new file, such as 4G; leave it out for a file or device that exists
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// The format. F2FS takes 52M at least, and none of the options of journals, inodes and reserves
+    /// The format. F2FS takes 52M at least, 60M with a volume, and none of the options of journals, inodes, reserves and checksums
     #[arg(long = "type", value_enum, value_name = "FORMAT", default_value_t = FormatName::Ext4)]
     format: FormatName,
     /// Make a volume, and the filesystem in it: on a mount, barriers then wait for nothing. Without a volume, each
@@ -84,20 +94,24 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
         (arguments.journal_size.is_some(), "--journal-size"),
         (arguments.bytes_per_inode.is_some(), "--bytes-per-inode"),
         (arguments.reserved.is_some(), "--reserved"),
+        (arguments.no_checksums, "--no-checksums"),
     ];
     if let (FormatName::F2fs, Some((_, option))) =
         (arguments.format, of_ext4.into_iter().find(|(given, _)| *given))
     {
         return Err(CliError::OptionOfExt4 { path: path.clone(), option });
     }
-    let least = if arguments.volume { VOLUME_MIN } else { Size(FILESYSTEM_MIN) };
-    if let Some(asked) = arguments.size.filter(|asked| asked.0 < FILESYSTEM_MIN) {
+    let [least, least_of_volume] = arguments.format.least();
+    if let Some(asked) = arguments.size.filter(|asked| *asked < least) {
+        let least = if arguments.volume { least_of_volume } else { least };
         return Err(CliError::TooFewBytes { asked, least });
     }
     let (disk, made) = ground(&handle, path, arguments.size)?;
     if made == Made::Nothing && !arguments.force {
         require_empty(path)?;
     }
+    // Before anything is written: what is there stays if it cannot be made.
+    let told = describe(&handle, arguments, &disk).inspect_err(|_| made.undo(path))?;
     // By a path that locks do not see, another process may have a volume open that is here. Where a volume is made, that is
     // asked there.
     if made == Made::Nothing && !arguments.volume {
@@ -107,24 +121,50 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     if arguments.fill && made != Made::Nothing {
         fill(&disk, path).await.inspect_err(|_| made.undo(path))?;
     }
-    let size = match arguments.volume {
+    let done = match arguments.volume {
         true => make_in_volume(&handle, arguments, &disk).await,
         false => make_on(&handle, arguments, &*disk, made != Made::Nothing).await,
     };
-    let size = size.inspect_err(|_| made.undo(path))?;
+    done.inspect_err(|_| made.undo(path))?;
     disk.name()?;
-    let filesystem = match arguments.format {
-        FormatName::Ext4 => format!("an ext4 filesystem of {size}"),
-        FormatName::F2fs => format!("an F2FS filesystem of {size}"),
-    };
-    let told = match (arguments.volume, arguments.format) {
-        (true, _) => format!("a volume with {filesystem}"),
-        (false, FormatName::Ext4) => {
-            format!("{filesystem}, without a volume: on a mount, each barrier waits and flushes")
-        }
-        (false, FormatName::F2fs) => filesystem,
-    };
     print(&format!("{}: {told}", path.display()))
+}
+
+/// What is going to be made, for people.
+///
+/// # Errors
+/// Whatever the options are refused by.
+fn describe(handle: &Handle, arguments: &MkfsArguments, disk: &FileDisk) -> Result<String, CliError> {
+    let path = &arguments.path;
+    let failed = |source: FormatError| CliError::Image { path: path.clone(), source: source.into() };
+    let blocks = match arguments.volume {
+        true => VOLUME.capacity_on(disk).map_err(|source| not_created(path, None, source))?,
+        false => disk.blocks(),
+    };
+    let size = Size::of_blocks(blocks);
+    let [least, least_of_volume] = arguments.format.least();
+    if arguments.volume && size < least {
+        return Err(CliError::NoRoomInVolume { path: path.clone(), left: size, least, least_of_volume });
+    }
+    let filesystem = match arguments.format {
+        FormatName::Ext4 => {
+            options(handle, arguments, blocks, true).plan().map_err(failed)?;
+            format!("an ext4 filesystem of {size}")
+        }
+        FormatName::F2fs if size < least => {
+            return Err(CliError::NoRoomForFilesystem { path: path.clone(), found: size, least });
+        }
+        FormatName::F2fs => {
+            let planned = f2fs_options(handle, arguments, blocks, true).plan().map_err(failed)?;
+            let header = &planned.checkpoint().header;
+            let room = header.user_blocks.get().saturating_sub(header.valid_blocks.get());
+            format!("an F2FS filesystem of {size}, with room for {} of files", Size::of_blocks(room))
+        }
+    };
+    Ok(match arguments.volume {
+        true => format!("a volume with {filesystem}"),
+        false => format!("{filesystem}, without a volume: on a mount, each barrier waits and flushes"),
+    })
 }
 
 /// Writes zeros to all blocks of a disk.
@@ -140,29 +180,27 @@ async fn fill(disk: &FileDisk, path: &Path) -> Result<(), CliError> {
     flush(disk).await.map_err(failed)
 }
 
-/// Makes the filesystem on a storage, and says how large it is.
+/// Makes the filesystem on a storage.
 async fn make_on(
     handle: &Handle,
     arguments: &MkfsArguments,
     storage: &dyn Storage,
     zeroed: bool,
-) -> Result<Size, CliError> {
-    let failed = |source| CliError::Image { path: arguments.path.clone(), source };
+) -> Result<(), CliError> {
     let blocks = storage.blocks();
     match arguments.format {
         FormatName::Ext4 => BarrierFs::make(storage, &options(handle, arguments, blocks, zeroed)).await,
         FormatName::F2fs => F2fs::make(storage, &f2fs_options(handle, arguments, blocks, zeroed)).await,
     }
-    .map_err(failed)?;
-    Ok(Size::of_blocks(blocks))
+    .map_err(|source| CliError::Image { path: arguments.path.clone(), source })
 }
 
-/// What `mkfs.f2fs` makes, with checksums and times of creation unless they are not wanted.
+/// What `mkfs.f2fs` makes, with checksums and times of creation.
 fn f2fs_options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool) -> weir_f2fs::Mkfs {
     let (uuid, created) = (random_uuid(handle), seconds_now(handle));
     weir_f2fs::Mkfs {
         label: arguments.label.clone(),
-        extra_attributes: !arguments.no_checksums,
+        extra_attributes: true,
         zeroed,
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
@@ -175,21 +213,15 @@ async fn make_in_volume(
     handle: &Handle,
     arguments: &MkfsArguments,
     disk: &Rc<FileDisk>,
-) -> Result<Size, CliError> {
+) -> Result<(), CliError> {
     let failed = |source| CliError::Volume { path: arguments.path.clone(), source };
-    let format = Format { overwrite: true, ..Format::default() };
-    let created = Volume::create(handle, &**disk, format).await;
+    let created = Volume::create(handle, &**disk, VOLUME).await;
     created.map_err(|source| not_created(&arguments.path, None, source))?;
     let disk = Rc::<FileDisk>::clone(disk);
     let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(failed)?;
-    let left = Size::of_blocks(volume.blocks());
-    if left.0 < FILESYSTEM_MIN {
-        return Err(CliError::NoRoomInVolume { path: arguments.path.clone(), left });
-    }
     // What a new volume does not hold reads as zeros.
-    let size = make_on(handle, arguments, &volume, true).await?;
-    volume.close().await.map_err(failed)?;
-    Ok(size)
+    make_on(handle, arguments, &volume, true).await?;
+    volume.close().await.map_err(failed)
 }
 
 fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool) -> Mkfs {

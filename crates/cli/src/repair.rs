@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
-use weir_fs::{BarrierFs, MountOptions};
 use weir_image::Damaged;
 use weir_runtime::Handle;
 use weir_storage::{FileDisk, FileDiskOptions, Lba, Overlay};
+use weir_vfs::FilesystemCalls;
 use weir_volume::{Damage, RepairOptions, RepairReport, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
+use crate::image::filesystem_in_memory;
 use crate::open::open_disk;
 use crate::plain::{self, counted};
 use crate::stack::{Stack, overlay};
@@ -112,7 +113,7 @@ pub(crate) async fn tell_files(
         filesystem_in_memory(handle, path, &stack).await
     };
     match filesystem.await {
-        Ok(filesystem) => tell_damaged(&filesystem, blocks).await,
+        Ok(filesystem) => tell_damaged(&*filesystem, blocks).await,
         Err(error) => {
             let listed: Vec<String> = lost.iter().take(BLOCKS_LISTED).map(|lba| lba.0.to_string()).collect();
             let more = if blocks > listed.len() as u64 { " and more" } else { "" };
@@ -124,25 +125,8 @@ pub(crate) async fn tell_files(
     }
 }
 
-/// The filesystem of a stack whose changes are kept in memory, its journal replayed.
-pub(crate) async fn filesystem_in_memory(
-    handle: &Handle,
-    path: &Path,
-    stack: &Stack,
-) -> Result<BarrierFs, CliError> {
-    let options = MountOptions { read_only: true, ..MountOptions::default() };
-    match stack.filesystem(handle, path, options).await {
-        Err(CliError::NeedsRecovery { .. }) => {
-            let recovered = BarrierFs::recover(handle, stack.storage()).await;
-            recovered.map_err(|source| CliError::Image { path: path.to_owned(), source })?;
-            stack.filesystem(handle, path, options).await
-        }
-        mounted => mounted,
-    }
-}
-
 /// Says which files of a filesystem cannot be read, out of `lost` blocks.
-async fn tell_damaged(filesystem: &BarrierFs, lost: u64) -> Result<(), CliError> {
+async fn tell_damaged(filesystem: &dyn FilesystemCalls, lost: u64) -> Result<(), CliError> {
     let (mut files, mut in_files, mut outcome) = (0, 0, Ok(()));
     weir_image::find_damaged(filesystem, &mut |damaged: Damaged| {
         files += 1;

@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::{XattrFlags, setxattr, statvfs};
 use weir_sqlite_vfs::rusqlite::Connection;
 
 use crate::support::{Place, error_of, mounts, runs, text, weir, works};
@@ -86,6 +87,9 @@ fn what_is_synchronised_on_a_mount_outlives_its_server() {
         write_tree(&root.join("tree"));
         let status = place.status();
         assert_eq!(status["f2fs"]["cleaner"], if volume.is_empty() { "copy" } else { "share" });
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = table.lines().find(|line| line.contains(root.to_str().unwrap())).unwrap();
+        assert!(line.contains("noatime"), "{line}");
         // A checkpoint: it holds for all that was made before.
         fs::File::open(&root).unwrap().sync_all().unwrap();
         let file = fs::File::create(root.join("last")).unwrap();
@@ -93,6 +97,10 @@ fn what_is_synchronised_on_a_mount_outlives_its_server() {
         file.sync_all().unwrap();
         server.kill();
         works(&["umount", place.mountpoint().to_str().unwrap()]);
+        // On a file, whose blocks may be torn, a call of fsync writes a checkpoint.
+        let is_told =
+            works(&["fsck", path]).contains("1 file is durable in a newer state than the checkpoint");
+        assert_eq!(is_told, !volume.is_empty());
         if volume.is_empty() {
             assert_eq!(works(&["cat", path, "/last"]), "durable");
         }
@@ -165,10 +173,14 @@ fn what_cannot_be_done_is_refused_and_says_why() {
         let error = error_of(&output);
         assert!(!output.status.success() && error.contains(word), "{arguments:?}: {error}");
     };
-    refused(&["mkfs", "--type", "f2fs", "--size", "32M", image], "cleaner");
+    refused(&["mkfs", "--type", "f2fs", "--size", "32M", image], "use 52 MiB or more");
+    refused(&["mkfs", "--type", "f2fs", "--volume", "--size", "32M", image], "use 60 MiB or more");
     works(&["mkfs", "--type", "f2fs", "--size", "128M", image]);
     refused(&["mkfs", "--type", "f2fs", "--size", "128M", "--journal-size", "4M", image], "--journal-size");
+    refused(&["mkfs", "--type", "f2fs", "--force", "--no-checksums", image], "--no-checksums");
     refused(&["mount", "--engine", "dual", image, directory.path().to_str().unwrap()], "--engine");
+    refused(&["mount", "--discard-below", image, directory.path().to_str().unwrap()], "--discard-below");
+    refused(&["bench", "cleaning", "--f2fs", "--size", "1G"], "--size");
     // Damage: the second half of the root's inode.
     let mut bytes = fs::read(image).unwrap();
     let root = bytes.windows(8).rposition(|word| word == [3, 0, 0, 0, 3, 0, 0, 0]).unwrap();
@@ -177,4 +189,106 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     let output = weir(&["fsck", image]).output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("checksum"));
+}
+
+/// What `mkfs` refuses it has not begun: the volume that was there is as it was. The sizes that it names are the least that it makes.
+#[test]
+fn a_volume_stays_where_no_filesystem_can_be_made_in_it() {
+    let directory = directory();
+    let image = directory.path().join("image");
+    let image = image.to_str().unwrap();
+    let long = "x".repeat(600);
+    let size_of_volume = ["--volume", "--size", "52M"];
+    let refused = |format: &str, more: &[&str], words: &str| {
+        let before = fs::read(image).unwrap();
+        let output =
+            weir(&[&["mkfs", "--force", "--type", format, image][..], more].concat()).output().unwrap();
+        let error = error_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(words), "{error}");
+        assert!(fs::read(image).unwrap() == before, "{format} {more:?}: changed");
+    };
+    works(&[&["mkfs", image][..], &size_of_volume].concat());
+    let file = directory.path().join("file");
+    fs::write(&file, "content").unwrap();
+    works(&["put", image, file.to_str().unwrap(), "/"]);
+    refused("f2fs", &["--volume"], "takes 52 MiB at least: use --size 60 MiB or more");
+    refused("ext4", &["--volume", "--label", &long], "a label of more than 16 bytes");
+    assert_eq!(works(&["cat", image, "/file"]), "content");
+    for (size, volume) in [("52M", &[][..]), ("60M", &["--volume"])] {
+        fs::remove_file(image).unwrap();
+        let told = works(&[&["mkfs", "--type", "f2fs", "--size", size, image], volume].concat());
+        assert!(told.contains("with room for"), "{told}");
+        assert_eq!(told.contains("each barrier waits and flushes"), volume.is_empty(), "{told}");
+        refused("f2fs", &[volume, &["--label", &long]].concat(), "label of more than 512 units");
+    }
+    fs::File::options().write(true).open(image).unwrap().set_len(51 << 20).unwrap();
+    refused("f2fs", &[], "51 MiB is too small for the filesystem, which takes 52 MiB at least");
+}
+
+/// The space is what users can write, as `df` shows it, and files that only order are counted.
+#[test]
+fn status_tells_what_can_be_written_and_which_files_only_order() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    works(&["mkfs", "--type", "f2fs", "--size", "128M", place.volume().to_str().unwrap()]);
+    let root = place.mount(&[]);
+    fs::write(root.join("file"), vec![1; 8 << 20]).unwrap();
+    fs::File::open(&root).unwrap().sync_all().unwrap();
+    setxattr(root.join("file"), "user.weir.sync", b"order", XattrFlags::empty()).unwrap();
+    let space = statvfs(&root).unwrap();
+    let json = place.status();
+    assert_eq!(json["blocks_available"], space.f_bavail);
+    assert!(space.f_bavail < space.f_bfree);
+    let told = works(&["status", root.to_str().unwrap()]);
+    assert!(told.contains("order only for 1 file (user.weir.sync)"), "{told}");
+    let line = told.lines().find(|line| line.starts_with("space")).unwrap();
+    let available =
+        line.split_once(", ").and_then(|(_, rest)| rest.strip_suffix(" MiB of it can be written"));
+    let available: f64 = available.unwrap().parse().unwrap();
+    assert!((available - space.f_bavail as f64 / 256.0).abs() < 0.01, "{line}");
+    place.end();
+}
+
+/// The number that a checkpoint pack has as its version.
+fn version_of_pack(image: &[u8], pack: usize) -> u64 {
+    u64::from_le_bytes(image[pack_start(pack)..][..8].try_into().unwrap())
+}
+
+/// Where a checkpoint pack begins: each has a segment of its own, behind that of the superblocks.
+fn pack_start(pack: usize) -> usize {
+    (pack + 1) << 21
+}
+
+/// The newest checkpoint is damaged, and the one before it is used: the check says so, and so does the log of a mount.
+#[test]
+fn a_damaged_checkpoint_is_told() {
+    let directory = directory();
+    let image = directory.path().join("image");
+    let image = image.to_str().unwrap();
+    works(&["mkfs", "--type", "f2fs", "--size", "128M", image]);
+    let file = directory.path().join("file");
+    fs::write(&file, "content").unwrap();
+    works(&["put", image, file.to_str().unwrap(), "/"]);
+    assert!(!works(&["fsck", image]).contains("checkpoint"));
+    let mut bytes = fs::read(image).unwrap();
+    let newest = usize::from(version_of_pack(&bytes, 1) > version_of_pack(&bytes, 0));
+    bytes[pack_start(newest) + 16] ^= 1;
+    fs::write(image, &bytes).unwrap();
+    let told = works(&["fsck", image]);
+    let block = format!("checkpoint of block {}", pack_start(newest) / 4096);
+    assert!(told.contains(&block) && told.contains("the other one was used"), "{told}");
+    assert!(told.lines().last().unwrap().starts_with("clean"), "{told}");
+    if mounts() {
+        let root = directory.path().join("root");
+        fs::create_dir(&root).unwrap();
+        let (root, log) = (root.to_str().unwrap(), directory.path().join("log"));
+        works(&["mount", "--log", log.to_str().unwrap(), image, root]);
+        works(&["umount", root]);
+        let log = fs::read_to_string(log).unwrap();
+        assert!(log.contains("WARN") && log.contains(&block), "{log}");
+        assert!(!works(&["fsck", image]).contains("checkpoint"));
+    }
 }

@@ -34,7 +34,12 @@ impl Damaged {
     }
 
     fn with_size(size: &str) -> Damaged {
-        let place = Place::with_volume(size);
+        Damaged::with_format("ext4", size)
+    }
+
+    fn with_format(format: &str, size: &str) -> Damaged {
+        let place = Place::new();
+        works(&["mkfs", "--volume", "--type", format, place.volume().to_str().unwrap(), "--size", size]);
         for name in NAMES {
             let file = place.path().join(name);
             fs::write(&file, content(name)).unwrap();
@@ -172,12 +177,21 @@ fn a_structure_is_repaired(damaged: &Damaged, at: usize, finding: &str) {
 
 #[test]
 fn a_flipped_bit_in_a_structure_is_repaired() {
-    let damaged = Damaged::new();
-    a_structure_is_repaired(&damaged, damaged.map_page() + 200, "of the map is damaged; it was made anew");
-    a_structure_is_repaired(&damaged, damaged.newest_checkpoint() + 40, "the checkpoint at");
+    structures_are_repaired(&Damaged::new());
+}
+
+#[test]
+fn a_flipped_bit_in_a_structure_below_f2fs_is_repaired() {
+    structures_are_repaired(&Damaged::with_format("f2fs", "64M"));
+}
+
+#[track_caller]
+fn structures_are_repaired(damaged: &Damaged) {
+    a_structure_is_repaired(damaged, damaged.map_page() + 200, "of the map is damaged; it was made anew");
+    a_structure_is_repaired(damaged, damaged.newest_checkpoint() + 40, "the checkpoint at");
     for copy in 0..2 {
         let finding = format!("a copy of the superblock at block {copy} is damaged");
-        a_structure_is_repaired(&damaged, copy * BLOCK + 50, &finding);
+        a_structure_is_repaired(damaged, copy * BLOCK + 50, &finding);
     }
 }
 
@@ -203,7 +217,16 @@ fn files_are_rescued_by_a_copy_of_the_superblock_of_ext4() {
 
 #[test]
 fn a_flipped_bit_in_data_is_told_by_file() {
-    let damaged = Damaged::new();
+    damaged_data_is_told_by_file(&Damaged::new());
+}
+
+#[test]
+fn a_flipped_bit_in_data_of_f2fs_is_told_by_file() {
+    damaged_data_is_told_by_file(&Damaged::with_format("f2fs", "64M"));
+}
+
+#[track_caller]
+fn damaged_data_is_told_by_file(damaged: &Damaged) {
     damaged.flip(damaged.data("two", DAMAGED_BLOCK) + 7);
     let before = fs::read(damaged.place.volume()).unwrap();
     let named = "lost in /two: 1 block, the first one at byte 8192";
@@ -218,12 +241,13 @@ fn a_flipped_bit_in_data_is_told_by_file() {
     if !mounts() {
         return;
     }
-    // What is written again is whole.
+    // What is written again is whole: F2FS, too, overwrites few pages where they lie.
     let root = damaged.place.mount(&[]);
     let again = File::options().write(true).open(root.join("two")).unwrap();
     again
         .write_all_at(&content("two")[DAMAGED_BLOCK * BLOCK..][..BLOCK], (DAMAGED_BLOCK * BLOCK) as u64)
         .unwrap();
+    again.sync_all().unwrap();
     drop(again);
     damaged.place.umount();
     damaged.says(&["volume", "check"], 0, &["clean"]);
@@ -266,6 +290,32 @@ fn a_mount_tells_damage_that_is_met_on_reading() {
     damaged.is_read(root.join("two"), "two", true);
     let told = fs::read_to_string(&log).unwrap();
     assert_eq!(told.lines().filter(|line| line.contains("inode=")).count(), 1, "{told}");
+    damaged.place.umount();
+}
+
+/// A mount of F2FS names the inode whose node cannot be read.
+#[test]
+fn a_mount_of_f2fs_tells_of_a_damaged_node() {
+    const NAME_AT: usize = 92;
+    const NUMBER_AT: usize = BLOCK - 24;
+    if !mounts() {
+        return;
+    }
+    let damaged = Damaged::with_format("f2fs", "64M");
+    let log = damaged.place.path().join("log");
+    let of_two = |block: &[u8]| block[NAME_AT..].starts_with(b"two\0");
+    let blocks = damaged.whole.chunks_exact(BLOCK).enumerate().filter(|(_, block)| of_two(block));
+    let file = File::options().write(true).open(damaged.place.volume()).unwrap();
+    let mut inode = 0;
+    for (nth, block) in blocks {
+        inode = number(&block[NUMBER_AT..][..4]);
+        file.write_all_at(&[block[NAME_AT] ^ 1], (nth * BLOCK + NAME_AT) as u64).unwrap();
+    }
+    let root = damaged.place.mount(&["--log", log.to_str().unwrap()]);
+    assert_eq!(fs::metadata(root.join("two")).unwrap_err().raw_os_error(), Some(5));
+    let inode = format!("inode={inode} ");
+    wait_until("the log names the inode", || fs::read_to_string(&log).unwrap().contains(&inode));
+    damaged.is_read(root.join("one"), "one", false);
     damaged.place.umount();
 }
 

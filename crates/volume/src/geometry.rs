@@ -40,6 +40,16 @@ impl Default for Format {
     }
 }
 
+impl Format {
+    /// The capacity of a volume that [`Volume::create`](crate::Volume::create) makes on `disk`, in blocks.
+    ///
+    /// # Errors
+    /// [`VolumeError::Format`] if the sizes do not fit.
+    pub fn capacity_on(&self, disk: &dyn Storage) -> Result<u64, VolumeError> {
+        Ok(Geometry::plan(self, disk.blocks(), 0, disk.opener().is_some())?.logical_blocks)
+    }
+}
+
 /// The layout of one volume, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
