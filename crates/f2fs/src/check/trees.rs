@@ -17,6 +17,7 @@ use crate::image::read_block;
 use crate::inode::{Inode, inline_flags};
 use crate::node::{ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, NodeFooter, read_word};
 use crate::path::{NodePath, pages_max};
+use crate::segment_table::SegmentEntry;
 use crate::summary::SummaryBlock;
 
 /// Summaries in memory. Pages of one file lie in few segments.
@@ -71,6 +72,10 @@ pub(super) async fn check<R: ImageReader>(
             Err(Stop::Damage(error)) => findings.format(error),
             Err(Stop::Reader(error)) => return Err(error),
         }
+    }
+    // What is damaged has blocks that the walk did not come to.
+    if findings.is_empty() {
+        walk.find_lost_blocks(findings);
     }
     walk.judge(findings);
     Ok(())
@@ -315,6 +320,23 @@ impl<R: ImageReader> Walk<'_, R> {
             self.pending.push(found.inode);
         }
         Ok(())
+    }
+
+    /// Blocks of data in use that no file leads to. Blocks of nodes are in use by the node address table.
+    fn find_lost_blocks(&self, findings: &mut Findings) {
+        let of_data = |entry: &SegmentEntry| entry.log().is_some_and(|log| !log.is_node());
+        let segments = (0..).zip(&self.tables.segments);
+        for (number, entry) in segments.filter(|(_, entry)| entry.valid_blocks() > 0 && of_data(entry)) {
+            let is_claimed = |offset| get_low_bit(&self.claimed, (number * SEGMENT_BLOCKS + offset) as usize);
+            let mut lost =
+                (0..SEGMENT_BLOCKS).filter(|offset| entry.is_valid(*offset) && !is_claimed(*offset));
+            let first =
+                lost.next().and_then(|offset| self.tables.layout.block_of(SegmentNumber(number), offset));
+            if let Some(first) = first {
+                let blocks = 1 + lost.count() as u32;
+                findings.push(Place::Segment(number), Problem::BlocksOfNoFile { blocks, first });
+            }
+        }
     }
 
     /// Links against names, nodes in use against those that were reached, and the checkpoint's count of blocks.
