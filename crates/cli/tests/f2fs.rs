@@ -278,7 +278,7 @@ fn a_damaged_checkpoint_is_told() {
     bytes[pack_start(newest) + 16] ^= 1;
     fs::write(image, &bytes).unwrap();
     let told = works(&["fsck", image]);
-    let block = format!("checkpoint of block {}", pack_start(newest) / 4096);
+    let block = format!("block {}", pack_start(newest) / 4096);
     assert!(told.contains(&block) && told.contains("the other one was used"), "{told}");
     assert!(told.lines().last().unwrap().starts_with("clean"), "{told}");
     if mounts() {

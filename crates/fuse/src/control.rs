@@ -14,7 +14,7 @@
 //! | `_IOW('W', 10, ...)` | [`SYNC_GROUP`] | [`SyncGroup`] | `fsync` or `fbarrier` of a group of files, whose updates go together |
 //! | `_IOR(0xf5, 12, u32)` | [`F2FS_GET_FEATURES`] | features | [`F2FS_FEATURE_ATOMIC_WRITE`] on F2FS |
 //! | `_IO(0xf5, 1)` | [`F2FS_START_ATOMIC_WRITE`] | | on F2FS, as [`BEGIN_UPDATE`] |
-//! | `_IO(0xf5, 2)` | [`F2FS_COMMIT_ATOMIC_WRITE`] | | on F2FS, as [`END_UPDATE`], and durable |
+//! | `_IO(0xf5, 2)` | [`F2FS_COMMIT_ATOMIC_WRITE`] | | on F2FS, as [`END_UPDATE`] and `fsync` |
 //! | `_IO(0xf5, 5)` | [`F2FS_ABORT_ATOMIC_WRITE`] | | on F2FS, as [`ABANDON_UPDATE`] |
 //! | `_IOWR('X', 121, [u64; 3])` | [`TRIM`] | start, length and minimum, in bytes | discards what is free there: the kernel's `FITRIM`, as `fstrim` asks for it |
 //!

@@ -90,7 +90,12 @@ impl Calls {
             F2FS_START_ATOMIC_WRITE => self.update(inode, handle, BEGIN_UPDATE).await?,
             F2FS_COMMIT_ATOMIC_WRITE => {
                 self.update(inode, handle, END_UPDATE).await?;
-                self.synchronise(inode, SyncCall::from_promise(Promise::Durable, false)).await?;
+                let call = SyncCall::from_promise(Promise::Durable, false);
+                match self.synchronise(inode, call).await {
+                    // Another open file of it has begun the next update: only that waits.
+                    Err(Errno::BUSY) => self.filesystem.sync().await.map_err(|error| errno(&error))?,
+                    done => done?,
+                }
             }
             _ => self.update(inode, handle, ABANDON_UPDATE).await?,
         }

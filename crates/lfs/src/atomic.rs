@@ -20,7 +20,7 @@ use weir_vfs::{FsError, InodeNumber};
 
 use crate::changes::CALL_BLOCKS;
 use crate::checkpoint::Durability;
-use crate::content::{Content, PAGES_AT_ONCE, copy_inline};
+use crate::content::{Content, copy_inline};
 use crate::file::{File, Slot};
 use crate::update::{UPDATE_PAGES_MAX, Update};
 
@@ -61,12 +61,14 @@ impl Content<'_> {
         let pages = index_of(offset)..index_of(end - 1) + 1;
         let mut rests = Vec::new();
         for (index, is_partial) in [(pages.start, split(offset).1 > 0), (pages.end - 1, split(end).1 > 0)] {
-            if is_partial {
+            let is_staged =
+                || file.update.borrow().as_ref().is_some_and(|update| update.staged.page(index).is_some());
+            if is_partial && !is_staged() {
                 rests.push((index, self.content_without_update(file, index).await?));
             }
         }
         let mut update = file.update.borrow_mut();
-        let Some(update) = update.as_mut() else { return Err(FsError::Invalid("no update was begun")) };
+        let Some(update) = update.as_mut() else { return Err(FsError::UpdateOpen) };
         let new = pages.len() as u32 - update.staged.pages_in(pages).count() as u32;
         if !update.take_room(new) {
             return Err(FsError::UpdateTooLarge { most: UPDATE_PAGES_MAX });
@@ -111,43 +113,37 @@ impl Content<'_> {
         let mut numbers = numbers.to_vec();
         numbers.sort_unstable();
         numbers.dedup();
-        let mut pages = 0;
+        let mut files = Vec::new();
         for number in &numbers {
-            let file = self.regular(*number).await?;
-            let update = file.update.borrow();
-            pages += u64::from(update.as_ref().ok_or(NOT_BEGUN)?.pages());
+            files.push(self.regular(*number).await?);
         }
+        let pages = count_staged(&files)?;
         let lock_all = async {
-            let mut locked: Vec<(Rc<File>, Permit)> = Vec::new();
-            for number in &numbers {
-                locked.push(File::lock_found(self.regular(*number)).await?);
+            let mut locked = Vec::new();
+            for file in &files {
+                locked.push(file.lock_exclusive().await?);
             }
             Ok(locked)
         };
-        // Each page may need a node that leads to it.
-        let blocks = 2 * pages + CALL_BLOCKS * numbers.len() as u64;
-        let end = async |locked: Vec<(Rc<File>, Permit)>| {
-            if blocks > PAGES_AT_ONCE && Durability(self.0).has_few_segments(0) {
-                return Err(FsError::NoSpace);
+        // Each page may need two nodes that lead to it.
+        let blocks = 3 * pages + CALL_BLOCKS * numbers.len() as u64;
+        let end = async |_locked: Vec<Permit>| {
+            // A caller that writes beside the end: there is room for what was there before.
+            if count_staged(&files)? > pages {
+                return Err(FsError::UpdateOpen);
             }
-            let files: Vec<&Rc<File>> = locked.iter().map(|(file, _)| file).collect();
             self.end_locked(&files).await
         };
         Durability(self.0).run_change(blocks, lock_all, end).await
     }
 
     /// The same for a caller that has the locks, as one change.
-    async fn end_locked(&self, files: &[&Rc<File>]) -> Result<(), FsError> {
-        if files.iter().any(|file| file.update.borrow().is_none()) {
-            return Err(NOT_BEGUN);
-        }
+    async fn end_locked(&self, files: &[Rc<File>]) -> Result<(), FsError> {
         for file in files {
-            if file.has_inline(inline_flags::DATA) {
-                self.move_content_out(file).await?;
-            }
+            self.make_room_for_pages(file).await?;
         }
         let mut turns = Vec::new();
-        let mut places = Vec::new();
+        let mut promised: Vec<Vec<Promised>> = Vec::new();
         for file in files {
             // No synchronisation call writes nodes while some pages are promised.
             turns.push(file.pages.take_turn().await);
@@ -155,38 +151,60 @@ impl Content<'_> {
                 // A chain belongs to one file: roll-forward may find that of one and not that of another.
                 file.needs_checkpoint.set(true);
             }
-            places.push(self.promise_staged(file).await?);
+            promised.push(Vec::new());
+            let Some(promised_last) = promised.last_mut() else { continue };
+            if let Err(error) = self.promise_staged(file, promised_last).await {
+                for (file, promised) in files.iter().zip(&promised) {
+                    let holes = promised.iter().filter(|promised| promised.was_hole);
+                    holes.for_each(|promised| self.placement.free_page(file, &promised.slot));
+                }
+                return Err(error);
+            }
         }
         // From here on nothing waits, and nothing fails.
-        for (file, slots) in files.iter().zip(places) {
-            self.apply_update(file, slots);
+        for (file, promised) in files.iter().zip(promised) {
+            self.apply_update(file, promised);
         }
         Ok(())
     }
 
-    /// Promises the staged pages of a file their places.
-    async fn promise_staged(&self, file: &Rc<File>) -> Result<Vec<Slot>, FsError> {
+    /// Moves the content of a file out of its inode, if the update has more than the inode takes.
+    async fn make_room_for_pages(&self, file: &Rc<File>) -> Result<(), FsError> {
+        let is_small = match &*file.update.borrow() {
+            Some(update) => {
+                update.pages() == 0 && update.staged.size() <= file.inode.borrow().inline_area().len() as u64
+            }
+            None => true,
+        };
+        if is_small || !file.has_inline(inline_flags::DATA) {
+            Ok(())
+        } else {
+            self.move_content_out(file).await
+        }
+    }
+
+    /// Promises the staged pages of a file their places, as far as it comes.
+    async fn promise_staged(&self, file: &Rc<File>, promised: &mut Vec<Promised>) -> Result<(), FsError> {
         let staged: Vec<u32> = match &*file.update.borrow() {
             Some(update) => update.staged.all().map(|(index, _)| index).collect(),
             None => Vec::new(),
         };
-        let mut slots = Vec::with_capacity(staged.len());
         for index in staged {
             let known = file.slots.borrow().get(&index).cloned();
             let slot = match known {
-                Some(slot) => Ok(slot),
-                None => self.placement.promise_page(file, index.into()).await,
+                Some(slot) => slot,
+                None => self.placement.make_slot(file, index.into()).await?,
             };
-            // Roll-forward takes pages that are promised for content.
-            slots.push(slot.inspect_err(|_| file.needs_checkpoint.set(true))?);
+            let was_hole = self.placement.promise_slot(file, &slot)?;
+            promised.push(Promised { slot, was_hole });
         }
-        Ok(slots)
+        Ok(())
     }
 
     /// Makes an update part of its file.
-    fn apply_update(&self, file: &Rc<File>, slots: Vec<Slot>) {
+    fn apply_update(&self, file: &Rc<File>, promised: Vec<Promised>) {
         let Some(update) = file.update.take() else { return };
-        for ((index, content), slot) in update.staged.all().zip(slots) {
+        for ((index, content), Promised { slot, .. }) in update.staged.all().zip(promised) {
             self.change_page(file, (index, slot), 0, content, None);
         }
         if update.staged.size() > file.size() {
@@ -197,4 +215,18 @@ impl Content<'_> {
     }
 }
 
-const NOT_BEGUN: FsError = FsError::Invalid("no update was begun");
+/// A staged page that has a place, or is promised one.
+struct Promised {
+    slot: Slot,
+    /// Nothing was promised before.
+    was_hole: bool,
+}
+
+/// Pages that the updates of files have together.
+///
+/// # Errors
+/// [`FsError::Invalid`] if one was not begun.
+fn count_staged(files: &[Rc<File>]) -> Result<u64, FsError> {
+    let pages = |file: &Rc<File>| file.update.borrow().as_ref().map(|update| u64::from(update.pages()));
+    files.iter().map(pages).sum::<Option<u64>>().ok_or(FsError::Invalid("no update was begun"))
+}

@@ -100,9 +100,7 @@ impl Mounted {
     pub(crate) async fn change_acl(&self, number: NodeId, change: AclChange<'_>) -> Result<(), FsError> {
         self.change_extended(number, |file, attributes| {
             let permissions = file.inode.borrow().mode.get() & PERMISSIONS;
-            let permissions = change.apply(file.kind(), attributes, permissions)?;
-            file.change(|inode| set_permissions(inode, permissions));
-            Ok(())
+            change.apply(file.kind(), attributes, permissions).map(Some)
         })
         .await
     }
@@ -158,7 +156,7 @@ impl Mounted {
             check_attribute_of(file.kind(), name)?;
             expect.check(attributes.get(&parsed).is_some())?;
             attributes.set(parsed, value.to_vec());
-            Ok(())
+            Ok(None)
         })
         .await
     }
@@ -167,22 +165,27 @@ impl Mounted {
     pub(crate) async fn remove_extended(&self, number: NodeId, name: &[u8]) -> Result<(), FsError> {
         let name = parse_attribute(name)?;
         self.change_extended(number, |_, attributes| match attributes.remove(&name) {
-            true => Ok(()),
+            true => Ok(None),
             false => Err(FsError::NoAttribute),
         })
         .await
     }
 
+    /// Changes extended attributes, and the permissions if the change tells others.
     async fn change_extended(
         &self,
         number: NodeId,
-        change: impl FnOnce(&File, &mut Extended) -> Result<(), FsError>,
+        change: impl FnOnce(&File, &mut Extended) -> Result<Option<u16>, FsError>,
     ) -> Result<(), FsError> {
         let change = async |(file, _locked): (Rc<File>, Permit)| {
             let mut attributes = self.extended(&file).await?;
-            change(&file, &mut attributes)?;
+            let permissions = change(&file, &mut attributes)?;
             self.store_extended(&file, &attributes).await?;
-            file.change(|inode| inode.set_time(Stamp::Changed, self.timer.now()));
+            // Behind what may wait or fail.
+            file.change(|inode| {
+                permissions.into_iter().for_each(|permissions| set_permissions(inode, permissions));
+                inode.set_time(Stamp::Changed, self.timer.now());
+            });
             Ok(())
         };
         Durability(self).run_change(CALL_BLOCKS, File::lock_found(self.files.get(number)), change).await

@@ -5,6 +5,7 @@ use weir_vfs::FsError;
 
 use crate::checkpoint::{Durability, Purpose};
 use crate::cleaner::Policy;
+use crate::content::PAGES_AT_ONCE;
 use crate::operations::ChangePermit;
 
 /// Dirty nodes at which a checkpoint is written: 32 MiB of them.
@@ -20,6 +21,9 @@ const RESERVE: u64 = 8;
 const GAIN: u64 = 4;
 /// Free segments that are enough: a call may fill some, what is dirty one, and the reserve is left.
 const ENOUGH: u64 = CALL_SEGMENTS + 2 + RESERVE + GAIN;
+
+/// Blocks that a call may make dirty where no more room can be made: the reserve has it, and cleaning goes on.
+const BLOCKS_WITHOUT_ROOM: u64 = PAGES_AT_ONCE + CALL_BLOCKS;
 
 /// Whether a call that waited finds room for what it changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,13 +52,19 @@ impl Durability<'_> {
     }
 
     /// Waits until a call may change something. Calls that waited together look at the room one after the other.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] for a call that changes much, where no room can be made for it.
     async fn begin_change(&self, blocks: u64) -> Result<ChangePermit<'_>, FsError> {
         loop {
             let room = self.ensure_room(blocks).await?;
             let permit = self.operations.begin_change(blocks).await;
             self.operations.check_writable()?;
-            if room == Room::NoMore || !self.has_few_segments(0) {
+            if !self.has_few_segments(0) {
                 return Ok(permit);
+            }
+            if room == Room::NoMore {
+                return if blocks > BLOCKS_WITHOUT_ROOM { Err(FsError::NoSpace) } else { Ok(permit) };
             }
         }
     }
@@ -79,6 +89,7 @@ impl Durability<'_> {
         if !self.has_few_segments(blocks) {
             return Ok(Room::Enough);
         }
+        let enough = ENOUGH.max(blocks.div_ceil(u64::from(SEGMENT_BLOCKS)) + CALL_SEGMENTS + RESERVE + GAIN);
         // Cleaning has the room that dirty data would take.
         if self.dirty_blocks() >= u64::from(SEGMENT_BLOCKS) {
             self.write_checkpoint(Purpose::Order).await?;
@@ -88,12 +99,12 @@ impl Durability<'_> {
                 let space = self.placement.space.borrow();
                 (u64::from(space.free_segments()), space.released().len() as u64)
             };
-            if before + released < ENOUGH {
+            if before + released < enough {
                 self.clean(Policy::Greedy, GAIN * u64::from(SEGMENT_BLOCKS)).await?;
             }
             self.write_checkpoint(Purpose::Order).await?;
             let free = u64::from(self.placement.space.borrow().free_segments());
-            if free >= ENOUGH {
+            if free >= enough {
                 return Ok(Room::Enough);
             }
             if free <= before {

@@ -82,12 +82,22 @@ impl Placement {
     /// As [`make_slot`](Self::make_slot).
     pub(crate) async fn promise_page(&self, file: &File, page: u64) -> Result<Slot, FsError> {
         let slot = self.make_slot(file, page).await?;
-        if file.address(&slot) == BlockAddress::NULL {
+        self.promise_slot(file, &slot)?;
+        Ok(slot)
+    }
+
+    /// The same for a page whose slot is known; whether it was a hole.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`].
+    pub(crate) fn promise_slot(&self, file: &File, slot: &Slot) -> Result<bool, FsError> {
+        let is_hole = file.address(slot) == BlockAddress::NULL;
+        if is_hole {
             self.space.borrow_mut().promise(1)?;
-            self.set_address(file, &slot, BlockAddress::NEW);
+            self.set_address(file, slot, BlockAddress::NEW);
             file.count_blocks(1);
         }
-        Ok(slot)
+        Ok(is_hole)
     }
 
     /// Makes a page a hole. Its cached page is gone already.

@@ -12,7 +12,7 @@ use weir_f2fs::{
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_journal::Disk;
 use weir_runtime::{Instant, Semaphore};
-use weir_vfs::{FsError, StorageImage, Timer};
+use weir_vfs::{FsError, InodeNumber, StorageImage, Timer};
 
 use crate::checkpoint::Checkpoints;
 use crate::cleaner_kind::CleanerCounts;
@@ -69,6 +69,13 @@ impl Mounted {
     pub(crate) fn elapsed(&self) -> u64 {
         let (since, before) = self.since;
         before + self.disk.handle().now().as_nanos().saturating_sub(since.as_nanos()) / NANOS_A_SECOND
+    }
+
+    /// The size of a file that has an update, with what that adds.
+    pub(crate) async fn size_of_updated(&self, number: InodeNumber) -> Result<Option<u64>, FsError> {
+        let file = self.files.get(NodeId(number)).await?;
+        let update = file.update.borrow();
+        Ok(update.as_ref().map(|update| update.staged.size()))
     }
 
     /// A number that no inode had before in this mount.

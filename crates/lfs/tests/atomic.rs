@@ -285,3 +285,61 @@ fn an_update_that_is_too_large_is_refused() {
         unmount_and_judge(&disk, fs).await;
     });
 }
+
+/// The largest update ends on a small filesystem: there is room, or it is told that there is none, and nothing of it is left.
+#[test]
+fn a_large_update_ends_or_leaves_no_trace() {
+    play(7, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        let file = fs.create(ROOT, b"file", &regular()).await.expect("made");
+        fs.write(file, 0, b"old").await.expect("written");
+        fs.fsync(file).await.expect("durable");
+        let chunk = vec![1; 256 * PAGE];
+        for chunks in 1..=16 {
+            let before = fs.statfs().await.available_blocks;
+            fs.begin_update(file).await.expect("begun");
+            // Far apart, so that each needs a node.
+            for nth in 0..chunks {
+                write_all(&fs, file, nth * (4 << 20), &chunk).await;
+            }
+            match fs.end_updates(&[file]).await {
+                Ok(()) => {
+                    fs.fsync(file).await.expect("durable");
+                    fs.truncate(file, 3).await.expect("shorter");
+                    fs.sync().await.expect("durable");
+                }
+                Err(error) => {
+                    assert_eq!(error, FsError::NoSpace, "{chunks} chunks");
+                    fs.abandon_update(file).await.expect("abandoned");
+                    fs.sync().await.expect("durable");
+                    let lost = before - fs.statfs().await.available_blocks;
+                    assert!(lost <= 2 * chunks, "{lost} blocks are gone after {chunks} chunks");
+                }
+            }
+        }
+        unmount_and_judge(&disk, fs).await;
+    });
+}
+
+/// A file with an update is deleted, and closed.
+#[test]
+fn an_update_of_a_deleted_file_goes_with_it() {
+    play(8, async |clock| {
+        let (disk, fs) = mounted(&clock, BLOCKS, F2fsOptions::default()).await;
+        for nth in 0..3 {
+            let file = fs.create(ROOT, b"file", &regular()).await.expect("made");
+            fs.open(file).await.expect("open");
+            fs.begin_update(file).await.expect("begun");
+            // Each takes more than half of what all updates may have.
+            for piece in 0..5 {
+                let bytes = vec![nth; 512 * PAGE];
+                write_all(&fs, file, piece * bytes.len() as u64, &bytes).await;
+            }
+            assert_eq!(fs.seek_data(file, 7).await, Ok(Some(7)));
+            assert_eq!(fs.seek_hole(file, 7).await, Ok(Some(5 * 512 * PAGE as u64)));
+            fs.unlink(ROOT, b"file").await.expect("deleted");
+            fs.release(file).await.expect("closed");
+        }
+        unmount_and_judge(&disk, fs).await;
+    });
+}

@@ -443,7 +443,7 @@ fn l6_roll_forward_brings_back_whole_calls() {
 
 #[test]
 fn l7_a_checkpoint_lists_orphans() {
-    kill(LfsMutant::OrphanKept, "no file leads to", delete_an_open_file);
+    kill(LfsMutant::OrphanKept, "no file leads to it", delete_an_open_file);
 }
 
 #[test]

@@ -73,10 +73,6 @@ pub(super) async fn check<R: ImageReader>(
             Err(Stop::Reader(error)) => return Err(error),
         }
     }
-    // What is damaged has blocks that the walk did not come to.
-    if findings.is_empty() {
-        walk.find_lost_blocks(findings);
-    }
     walk.judge(findings);
     Ok(())
 }
@@ -340,7 +336,7 @@ impl<R: ImageReader> Walk<'_, R> {
         }
     }
 
-    /// Links against names, nodes in use against those that were reached, and the checkpoint's count of blocks.
+    /// Links against names, nodes and blocks in use against those that were reached, and the checkpoint's count of blocks.
     fn judge(&self, findings: &mut Findings) {
         for (inode, known) in &self.inodes {
             let counted = u64::from(known.names);
@@ -352,6 +348,10 @@ impl<R: ImageReader> Walk<'_, R> {
         let unreached = self.tables.nodes.iter().zip(&self.reached).filter(|(_, reached)| !**reached);
         for ((node, _), _) in unreached {
             findings.push(Place::Node(node.0), Problem::NodeOfNoFile);
+        }
+        // What is damaged has blocks that the walk did not come to.
+        if findings.is_empty() {
+            self.find_lost_blocks(findings);
         }
         let stored = self.tables.pack.header.valid_blocks.get();
         findings.count("valid blocks", stored, self.blocks, self.tables.place);

@@ -57,11 +57,22 @@ impl FileCalls for F2fs {
     }
 
     fn seek_data(&self, inode: InodeNumber, offset: u64) -> LocalBoxFuture<'_, Result<Option<u64>, FsError>> {
-        Box::pin(async move { Content(&self.0).find_data(inode, offset).await })
+        Box::pin(async move {
+            // What an update has written to holes is data already.
+            match self.0.size_of_updated(inode).await? {
+                Some(size) => Ok((offset < size).then_some(offset)),
+                None => Content(&self.0).find_data(inode, offset).await,
+            }
+        })
     }
 
     fn seek_hole(&self, inode: InodeNumber, offset: u64) -> LocalBoxFuture<'_, Result<Option<u64>, FsError>> {
-        Box::pin(async move { Content(&self.0).find_hole(inode, offset).await })
+        Box::pin(async move {
+            match self.0.size_of_updated(inode).await? {
+                Some(size) => Ok((offset < size).then_some(size)),
+                None => Content(&self.0).find_hole(inode, offset).await,
+            }
+        })
     }
 
     fn mapped_blocks(&self, inode: InodeNumber, limit: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {

@@ -8,7 +8,6 @@ use weir_f2fs::{FileReader, NodeId};
 use weir_format::{Cookie, DirectoryEntry, FileType};
 use weir_vfs::{FsError, Hold, InodeNumber, LetGo, NameCalls, NewNode, RenameFlags, check_name_length};
 
-use crate::content::Content;
 use crate::file::File;
 use crate::filesystem::F2fs;
 use crate::mounted::Mounted;
@@ -103,8 +102,9 @@ impl NameCalls for F2fs {
             let left = file.opens.get().checked_sub(1).ok_or(FsError::Invalid("the inode is not open"))?;
             file.opens.set(left);
             if left == 0 && file.update.borrow().is_some() {
-                // The caller that began it has not ended it.
-                Content(&self.0).abandon_update(inode).await?;
+                // The caller that began it has not ended it. A file without a name is found no more by its number.
+                let _locked = file.lock_exclusive().await;
+                file.update.take();
             }
             if left > 0 || file.links() > 0 {
                 // Nothing changes, so nothing has to be writable.
