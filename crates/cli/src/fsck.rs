@@ -70,7 +70,12 @@ struct Document {
     findings_total: u64,
     /// The block of the copy that stands for a damaged superblock.
     superblock_copy: Option<u64>,
+    /// What is wrong with the checkpoint that was not used.
+    damaged_checkpoint: Option<String>,
     transactions: u32,
+    /// Files of F2FS that are durable, and that a mount rolls forward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_roll_forward: Option<u32>,
     orphans: u32,
     inodes: u32,
     /// None where they are not counted.
@@ -160,10 +165,22 @@ fn lines(report: &Document) -> String {
     if let Some(block) = report.superblock_copy {
         lines.push(format!("the superblock is damaged; its copy in block {block} was used"));
     }
+    if let Some(damage) = &report.damaged_checkpoint {
+        lines.push(format!(
+            "{damage}; the other one was used. A power cut while a checkpoint is written leaves that, and nothing durable is lost \
+             then; if it is damage, changes that are newer than the other one are lost"
+        ));
+    }
     if report.transactions > 0 {
         let transactions = counted(report.transactions.into(), "transaction", "transactions");
         lines.push(format!(
             "the journal has {transactions} to replay: a mount does it, or weir fsck --replay"
+        ));
+    }
+    if let Some(files) = report.to_roll_forward.filter(|files| *files > 0) {
+        let files = counted(files.into(), "file is", "files are");
+        lines.push(format!(
+            "{files} durable in a newer state than the checkpoint has, to be rolled forward: a mount does it, or weir fsck --replay"
         ));
     }
     if report.orphans > 0 {
@@ -195,7 +212,9 @@ impl From<weir_ext4::check::Report> for Document {
             findings: report.findings.iter().map(line).collect(),
             findings_total: report.total,
             superblock_copy: report.superblock_copy,
+            damaged_checkpoint: None,
             transactions: report.transactions,
+            to_roll_forward: None,
             orphans: report.orphans,
             inodes: report.inodes,
             directories: Some(report.directories),
@@ -221,7 +240,9 @@ impl From<weir_f2fs::check::Report> for Document {
             findings: report.findings.iter().map(line).collect(),
             findings_total: report.total,
             superblock_copy: None,
+            damaged_checkpoint: report.damaged_pack.as_ref().map(FormatError::to_string),
             transactions: 0,
+            to_roll_forward: Some(report.to_roll_forward),
             orphans: report.orphans,
             inodes: report.inodes,
             directories: None,

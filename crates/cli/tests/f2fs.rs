@@ -91,6 +91,10 @@ fn what_is_synchronised_on_a_mount_outlives_its_server() {
         file.sync_all().unwrap();
         server.kill();
         works(&["umount", place.mountpoint().to_str().unwrap()]);
+        // On a file, whose blocks may be torn, a call of fsync writes a checkpoint.
+        let is_told =
+            works(&["fsck", path]).contains("1 file is durable in a newer state than the checkpoint");
+        assert_eq!(is_told, !volume.is_empty());
         if volume.is_empty() {
             assert_eq!(works(&["cat", path, "/last"]), "durable");
         }
@@ -164,4 +168,45 @@ fn a_volume_stays_where_no_filesystem_can_be_made_in_it() {
     }
     fs::File::options().write(true).open(image).unwrap().set_len(51 << 20).unwrap();
     refused("f2fs", &[], "51 MiB is too small for the filesystem, which takes 52 MiB at least");
+}
+
+/// The number that a checkpoint pack has as its version.
+fn version_of_pack(image: &[u8], pack: usize) -> u64 {
+    u64::from_le_bytes(image[pack_start(pack)..][..8].try_into().unwrap())
+}
+
+/// Where a checkpoint pack begins: each has a segment of its own, behind that of the superblocks.
+fn pack_start(pack: usize) -> usize {
+    (pack + 1) << 21
+}
+
+/// The newest checkpoint is damaged, and the one before it is used: the check says so, and so does the log of a mount.
+#[test]
+fn a_damaged_checkpoint_is_told() {
+    let directory = directory();
+    let image = directory.path().join("image");
+    let image = image.to_str().unwrap();
+    works(&["mkfs", "--type", "f2fs", "--size", "128M", image]);
+    let file = directory.path().join("file");
+    fs::write(&file, "content").unwrap();
+    works(&["put", image, file.to_str().unwrap(), "/"]);
+    assert!(!works(&["fsck", image]).contains("checkpoint"));
+    let mut bytes = fs::read(image).unwrap();
+    let newest = usize::from(version_of_pack(&bytes, 1) > version_of_pack(&bytes, 0));
+    bytes[pack_start(newest) + 16] ^= 1;
+    fs::write(image, &bytes).unwrap();
+    let told = works(&["fsck", image]);
+    let block = format!("block {}", pack_start(newest) / 4096);
+    assert!(told.contains(&block) && told.contains("the other one was used"), "{told}");
+    assert!(told.lines().last().unwrap().starts_with("clean"), "{told}");
+    if mounts() {
+        let root = directory.path().join("root");
+        fs::create_dir(&root).unwrap();
+        let (root, log) = (root.to_str().unwrap(), directory.path().join("log"));
+        works(&["mount", "--log", log.to_str().unwrap(), image, root]);
+        works(&["umount", root]);
+        let log = fs::read_to_string(log).unwrap();
+        assert!(log.contains("WARN") && log.contains(&block), "{log}");
+        assert!(!works(&["fsck", image]).contains("checkpoint"));
+    }
 }

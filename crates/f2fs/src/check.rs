@@ -7,12 +7,12 @@
 //! | tables | `tables` | the superblock, the newer whole pack; both tables, with their journals laid over them |
 //! | nodes | `nodes` | each node's address, the footer of its block, its owner in the summary; orphans |
 //! | segments | `segments` | each block in use: that its owner is there; the checkpoint's counts |
-//! | trees | `trees` | each file from the root and the orphans on: nodes, blocks, their owners in the summaries, names, links; what no file leads to |
+//! | trees | `trees` | each file from the root and the orphans on: nodes, blocks, their owners in the summaries, names, links; nodes and blocks that no file leads to |
 //!
 //! Files are looked into only where all before them is whole.
 //!
 //! Images are hostile: memory is bounded by the image's size (74 bytes a segment, a bit a block, 16 bytes a node in use and 20
-//! an inode, 256 summaries).
+//! an inode, 256 summaries; 40 bytes for each node behind the checkpoint).
 
 mod finding;
 mod nodes;
@@ -25,6 +25,7 @@ pub use weir_format::ImageReader;
 
 use finding::Findings;
 use tables::Tables;
+use weir_format::FormatError;
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,8 +38,13 @@ pub struct Report {
     pub nodes: u32,
     /// Inodes among them.
     pub inodes: u32,
+    /// What is wrong with the checkpoint pack that was not used. A power cut while the newer one was written leaves that, and so does
+    /// damage, so it is no finding.
+    pub damaged_pack: Option<FormatError>,
     /// Inodes that the next mount will free. That is no damage.
     pub orphans: u32,
+    /// Files that synchronisation calls have made durable behind the checkpoint: the next mount rolls them forward.
+    pub to_roll_forward: u32,
     /// Blocks of the main area in use.
     pub blocks: u64,
 }
@@ -70,6 +76,8 @@ pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
     Ok(Report {
         nodes: tables.nodes.len() as u32,
         inodes,
+        damaged_pack: tables.damaged_pack.clone(),
+        to_roll_forward: tables.count_to_roll_forward(image).await?,
         orphans: tables.pack.orphans.len() as u32,
         blocks,
         ..findings.report()

@@ -26,6 +26,9 @@ pub struct Image<R> {
     pub checkpoint: CheckpointPack,
     /// Which of the two packs it is.
     pub pack: usize,
+    /// What is wrong with the other pack, if something is. It may be the newer one: a power cut while it was written leaves it so,
+    /// and so does damage.
+    pub damaged_pack: Option<FormatError>,
     /// Changes of the node table that it carries.
     journal: NodeJournal,
 }
@@ -39,9 +42,10 @@ impl<R: ImageReader> Image<R> {
         let (superblock, _) = read_superblock(&reader).await??;
         let layout = Layout::new(&superblock)?;
         let packs = [read_pack(&reader, &layout, 0).await?, read_pack(&reader, &layout, 1).await?];
+        let damaged_pack = find_damaged(&packs);
         let (checkpoint, pack) = CheckpointPack::choose(packs)?;
         let journal = checkpoint.node_journal(&layout)?;
-        Ok(Self { reader, superblock, layout, checkpoint, pack, journal })
+        Ok(Self { reader, superblock, layout, checkpoint, pack, damaged_pack, journal })
     }
 
     /// A block of the image.
@@ -166,6 +170,11 @@ pub(crate) async fn read_pack<R: ImageReader>(
     let mut bytes = vec![0; blocks as usize * BLOCK_BYTES];
     image.read(u64::from(start.0), &mut bytes).await?;
     Ok(CheckpointPack::read(&bytes, start.0, layout))
+}
+
+/// What is wrong with one of two packs, if something is.
+pub(crate) fn find_damaged(packs: &[Result<CheckpointPack, FormatError>; 2]) -> Option<FormatError> {
+    packs.iter().find_map(|pack| pack.as_ref().err().cloned())
 }
 
 /// Reads a block of an area, or of the main area: the superblock's check has them all on the device.

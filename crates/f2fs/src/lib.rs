@@ -34,6 +34,7 @@ pub mod attribute;
 mod bitmap;
 mod block;
 pub mod buckets;
+mod chain;
 pub mod check;
 mod checkpoint;
 mod crc;
@@ -57,6 +58,7 @@ pub use block::{
     BLOCK_BYTES, BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId, SEGMENT_BLOCKS, SEGMENT_ENTRIES_PER_BLOCK,
     SegmentNumber,
 };
+pub use chain::{ChainNode, read_chain};
 pub use checkpoint::{
     Allocation, CheckpointHeader, CheckpointPack, LogState, MAX_ORPHANS_PER_BLOCK, checkpoint_flags,
     header_checksum,

@@ -9,8 +9,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_f2fs::check::{ImageReader, Problem, Report, check};
 use weir_f2fs::{
-    BlockAddress, CheckpointPack, Extent, FormatError, Inode, Log, Mkfs, NodeId, NodeJournal, Place,
-    SegmentJournal, SegmentNumber, Structure, checkpoint_flags,
+    BlockAddress, CheckpointPack, Extent, FormatError, Inode, Log, LogState, Mkfs, NodeId, NodeJournal,
+    Place, SegmentJournal, SegmentJournalEntry, SegmentNumber, Structure, checkpoint_flags,
 };
 
 use crate::image::{Block, ImageFile, MEBIBYTE};
@@ -177,6 +177,23 @@ fn each_kind_of_damage_is_found() {
     });
     let unowned = Problem::DataOwner { offset: 5, owner: NodeId(0) };
     assert!(used.iter().any(|(_, problem)| *problem == unowned), "{used:?}");
+    // The summary has the root as the owner, and the root leads elsewhere.
+    let unled = pack(&|pack| {
+        let mut entries = pack.segment_journal(&layout).expect("a journal").entries().to_vec();
+        let warm =
+            entries.iter_mut().find(|entry| entry.entry.log() == Some(Log::WarmData)).expect("a segment");
+        assert!(warm.entry.set_valid(5, true) && warm.entry.set_valid(7, true));
+        pack.set_segment_journal(&SegmentJournal::from_entries(&entries).expect("six"));
+        // Compact summaries have those of blocks that the log has come to.
+        let log = pack.header.log(Log::WarmData).expect("a log");
+        pack.header.set_log(Log::WarmData, LogState { next: 8, ..log }).expect("a log");
+        for offset in [5, 7] {
+            pack.data_summaries[Log::WarmData as usize].entries[offset].node = 3.into();
+        }
+    });
+    let warm = image.checkpoint().header.log(Log::WarmData).expect("a log").segment;
+    let lost = Problem::BlocksOfNoFile { blocks: 2, first: main(warm.0, 5) };
+    assert_eq!(unled, [(Place::Segment(warm.0), lost)]);
 
     let mut changed = Changed::new(&image);
     changed.block(node)[4072] = 9;
@@ -212,6 +229,8 @@ fn half_a_checkpoint_is_no_damage_and_two_halves_are() {
     let mut changed = Changed::new(&image);
     changed.block(layout.pack_start(0))[100] ^= 1;
     assert_eq!(changed.problems(), [], "the older pack is whole");
+    let damage = changed.check().expect("a report").damaged_pack;
+    assert!(matches!(damage, Some(FormatError::Checksum { .. })), "{damage:?}");
     changed.block(layout.pack_start(1))[100] ^= 1;
     let problems = changed.problems();
     assert!(
@@ -291,13 +310,13 @@ fn fsck_agrees_about_tables_and_summaries() {
     }
     let tables = crate::tables::Tables::read(&image);
     let layout = &tables.layout;
-    for round in 0..25 {
+    for round in 0..30 {
         let mut changed = Changed::new(&image);
         let node = tables.nodes.values().nth(random.random_range(0..tables.nodes.len())).expect("a node");
         let (segment, _) = layout.segment_of(node.address()).expect("inside");
-        match round % 5 {
+        match round % 6 {
             // The footer's number of the node, or of the inode.
-            0 => changed.block(node.address())[4072 + 4 * (round / 5 % 2)] ^= 0x40,
+            0 => changed.block(node.address())[4072 + 4 * (round / 6 % 2)] ^= 0x40,
             // An entry of the segment table: a bit and the count with it.
             1 => {
                 let (index, entry) = layout.segment_entry_of(segment).expect("an entry");
@@ -317,6 +336,22 @@ fn fsck_agrees_about_tables_and_summaries() {
                 let owner = &mut pack.data_summaries[Log::WarmData as usize].entries[used as usize];
                 owner.offset = (owner.offset.get() + 1).into();
             }),
+            // A block of the first data log in use that no file leads to, with an owner that is there.
+            4 => changed.change_pack(|pack| {
+                let log = pack.header.log(Log::HotData).expect("a log");
+                let mut entry = tables.segments[log.segment.0 as usize];
+                let used = (0..512).find(|offset| entry.is_valid(*offset)).expect("a block in use");
+                let free = (0..512).find(|offset| !entry.is_valid(*offset)).expect("a free block");
+                entry.set_valid(free, true);
+                let next = log.next.max(free + 1);
+                pack.header.set_log(Log::HotData, LogState { next, ..log }).expect("a log");
+                let mut journal = pack.segment_journal(layout).expect("a journal").entries().to_vec();
+                journal.retain(|change| change.segment.get() != log.segment.0);
+                journal.push(SegmentJournalEntry { segment: log.segment.0.into(), entry });
+                pack.set_segment_journal(&SegmentJournal::from_entries(&journal).expect("few"));
+                let owners = &mut pack.data_summaries[Log::HotData as usize].entries;
+                owners[free as usize] = owners[used as usize];
+            }),
             _ => changed.change_pack(|pack| {
                 pack.header.free_segments = (pack.header.free_segments.get() - 1).into();
             }),
@@ -329,5 +364,5 @@ fn fsck_agrees_about_tables_and_summaries() {
         assert_eq!(ours, !theirs.is_empty(), "round {round}: {theirs:?}");
         agreed += u32::from(ours);
     }
-    assert!(agreed >= 18, "{agreed}");
+    assert!(agreed >= 22, "{agreed}");
 }

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
-use tracing::info;
+use tracing::{info, warn};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_cache::PageCache;
 use weir_f2fs::{
@@ -51,6 +51,9 @@ pub(crate) async fn mount(
         let place = Place::Block(image.layout.pack_start(image.pack).0.into());
         let what = "Linux has marked the filesystem as failed: mount it read-only, or let fsck.f2fs mend it";
         return Err(FormatError::corrupt(Structure::Checkpoint, place, what).into());
+    }
+    if let Some(damage) = &image.damaged_pack {
+        warn!(%damage, "a checkpoint is not whole, and the other one is used: after a power cut during a checkpoint nothing is lost");
     }
     let was_unmounted = image.checkpoint.header.has(checkpoint_flags::UMOUNT);
     let Image { superblock, layout, checkpoint, pack, .. } = image;

@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use weir_f2fs::{
-    ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, BlockAddress, Extent, Inode, Log, NODE_BYTES,
-    NodeFooter, NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page, inline_flags,
-    read_block, read_word,
+    ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, BLOCK_BYTES, BlockAddress, ChainNode, Extent, Inode, Log,
+    NODE_BYTES, NodeId, NodeMark, SEGMENT_BLOCKS, SummaryBlock, SummaryKind, first_page, inline_flags,
+    read_block, read_chain, read_word,
 };
 use weir_format::{FileType, FormatError, Place, Stamp, Structure};
 use weir_vfs::FsError;
@@ -30,18 +30,6 @@ use crate::mutants::LfsMutant;
 use crate::namespace::lose_subdirectory;
 use crate::space::summary_of_data;
 use crate::summaries::read_summary;
-
-/// A node of the chain.
-struct ChainNode {
-    address: BlockAddress,
-    footer: NodeFooter,
-}
-
-impl ChainNode {
-    fn is_inode(&self) -> bool {
-        self.footer.node() == self.footer.inode()
-    }
-}
 
 /// Of an inode, the last nodes of the chain with marks.
 #[derive(Default)]
@@ -98,19 +86,9 @@ impl Durability<'_> {
 
     /// Reads the chain: its nodes' places and footers.
     async fn read_chain(&self) -> Result<Vec<ChainNode>, FsError> {
-        let mut next = self.placement.space.borrow().next_of(Log::WarmNode);
-        let mut seen = BTreeSet::new();
-        let mut chain = Vec::new();
-        while self.is_free_block(next) && seen.insert(next) {
-            let block = self.read_node(next).await?;
-            let Some(footer) = NodeFooter::of_block(&block) else { break };
-            if !self.checkpoints.is_followed_by(footer.version()) || footer.inode() < NodeId::ROOT {
-                break;
-            }
-            chain.push(ChainNode { address: next, footer });
-            next = footer.next();
-        }
-        Ok(chain)
+        let first = self.placement.space.borrow().next_of(Log::WarmNode);
+        let is_behind = |version| self.checkpoints.is_followed_by(version);
+        read_chain(&*self.image, first, |address| self.is_free_block(address), is_behind).await
     }
 
     /// Whether an address is that of a block of the main area that is not in use.

@@ -101,6 +101,14 @@ pub enum Problem {
     /// A node is in use, and no file leads to it.
     #[error("it is in use, and no file leads to it")]
     NodeOfNoFile,
+    /// Blocks of a segment are in use, and no file leads to them.
+    #[error("{blocks} of its blocks are in use, block {first} the first of them, and no file leads to them")]
+    BlocksOfNoFile {
+        /// How many.
+        blocks: u32,
+        /// The first of them.
+        first: BlockAddress,
+    },
     /// A number that is kept differs from what was counted.
     #[error("the number of {what} is {stored}; it should be {counted}")]
     Count {

@@ -1,14 +1,18 @@
 //! The superblock, the checkpoint, and both tables in memory.
 
+use std::collections::BTreeSet;
+
 use weir_format::{FormatError, Place};
 
 use super::ImageReader;
 use super::finding::{Findings, Problem};
 use crate::block::{BLOCK_BYTES, BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId, SegmentNumber};
+use crate::chain::read_chain;
 use crate::checkpoint::{CheckpointPack, checkpoint_flags};
-use crate::image::{read_block, read_pack, read_superblock};
+use crate::image::{find_damaged, read_block, read_pack, read_superblock};
 use crate::layout::Layout;
 use crate::log::Log;
+use crate::node::NodeMark;
 use crate::node_table::{NodeEntry, NodeTableBlock};
 use crate::segment_table::{SegmentEntry, SegmentTableBlock};
 use crate::summary::SummaryBlock;
@@ -20,6 +24,8 @@ pub(super) struct Tables {
     pub pack: CheckpointPack,
     /// Where the pack is.
     pub place: Place,
+    /// What is wrong with the other pack, if something is.
+    pub damaged_pack: Option<FormatError>,
     /// The nodes in use, by their numbers; not those that stand for areas.
     pub nodes: Vec<(NodeId, NodeEntry)>,
     /// Of each segment of the main area.
@@ -34,6 +40,7 @@ impl Tables {
         let Some((superblock, layout)) = read_layout(image, findings).await? else { return Ok(None) };
         let inode_seed = superblock.inode_seed();
         let packs = [read_pack(image, &layout, 0).await?, read_pack(image, &layout, 1).await?];
+        let damaged_pack = find_damaged(&packs);
         let (pack, index) = match CheckpointPack::choose(packs) {
             Ok(chosen) => chosen,
             Err(error) => return note(error, findings),
@@ -42,7 +49,8 @@ impl Tables {
         if pack.header.has(checkpoint_flags::ERROR) {
             findings.push(place, Problem::ErrorsNoted);
         }
-        let mut tables = Self { layout, pack, place, nodes: Vec::new(), segments: Vec::new(), inode_seed };
+        let (nodes, segments) = (Vec::new(), Vec::new());
+        let mut tables = Self { layout, pack, place, damaged_pack, nodes, segments, inode_seed };
         let whole = tables.read_nodes(image, findings).await? & tables.read_segments(image, findings).await?;
         Ok(whole.then_some(tables))
     }
@@ -112,6 +120,22 @@ impl Tables {
             }
         }
         Ok(whole)
+    }
+
+    /// Files that a mount rolls forward: those of which the chain behind the checkpoint has a node with the mark of `fsync`.
+    pub async fn count_to_roll_forward<R: ImageReader>(&self, image: &R) -> Result<u32, R::Error> {
+        let log = self.pack.header.log(Log::WarmNode);
+        let first = log.and_then(|log| self.layout.block_of(log.segment, log.next));
+        let is_free = |address| {
+            let place = self.layout.segment_of(address);
+            let entry =
+                place.and_then(|(segment, offset)| Some((self.segments.get(segment.0 as usize)?, offset)));
+            entry.is_some_and(|(entry, offset)| !entry.is_valid(offset))
+        };
+        let is_behind = |version| self.pack.is_followed_by(version);
+        let chain = read_chain(image, first.unwrap_or(BlockAddress::NULL), is_free, is_behind).await?;
+        let marked = chain.iter().filter(|node| node.footer.has(NodeMark::Fsync));
+        Ok(marked.map(|node| node.footer.inode()).collect::<BTreeSet<_>>().len() as u32)
     }
 
     /// The entry of a node in use.

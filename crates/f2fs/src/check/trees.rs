@@ -17,6 +17,7 @@ use crate::image::read_block;
 use crate::inode::{Inode, inline_flags};
 use crate::node::{ADDRESSES_PER_NODE, ATTRIBUTE_NODE_PLACE, NodeFooter, read_word};
 use crate::path::{NodePath, pages_max};
+use crate::segment_table::SegmentEntry;
 use crate::summary::SummaryBlock;
 
 /// Summaries in memory. Pages of one file lie in few segments.
@@ -317,7 +318,24 @@ impl<R: ImageReader> Walk<'_, R> {
         Ok(())
     }
 
-    /// Links against names, nodes in use against those that were reached, and the checkpoint's count of blocks.
+    /// Blocks of data in use that no file leads to. Blocks of nodes are in use by the node address table.
+    fn find_lost_blocks(&self, findings: &mut Findings) {
+        let of_data = |entry: &SegmentEntry| entry.log().is_some_and(|log| !log.is_node());
+        let segments = (0..).zip(&self.tables.segments);
+        for (number, entry) in segments.filter(|(_, entry)| entry.valid_blocks() > 0 && of_data(entry)) {
+            let is_claimed = |offset| get_low_bit(&self.claimed, (number * SEGMENT_BLOCKS + offset) as usize);
+            let mut lost =
+                (0..SEGMENT_BLOCKS).filter(|offset| entry.is_valid(*offset) && !is_claimed(*offset));
+            let first =
+                lost.next().and_then(|offset| self.tables.layout.block_of(SegmentNumber(number), offset));
+            if let Some(first) = first {
+                let blocks = 1 + lost.count() as u32;
+                findings.push(Place::Segment(number), Problem::BlocksOfNoFile { blocks, first });
+            }
+        }
+    }
+
+    /// Links against names, nodes and blocks in use against those that were reached, and the checkpoint's count of blocks.
     fn judge(&self, findings: &mut Findings) {
         for (inode, known) in &self.inodes {
             let counted = u64::from(known.names);
@@ -329,6 +347,10 @@ impl<R: ImageReader> Walk<'_, R> {
         let unreached = self.tables.nodes.iter().zip(&self.reached).filter(|(_, reached)| !**reached);
         for ((node, _), _) in unreached {
             findings.push(Place::Node(node.0), Problem::NodeOfNoFile);
+        }
+        // What is damaged has blocks that the walk did not come to.
+        if findings.is_empty() {
+            self.find_lost_blocks(findings);
         }
         let stored = self.tables.pack.header.valid_blocks.get();
         findings.count("valid blocks", stored, self.blocks, self.tables.place);
