@@ -64,13 +64,27 @@ impl BlockIo {
     /// # Errors
     /// Those of the command.
     pub async fn wait_answered(&self, ticket: &Ticket) -> Result<(), StorageError> {
-        match ticket.poll_transferred() {
+        let result = match ticket.poll_transferred() {
             Some(result) => result,
             None => {
                 let result = ticket.transferred().await;
                 self.handle.spend_completion().await;
                 result
             }
+        };
+        result.map_err(|error| self.cause_of(error))
+    }
+
+    /// Why nothing more is carried out in order, or becomes durable, if something has failed.
+    pub fn failure(&self) -> Option<StorageError> {
+        self.layer.failure(STREAM)
+    }
+
+    /// What an error comes from: that of a request which an earlier failure has aborted, from that one.
+    fn cause_of(&self, error: StorageError) -> StorageError {
+        match error {
+            StorageError::Aborted => self.failure().unwrap_or(error),
+            other => other,
         }
     }
 
@@ -111,7 +125,10 @@ impl BlockIo {
             let reliable = reliable(first..first + chunk.len() as u64);
             self.handle.spend_dispatch().await;
             let request = Request { reliable, ..Request::new(STREAM, class, &parts) };
-            tickets.push(self.layer.submit(&request).await?);
+            tickets.push(self.layer.submit(&request).await.map_err(|rejected| match rejected {
+                Rejected::Failed(error) => Rejected::Failed(self.cause_of(error)),
+                other => other,
+            })?);
         }
         Ok(())
     }

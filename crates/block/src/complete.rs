@@ -44,7 +44,7 @@ impl Scheduler {
     /// Looks at the commands in flight and finishes those that the device has answered.
     pub(crate) fn retire(&mut self) {
         // Failed flushes first: a flush that completes at the same time does not cover what the failed one lost.
-        self.poisoned |= self.flights.a_flush_failed() && !self.options.rules.drops(BlockMutant::FlushLies);
+        self.poison(self.flights.failed_flush());
         // Then successes: what was transferred when another failed is not taken back (S5).
         let mut failed = Vec::new();
         while let Some((flight, result)) = self.flights.take_settled() {
@@ -56,6 +56,13 @@ impl Scheduler {
         }
         for (flight, result) in failed {
             self.settled(flight, result);
+        }
+    }
+
+    /// A flush may have failed: the first failure stays.
+    fn poison(&mut self, failure: Option<StorageError>) {
+        if !self.options.rules.drops(BlockMutant::FlushLies) {
+            self.poisoned = self.poisoned.or(failure);
         }
     }
 
@@ -71,10 +78,8 @@ impl Scheduler {
     /// A command was answered.
     pub(crate) fn settled(&mut self, flight: Flight, mut result: Result<(), StorageError>) {
         let ordered = flight.ordered;
-        if flight.flushes && result.is_err() {
-            self.poisoned |= !self.options.rules.drops(BlockMutant::FlushLies);
-        }
-        if flight.fua && self.poisoned {
+        self.poison(result.err().filter(|_| flight.flushes));
+        if flight.fua && self.poisoned.is_some() {
             result = result.and(Err(StorageError::Poisoned));
         }
         if let Some(id) = ordered {

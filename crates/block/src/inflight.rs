@@ -162,9 +162,9 @@ impl Flights {
         self.flights.iter().any(|flight| flight.settled().is_some())
     }
 
-    /// Whether a flush has failed since the last look.
-    pub(crate) fn a_flush_failed(&self) -> bool {
-        self.flights.iter().any(|flight| flight.flushes && matches!(flight.settled(), Some(Err(_))))
+    /// Why a flush has failed since the last look, if one has.
+    pub(crate) fn failed_flush(&self) -> Option<StorageError> {
+        self.flights.iter().filter(|flight| flight.flushes).find_map(|flight| flight.settled()?.err())
     }
 
     pub(crate) fn has_fresh(&self) -> bool {

@@ -10,8 +10,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
 use weir_runtime::{Handle, Instant};
 use weir_storage::{
-    Capabilities, Command, Extent, Feature, Priority, Recorder, Rejected, SharePair, Storage, StreamId,
-    Ticket, Write, WriteFlags,
+    Capabilities, Command, Extent, Feature, Priority, Recorder, Rejected, SharePair, Storage, StorageError,
+    StreamId, Ticket, Write, WriteFlags,
 };
 
 use crate::elevator::{Elevator, elevator};
@@ -218,6 +218,12 @@ impl BlockLayer {
     /// epoch (E7). A barrier call and a commit do this for the pages they cover, before their own requests.
     pub fn promote(&self, stream: StreamId, pages: &[Extent]) -> Promotion {
         self.with(|scheduler, _| scheduler.promote(stream, pages))
+    }
+
+    /// Why nothing order-preserving of `stream` is carried out any more, or nothing becomes durable, if something has failed
+    /// (S5): the first cause, where later requests are only told that they were aborted.
+    pub fn failure(&self, stream: StreamId) -> Option<StorageError> {
+        self.scheduler.borrow_mut().failure(stream)
     }
 
     /// Lets a stream go on after a failure (S5), with a new epoch.

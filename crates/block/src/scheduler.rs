@@ -57,7 +57,7 @@ pub(crate) struct Scheduler {
     /// Barriers accepted that the device services in their place.
     pub(crate) barriers: u64,
     /// A flush failed, and may have lost what it covered: nothing more is acknowledged as durable (S5).
-    pub(crate) poisoned: bool,
+    pub(crate) poisoned: Option<StorageError>,
     /// Places in the queue that were freed since the last look.
     pub(crate) freed: usize,
     pub(crate) stats: Stats,
@@ -89,7 +89,7 @@ impl Scheduler {
             refusals: Refusals::default(),
             durables: Vec::new(),
             barriers: 0,
-            poisoned: false,
+            poisoned: None,
             freed: 0,
             stats: Stats::default(),
             next_request: 0,
@@ -107,7 +107,7 @@ impl Scheduler {
             }
             order = Order::Epoch(request.stream, stream.issuing);
         }
-        if self.poisoned && (request.fua || request.preflush) {
+        if self.poisoned.is_some() && (request.fua || request.preflush) {
             return Err(StorageError::Poisoned.into());
         }
         let open = stream.phase == Phase::Open;
@@ -244,7 +244,7 @@ impl Scheduler {
         }
         self.device.capabilities().check(command, self.device.blocks())?;
         let work = keep(&*self.device);
-        if self.poisoned && work.flags().fua {
+        if self.poisoned.is_some() && work.flags().fua {
             return Err(StorageError::Poisoned.into());
         }
         let tag = Tag { request: self.number(), order: Order::Orderless };
@@ -280,7 +280,7 @@ impl Scheduler {
 
     /// Issues a flush; nothing holds it back.
     pub(crate) fn flush(&mut self) -> Result<Ticket, Refused> {
-        if self.poisoned {
+        if self.poisoned.is_some() {
             return Err(StorageError::Poisoned.into());
         }
         if self.flushes.len() >= self.options.queue_requests {
@@ -378,6 +378,11 @@ impl Scheduler {
         if closes {
             stream.close(Some(id));
         }
+    }
+
+    /// Why nothing order-preserving of a stream goes on, or nothing becomes durable, if something has failed (S5).
+    pub(crate) fn failure(&mut self, id: StreamId) -> Option<StorageError> {
+        self.streams.named(id).failed.or(self.poisoned)
     }
 
     /// Forgets the failure of a stream: its next request begins a new epoch.

@@ -1,10 +1,12 @@
 //! The status of a mounted F2FS.
 
 use serde::{Deserialize, Serialize};
+use weir_fuse::FileCounts;
 use weir_lfs::F2fs;
 use weir_vfs::MountedCalls as _;
 
 use crate::size::Size;
+use crate::status::{FULL_BELOW, LostStatus, Space, durable_but_for};
 
 /// What a mounted F2FS is doing, since it was mounted.
 #[derive(Debug, Deserialize, Serialize)]
@@ -15,6 +17,9 @@ pub(crate) struct F2fsStatus {
     writeback_cache: bool,
     /// Why there are no changes, if there are none.
     pub(crate) read_only: Option<String>,
+    /// There are none since the disk below was full.
+    #[serde(default)]
+    pub(crate) full_below: bool,
     /// How the cleaner moves blocks.
     cleaner: String,
     segments: u32,
@@ -31,16 +36,27 @@ pub(crate) struct F2fsStatus {
     waits_for_transfer: u64,
     pages: u64,
     pages_dirty: u64,
+    /// Files whose `fsync` orders only, as their attribute says; none as long as they are being counted.
+    #[serde(default)]
+    order_files: Option<u64>,
+    /// Writes that failed of pages which the kernel handed over, the files that lack what they had, and the inode of one of them.
+    #[serde(flatten)]
+    pub(crate) lost: LostStatus,
 }
 
 impl F2fsStatus {
     /// That of a mounted filesystem.
-    pub(crate) fn from_mounted(filesystem: &F2fs, only_orders: bool, writeback_cache: bool) -> F2fsStatus {
+    pub(crate) fn from_mounted(
+        filesystem: &F2fs,
+        (only_orders, writeback_cache): (bool, bool),
+        files: FileCounts,
+    ) -> F2fsStatus {
         let found = filesystem.statistics();
         F2fsStatus {
             sync: if only_orders { "order" } else { "durable" }.to_owned(),
             writeback_cache,
             read_only: filesystem.read_only().map(|reason| reason.to_string()),
+            full_below: filesystem.read_only() == Some(FULL_BELOW),
             cleaner: found.cleaner.name().to_owned(),
             segments: found.segments,
             segments_free: found.segments_free,
@@ -55,18 +71,22 @@ impl F2fsStatus {
             waits_for_transfer: found.waits.transfers,
             pages: found.pages as u64,
             pages_dirty: found.pages_dirty as u64,
+            order_files: files.order_files,
+            lost: files.lost.into(),
         }
     }
 
-    /// For people: a label and a value a line. `space` is all of it, and what of it is free.
-    pub(crate) fn lines(&self, [space, free]: [Size; 2]) -> Vec<(&'static str, String)> {
-        let is_order = self.sync == "order";
-        let promise = if is_order { "order only (--sync order)" } else { "durability" };
-        vec![
+    /// For people: a label and a value a line.
+    pub(crate) fn lines(&self, space: &Space) -> Vec<(&'static str, String)> {
+        let promise = match self.sync == "order" {
+            true => "order only (--sync order)".to_owned(),
+            false => durable_but_for(self.order_files),
+        };
+        let mut lines = vec![
             ("filesystem", "F2FS".to_owned()),
-            ("fsync promises", promise.to_owned()),
+            ("fsync promises", promise),
             ("read only", self.read_only.as_ref().map_or("no".to_owned(), |why| format!("yes: {why}"))),
-            ("space", format!("{space}, {free} of it free")),
+            ("space", format!("{}, {} of it can be written", space.all, space.available)),
             ("segments", format!("{}, {} of them free", self.segments, self.segments_free)),
             (
                 "cleaner",
@@ -87,6 +107,8 @@ impl F2fsStatus {
             ),
             ("flushes asked for", self.flushes.to_string()),
             ("waits for a transfer", self.waits_for_transfer.to_string()),
-        ]
+        ];
+        lines.extend(self.lost.line());
+        lines
     }
 }

@@ -44,7 +44,6 @@ impl Health {
 fn findings(status: &Status) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |cause, what| findings.push(Finding { cause, what });
-    let files = status.filesystem.as_ref();
     if let Some(why) = status.read_only().filter(|why| *why != &ASKED_READ_ONLY.to_string()) {
         add("no_changes", format!("it takes no changes any more: {why}"));
     } else if let Some(why) = &status.storage.failed {
@@ -67,7 +66,7 @@ fn findings(status: &Status) -> Vec<Finding> {
     if let Some(reads) = status.storage.volume.as_ref().and_then(|volume| volume.damage.line()) {
         add("failed_reads", format!("reads failed: {reads}"));
     }
-    if let Some(lost) = files.map(|files| files.incomplete_files).filter(|files| *files > 0) {
+    if let Some(lost) = status.lost().map(|lost| lost.incomplete_files).filter(|files| *files > 0) {
         add(
             "lost_writes",
             format!("{lost} files lack data that programs wrote through mappings or the writeback cache"),

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use weir_fs::{Answered, BarrierFs, Engine};
 use weir_fuse::control::STATUS_ATTRIBUTE;
-use weir_fuse::{FileCounts, Load, SyncMode};
+use weir_fuse::{FileCounts, Load, Lost, SyncMode};
 use weir_lfs::F2fs;
 use weir_runtime::Handle;
 use weir_storage::StorageError;
@@ -54,6 +54,9 @@ pub(crate) struct StatusArguments {
 
 /// Why a filesystem takes no changes that was mounted so.
 pub(crate) const ASKED_READ_ONLY: ReadOnlyReason = ReadOnlyReason::Mounted;
+
+/// Why one takes none whose disk below ran full.
+pub(crate) const FULL_BELOW: ReadOnlyReason = ReadOnlyReason::Aborted(StorageError::NoSpace);
 
 /// The status that a server reports of its mount.
 #[derive(Debug, Deserialize, Serialize)]
@@ -128,14 +131,8 @@ pub(crate) struct FilesystemStatus {
     /// Files whose `fsync` orders only, as their attribute says; none as long as they are being counted.
     #[serde(default)]
     order_files: Option<u64>,
-    /// Writes of pages of shared mappings that failed.
-    #[serde(default)]
-    pub(crate) mapped_writes_failed: u64,
-    /// Files that lack what such a write had, and the inode of one of them.
-    #[serde(default)]
-    pub(crate) incomplete_files: u64,
-    #[serde(default)]
-    pub(crate) incomplete_inode: Option<u32>,
+    #[serde(flatten)]
+    pub(crate) lost: LostStatus,
     /// Discards that were sent, the blocks in them, and blocks that wait for theirs.
     #[serde(default)]
     discards: u64,
@@ -151,6 +148,44 @@ pub(crate) struct FilesystemStatus {
     split_units: u64,
 }
 
+/// What was lost of writes that no program waits for.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct LostStatus {
+    /// Writes of pages of shared mappings, or of the writeback cache, that failed.
+    #[serde(default)]
+    pub(crate) mapped_writes_failed: u64,
+    /// Files that lack what such a write had, and the inode of one of them.
+    #[serde(default)]
+    pub(crate) incomplete_files: u64,
+    #[serde(default)]
+    pub(crate) incomplete_inode: Option<u32>,
+}
+
+impl From<Lost> for LostStatus {
+    fn from(lost: Lost) -> LostStatus {
+        let Lost { failed, files, first } = lost;
+        LostStatus { mapped_writes_failed: failed, incomplete_files: files, incomplete_inode: first }
+    }
+}
+
+impl LostStatus {
+    /// For people; none if nothing is lost.
+    pub(crate) fn line(&self) -> Option<(&'static str, String)> {
+        let files = self.incomplete_files;
+        let told =
+            || format!("{files} files lack data of shared mappings: there was no room, or the disk failed");
+        (files > 0).then(|| ("lost", told()))
+    }
+}
+
+/// The space of a filesystem, as the kernel tells it.
+pub(crate) struct Space {
+    pub(crate) all: Size,
+    pub(crate) free: Size,
+    /// What users can write.
+    pub(crate) available: Size,
+}
+
 /// The same, with what the kernel knows of the space.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
@@ -160,12 +195,21 @@ struct Document<'a> {
     block_bytes: u64,
     blocks: u64,
     blocks_free: u64,
+    /// Those that users can write.
+    blocks_available: u64,
 }
 
 impl Status {
     /// Whether it takes no changes since the disk below was full.
     pub(crate) fn is_full_below(&self) -> bool {
         self.filesystem.as_ref().is_some_and(|files| files.full_below)
+            || self.f2fs.as_ref().is_some_and(|found| found.full_below)
+    }
+
+    /// What was lost of writes that no program waits for.
+    pub(crate) fn lost(&self) -> Option<LostStatus> {
+        let of_f2fs = self.f2fs.as_ref().map(|found| found.lost);
+        self.filesystem.as_ref().map(|found| found.lost).or(of_f2fs)
     }
 
     /// Why it takes no changes, if it takes none.
@@ -207,7 +251,7 @@ pub(crate) async fn of_filesystem(
             journal: found.engine.map(|_| journal_mode::name(found.mode, found.checkpoint).to_owned()),
             coalition: found.coalition.map(|integrity| integrity.to_string()),
             read_only: filesystem.read_only().map(|reason| reason.to_string()),
-            full_below: filesystem.read_only() == Some(ReadOnlyReason::Aborted(StorageError::NoSpace)),
+            full_below: filesystem.read_only() == Some(FULL_BELOW),
             commits: found.journal.commits,
             checkpoints: found.journal.checkpoints,
             log_blocks_used: found.journal.log_blocks_used.into(),
@@ -220,9 +264,7 @@ pub(crate) async fn of_filesystem(
             pages: found.pages as u64,
             pages_dirty: found.pages_dirty as u64,
             order_files: files.order_files,
-            mapped_writes_failed: files.lost.failed,
-            incomplete_files: files.lost.files,
-            incomplete_inode: files.lost.first,
+            lost: files.lost.into(),
             discards: found.discards.commands,
             blocks_discarded: found.discards.blocks,
             blocks_to_discard: found.discards.waiting,
@@ -247,9 +289,9 @@ pub(crate) async fn of_f2fs(
     stack: &Stack,
     filesystem: &F2fs,
     (sync, writeback_cache): (SyncMode, bool),
-    load: Load,
+    (load, files): (Load, FileCounts),
 ) -> String {
-    let found = F2fsStatus::from_mounted(filesystem, sync == SyncMode::Order, writeback_cache);
+    let found = F2fsStatus::from_mounted(filesystem, (sync == SyncMode::Order, writeback_cache), files);
     status_document(handle, stack, load, None, None, Some(found)).await
 }
 
@@ -346,16 +388,23 @@ fn show(arguments: &StatusArguments) -> Result<Verdict, CliError> {
     let health = Health::of_mount(&status);
     let verdict = if health.healthy { Verdict::Good } else { Verdict::Damaged };
     if arguments.json {
-        let (block_bytes, blocks, blocks_free) = (space.f_frsize, space.f_blocks, space.f_bfree);
-        let document = Document { health: &health, status: &status, block_bytes, blocks, blocks_free };
+        let document = Document {
+            health: &health,
+            status: &status,
+            block_bytes: space.f_frsize,
+            blocks: space.f_blocks,
+            blocks_free: space.f_bfree,
+            blocks_available: space.f_bavail,
+        };
         return print(&serde_json::to_string(&document)?).map(|()| verdict);
     }
-    let space = [space.f_blocks, space.f_bfree].map(|blocks| Size(blocks * space.f_frsize));
-    print(&lines(&status, &health, space)).map(|()| verdict)
+    let size = |blocks: u64| Size(blocks * space.f_frsize);
+    let (all, free, available) = (size(space.f_blocks), size(space.f_bfree), size(space.f_bavail));
+    print(&lines(&status, &health, &Space { all, free, available })).map(|()| verdict)
 }
 
 /// For people: one line a value, in words and units.
-fn lines(status: &Status, health: &Health, space: [Size; 2]) -> String {
+fn lines(status: &Status, health: &Health, space: &Space) -> String {
     let mut lines = vec![("health", health.line())];
     lines.push(("storage", status.storage.kind.clone() + stack::effect(&status.storage.kind)));
     let readers = stack::named(&status.storage.readable_by);
@@ -378,7 +427,17 @@ fn lines(status: &Status, health: &Health, space: [Size; 2]) -> String {
     lines.join("\n")
 }
 
-fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static str, String)> {
+/// What `fsync` promises where it promises durability, but for files with an attribute.
+pub(crate) fn durable_but_for(order_files: Option<u64>) -> String {
+    match order_files {
+        Some(0) => "durability".to_owned(),
+        Some(1) => "durability; order only for 1 file (user.weir.sync)".to_owned(),
+        Some(files) => format!("durability; order only for {files} files (user.weir.sync)"),
+        None => "durability; files with user.weir.sync are being counted".to_owned(),
+    }
+}
+
+fn of_files(found: &FilesystemStatus, Space { all, free, .. }: &Space) -> Vec<(&'static str, String)> {
     let read_only = found.read_only.as_ref().map_or_else(|| "no".to_owned(), |why| format!("yes: {why}"));
     let (commits, checkpoints, log) =
         (found.commits, found.checkpoints, Size::of_blocks(found.log_blocks_used));
@@ -387,10 +446,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
             format!("order only (--engine {NO_BARRIERS}); durable later")
         }
         (true, _) => "order only (--sync order)".to_owned(),
-        (false, Some(0)) => "durability".to_owned(),
-        (false, Some(1)) => "durability; order only for 1 file (user.weir.sync)".to_owned(),
-        (false, Some(files)) => format!("durability; order only for {files} files (user.weir.sync)"),
-        (false, None) => "durability; files with user.weir.sync are being counted".to_owned(),
+        (false, order_files) => durable_but_for(order_files),
     };
     let mut lines = vec![
         ("fsync promises", promise),
@@ -406,7 +462,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
             found.coalition.as_ref().map_or_else(|| "off".to_owned(), |integrity| format!("on; {integrity}")),
         ),
         ("read only", read_only),
-        ("space", format!("{space}, {free} of it free")),
+        ("space", format!("{all}, {free} of it free")),
         (
             "file data in memory",
             format!("{}, {} of it dirty", Size::of_blocks(found.pages), Size::of_blocks(found.pages_dirty)),
@@ -436,12 +492,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
         ("flushes asked for", format!("{}, {} saved", found.flushes, found.flushes_saved)),
         ("waits for a transfer", found.waits_for_transfer.to_string()),
     ];
-    if found.incomplete_files > 0 {
-        let files = found.incomplete_files;
-        let told =
-            format!("{files} files lack data of shared mappings: there was no room, or the disk failed");
-        lines.push(("lost", told));
-    }
+    lines.extend(found.lost.line());
     lines
 }
 

@@ -61,7 +61,11 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     };
     match status.is_full_below() {
         true => give_up_the_rest(path, &status)?,
-        false => synchronise(path)?,
+        false => synchronise(path).or_else(|error| match status::ask(path) {
+            // It ran full only now.
+            Ok(now) if now.is_full_below() => give_up_the_rest(path, &now),
+            _ => Err(error),
+        })?,
     }
     let device = path.metadata().map(|found| found.dev());
     end(path)?;
@@ -144,16 +148,17 @@ fn synchronise(path: &Path) -> Result<(), CliError> {
         done => done,
     };
     let Err(errno) = synchronised.and(handed_over) else { return Ok(()) };
-    let told = status::ask(path).ok().and_then(|status| status.filesystem);
-    match told {
-        Some(files) if files.incomplete_files > 0 && files.read_only.is_none() => Err(CliError::LostPages {
+    let told = status::ask(path).ok();
+    let takes_changes = told.as_ref().is_some_and(|status| status.read_only().is_none());
+    match told.and_then(|status| status.lost()) {
+        Some(lost) if lost.incomplete_files > 0 && takes_changes => Err(CliError::LostPages {
             path: path.to_owned(),
-            files: files.incomplete_files,
-            inode: files.incomplete_inode.unwrap_or_default(),
+            files: lost.incomplete_files,
+            inode: lost.incomplete_inode.unwrap_or_default(),
             source: errno.into(),
         }),
         // The pages are not needed any more: their files were deleted, cut or written again since.
-        Some(files) if synchronised.is_ok() && files.mapped_writes_failed > 0 => Ok(()),
+        Some(lost) if synchronised.is_ok() && lost.mapped_writes_failed > 0 => Ok(()),
         _ => Err(not_durable(errno.into())),
     }
 }

@@ -447,7 +447,7 @@ fn the_disk_fails_under_a_mount() {
     assert_eq!(write_durably(&root, 20).unwrap_err().raw_os_error(), Some(5), "EIO");
     let (erofs, eio) = (30, 5);
     let umount = ["cannot make it durable", "copy what you need"];
-    has_failed(&place, 20, &log, "the journal was aborted, since ", [erofs, eio], &umount);
+    has_failed(&place, 20, &log, "a write or flush failed: ", [erofs, eio], &umount);
     // The server ends before its disk is looked for.
     wait_until("it is let go", || weir(&["fsck", &disk.device]).output().unwrap().status.code() == Some(8));
     disk.detach();

@@ -5,6 +5,8 @@ use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::{XattrFlags, setxattr, statvfs};
+
 use crate::support::{Place, error_of, mounts, runs, text, weir, works};
 
 fn directory() -> tempfile::TempDir {
@@ -168,6 +170,32 @@ fn a_volume_stays_where_no_filesystem_can_be_made_in_it() {
     }
     fs::File::options().write(true).open(image).unwrap().set_len(51 << 20).unwrap();
     refused("f2fs", &[], "51 MiB is too small for the filesystem, which takes 52 MiB at least");
+}
+
+/// The space is what users can write, as `df` shows it, and files that only order are counted.
+#[test]
+fn status_tells_what_can_be_written_and_which_files_only_order() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    works(&["mkfs", "--type", "f2fs", "--size", "128M", place.volume().to_str().unwrap()]);
+    let root = place.mount(&[]);
+    fs::write(root.join("file"), vec![1; 8 << 20]).unwrap();
+    fs::File::open(&root).unwrap().sync_all().unwrap();
+    setxattr(root.join("file"), "user.weir.sync", b"order", XattrFlags::empty()).unwrap();
+    let space = statvfs(&root).unwrap();
+    let json = place.status();
+    assert_eq!(json["blocks_available"], space.f_bavail);
+    assert!(space.f_bavail < space.f_bfree);
+    let told = works(&["status", root.to_str().unwrap()]);
+    assert!(told.contains("order only for 1 file (user.weir.sync)"), "{told}");
+    let line = told.lines().find(|line| line.starts_with("space")).unwrap();
+    let available =
+        line.split_once(", ").and_then(|(_, rest)| rest.strip_suffix(" MiB of it can be written"));
+    let available: f64 = available.unwrap().parse().unwrap();
+    assert!((available - space.f_bavail as f64 / 256.0).abs() < 0.01, "{line}");
+    place.end();
 }
 
 /// The number that a checkpoint pack has as its version.

@@ -182,6 +182,20 @@ fn a_volume_whose_disk_is_full_is_told_and_ends() {
 }
 
 #[test]
+fn a_volume_with_f2fs_whose_disk_is_full_is_told_and_ends() {
+    if let Some(small) = Small::new("tmpfs", &["--volume", "--type", "f2fs"]) {
+        is_told_and_ends(&small);
+    }
+}
+
+#[test]
+fn an_image_of_f2fs_whose_disk_is_full_is_told_and_ends() {
+    if let Some(small) = Small::new("tmpfs", &["--type", "f2fs"]) {
+        is_told_and_ends(&small);
+    }
+}
+
+#[test]
 fn a_volume_on_a_full_ext4_is_told_and_ends() {
     if let Some(small) = Small::new("ext4", &["--volume"]) {
         is_told_and_ends(&small);
@@ -252,6 +266,13 @@ fn fill_the_rest(below: &Path) {
 #[test]
 fn a_volume_whose_disk_is_full_is_read() {
     if let Some(small) = Small::new("tmpfs", &["--volume"]) {
+        is_read(&small);
+    }
+}
+
+#[test]
+fn a_volume_with_f2fs_whose_disk_is_full_is_read() {
+    if let Some(small) = Small::new("tmpfs", &["--volume", "--type", "f2fs"]) {
         is_read(&small);
     }
 }

@@ -293,6 +293,32 @@ fn a_mount_tells_damage_that_is_met_on_reading() {
     damaged.place.umount();
 }
 
+/// A mount of F2FS names the inode whose node cannot be read.
+#[test]
+fn a_mount_of_f2fs_tells_of_a_damaged_node() {
+    const NAME_AT: usize = 92;
+    const NUMBER_AT: usize = BLOCK - 24;
+    if !mounts() {
+        return;
+    }
+    let damaged = Damaged::with_format("f2fs", "64M");
+    let log = damaged.place.path().join("log");
+    let of_two = |block: &[u8]| block[NAME_AT..].starts_with(b"two\0");
+    let blocks = damaged.whole.chunks_exact(BLOCK).enumerate().filter(|(_, block)| of_two(block));
+    let file = File::options().write(true).open(damaged.place.volume()).unwrap();
+    let mut inode = 0;
+    for (nth, block) in blocks {
+        inode = number(&block[NUMBER_AT..][..4]);
+        file.write_all_at(&[block[NAME_AT] ^ 1], (nth * BLOCK + NAME_AT) as u64).unwrap();
+    }
+    let root = damaged.place.mount(&["--log", log.to_str().unwrap()]);
+    assert_eq!(fs::metadata(root.join("two")).unwrap_err().raw_os_error(), Some(5));
+    let inode = format!("inode={inode} ");
+    wait_until("the log names the inode", || fs::read_to_string(&log).unwrap().contains(&inode));
+    damaged.is_read(root.join("one"), "one", false);
+    damaged.place.umount();
+}
+
 /// A directory is a file, too: the log names its inode, however many other blocks were damaged before.
 #[test]
 fn a_mount_tells_of_a_damaged_directory() {

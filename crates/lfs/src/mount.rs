@@ -86,7 +86,7 @@ pub(crate) async fn mount(
     let mounted = Rc::new(Mounted {
         options,
         timer: Timer::new(clock, TICKS_A_SECOND),
-        operations: Operations::new(stopped),
+        operations: Operations::new(Rc::clone(&disk), stopped),
         names: Semaphore::new(1),
         freeing: Semaphore::new(1),
         generation: Cell::new(checkpoint.header.version.get() as u32),

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
+use weir_cache::ReadFailures;
 use weir_f2fs::{
     Block, BlockAddress, CheckpointPack, FormatError, Layout, NODE_ENTRIES_PER_BLOCK, NODE_JOURNAL_ENTRIES,
     NodeEntry, NodeId, NodeJournal, NodeJournalEntry, NodeTableBlock, Place, Structure, TableCopies,
@@ -39,6 +40,7 @@ pub(crate) struct NodeTable {
     search: Cell<u32>,
     nodes: Cell<u32>,
     inodes: Cell<u32>,
+    failures: ReadFailures,
     rules: LfsRules,
 }
 
@@ -66,6 +68,7 @@ impl NodeTable {
             search: Cell::new(start % layout.node_table_blocks().max(1)),
             nodes: Cell::new(pack.header.valid_nodes.get()),
             inodes: Cell::new(pack.header.valid_inodes.get()),
+            failures: ReadFailures::default(),
             rules,
         })
     }
@@ -98,7 +101,10 @@ impl NodeTable {
             if !entry.address().is_block() {
                 return Ok((entry, None));
             }
-            let bytes = read_block(&*self.image, entry.address()).await?;
+            let read = read_block(&*self.image, entry.address()).await;
+            let bytes = read.inspect_err(|error| {
+                self.failures.log(entry.inode.get(), None, entry.address().0.into(), error);
+            })?;
             if self.entry(node).await? == entry {
                 return Ok((entry, Some(Box::new(bytes))));
             }

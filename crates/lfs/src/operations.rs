@@ -1,8 +1,11 @@
 //! Calls that change something, and checkpoints between them: a checkpoint has all of a call or nothing.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
+use weir_journal::Disk;
 use weir_runtime::{Acquire, Permit, Semaphore};
+use weir_storage::StorageError;
 use weir_vfs::{FsError, ReadOnlyReason};
 
 /// Calls that change something at one time; more of them wait.
@@ -14,6 +17,7 @@ pub(crate) struct Operations {
     /// Blocks that calls with a permit may still make dirty.
     changing: Cell<u64>,
     stopped: RefCell<Option<ReadOnlyReason>>,
+    disk: Rc<Disk>,
 }
 
 /// The permit of a call that changes something.
@@ -43,9 +47,9 @@ impl Drop for Unfinished<'_> {
 
 impl Operations {
     /// Calls may change something, unless there is a reason why not.
-    pub(crate) fn new(stopped: Option<ReadOnlyReason>) -> Operations {
+    pub(crate) fn new(disk: Rc<Disk>, stopped: Option<ReadOnlyReason>) -> Operations {
         let calls = Semaphore::new(CALLS_MAX);
-        Operations { calls, changing: Cell::new(0), stopped: RefCell::new(stopped) }
+        Operations { calls, changing: Cell::new(0), stopped: RefCell::new(stopped), disk }
     }
 
     /// Lets one call change something, until the permit is dropped.
@@ -79,9 +83,16 @@ impl Operations {
         self.calls.acquire(CALLS_MAX)
     }
 
-    /// Why nothing can be changed; `None` where it can.
+    /// Why nothing can be changed; `None` where it can. Where the storage has failed, nothing becomes durable any more, and its
+    /// failure is the cause of what was aborted.
     pub(crate) fn read_only(&self) -> Option<ReadOnlyReason> {
-        self.stopped.borrow().clone()
+        let stopped = self.stopped.borrow().clone();
+        match stopped {
+            None | Some(ReadOnlyReason::Aborted(StorageError::Aborted)) => {
+                self.disk.failure().map(ReadOnlyReason::Aborted).or(stopped)
+            }
+            reason => reason,
+        }
     }
 
     /// That something can be changed.

@@ -116,8 +116,8 @@ pub enum ReadOnlyReason {
     /// It is being unmounted.
     #[error("it is being unmounted")]
     Unmounted,
-    /// A write or flush of the journal failed. Nothing more is acknowledged as durable; what was, is.
-    #[error("the journal was aborted, since {0}")]
+    /// A write or flush that has to be durable failed. Nothing more is acknowledged as durable; what was, is.
+    #[error("a write or flush failed: {0}")]
     Aborted(StorageError),
     /// The future of a call was dropped in the middle of a change. Nothing of the change is committed.
     #[error("a call was dropped in the middle of a change: mount again, and await each call to its end")]
