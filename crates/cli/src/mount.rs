@@ -131,6 +131,7 @@ impl MountArguments {
             (self.journal != JournalName::default(), "--journal"),
             (self.journal_coalition, "--journal-coalition"),
             (self.discard, "--discard"),
+            (self.discard_below, "--discard-below"),
             (self.relatime, "--relatime"),
             (self.memory.is_some(), "--memory"),
         ];

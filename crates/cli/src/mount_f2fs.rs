@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use weir_fuse::{REQUEST_BYTES_UNDER_WAY_MAX, Server};
+use weir_fuse::{REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerOptions};
 use weir_lfs::{Cleaner, F2fsOptions};
 use weir_runtime::Handle;
 use weir_vfs::Filesystem;
@@ -32,7 +32,11 @@ pub(crate) async fn serve(
         ..F2fsOptions::default()
     };
     let filesystem = stack.f2fs(&handle, source, options).await?;
-    let options = arguments.server_options(source, REQUEST_BYTES_UNDER_WAY_MAX);
+    // It keeps no access times.
+    let options = ServerOptions {
+        access_times: false,
+        ..arguments.server_options(source, REQUEST_BYTES_UNDER_WAY_MAX)
+    };
     let status = {
         let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());
         let promises = (options.sync, options.writeback_cache);

@@ -86,6 +86,9 @@ fn what_is_synchronised_on_a_mount_outlives_its_server() {
         write_tree(&root.join("tree"));
         let status = place.status();
         assert_eq!(status["f2fs"]["cleaner"], if volume.is_empty() { "copy" } else { "share" });
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = table.lines().find(|line| line.contains(root.to_str().unwrap())).unwrap();
+        assert!(line.contains("noatime"), "{line}");
         // A checkpoint: it holds for all that was made before.
         fs::File::open(&root).unwrap().sync_all().unwrap();
         let file = fs::File::create(root.join("last")).unwrap();
@@ -127,6 +130,8 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     refused(&["mkfs", "--type", "f2fs", "--size", "128M", "--journal-size", "4M", image], "--journal-size");
     refused(&["mkfs", "--type", "f2fs", "--force", "--no-checksums", image], "--no-checksums");
     refused(&["mount", "--engine", "dual", image, directory.path().to_str().unwrap()], "--engine");
+    refused(&["mount", "--discard-below", image, directory.path().to_str().unwrap()], "--discard-below");
+    refused(&["bench", "cleaning", "--f2fs", "--size", "1G"], "--size");
     // Damage: the second half of the root's inode.
     let mut bytes = fs::read(image).unwrap();
     let root = bytes.windows(8).rposition(|word| word == [3, 0, 0, 0, 3, 0, 0, 0]).unwrap();
