@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, select_biased};
-use weir_runtime::{Buffer, Event, Handle};
+use weir_runtime::{Buffer, Event, Handle, Runtime, Simulation};
 use weir_storage::{Capabilities, Command, Rejected, Storage, StorageError, Ticket};
 
 use crate::model::Verdict;
@@ -98,6 +98,22 @@ impl<S: Storage> Storage for Bounded<S> {
 
     fn allocate(&self, bytes: usize) -> Buffer {
         self.inner.allocate(bytes)
+    }
+}
+
+/// Does `work` in a runtime of its own.
+pub(crate) fn in_new_runtime<T, E: From<String>>(
+    seed: u64,
+    work: impl AsyncFnOnce(&Handle) -> Result<T, E>,
+) -> Result<T, E> {
+    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+    let handle = runtime.handle();
+    let bound = Bound::new();
+    let work = bound.within(&handle, async { Ok::<_, Verdict>(work(&handle).await) });
+    match runtime.block_on(work) {
+        Ok(Ok(done)) => done,
+        Ok(Err(verdict)) => Err(verdict.to_string().into()),
+        Err(stalled) => Err(format!("a deadlock: {stalled}").into()),
     }
 }
 

@@ -20,8 +20,8 @@ use weir_storage::{
 use weir_vfs::FsError;
 use weir_volume::{Format, VolumeOptions};
 
+use crate::bound::in_new_runtime;
 use crate::flash::profile;
-use crate::fs::run::in_new_runtime;
 use crate::options::pick;
 
 /// Blocks of the filesystem: the least that ext4 takes with a journal, so that everything is close together.
@@ -534,6 +534,7 @@ mod tests {
     use weir_ext4::ROOT_INODE;
     use weir_format::FileType;
     use weir_fs::{FsMutant, JournalMutant, MountOptions};
+    use weir_runtime::{Runtime, Simulation};
     use weir_storage::Rules;
     use weir_vfs::NewNode;
 

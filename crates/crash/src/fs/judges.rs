@@ -20,9 +20,9 @@ use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Image, Lba};
 
 use super::ground::{BLOCKS, Bytes, new_image};
 use super::outside;
-use super::run::in_new_runtime;
 use super::visible::Visible;
 use super::workload::Found;
+use crate::bound::in_new_runtime;
 
 use crate::named::named;
 

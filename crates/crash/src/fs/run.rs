@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::{FileType, FormatError, Structure};
 use weir_fs::{BarrierFs, CheckpointBy, Discards, Engine, MountOptions, Needs, OrderBy};
-use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_runtime::{Handle, Random};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};
 use weir_vfs::{FsError, NewNode};
 
@@ -18,11 +18,10 @@ use super::history::{Guarantees, History};
 use super::script::{Plan, Script};
 use super::visible::Visible;
 use super::{FsCampaign, FsTotals, outside};
-use crate::bound::Bound;
+use crate::bound::in_new_runtime;
 use crate::campaign::{Failure, Run, runtime_of};
 use crate::content::mix;
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
-use crate::model::Verdict;
 use crate::options::pick;
 
 /// Rounds of a run.
@@ -405,22 +404,6 @@ impl From<String> for Unfit {
 impl From<Unfit> for String {
     fn from(unfit: Unfit) -> String {
         unfit.to_string()
-    }
-}
-
-/// Does `work` in a runtime of its own.
-pub(super) fn in_new_runtime<T, E: From<String>>(
-    seed: u64,
-    work: impl AsyncFnOnce(&Handle) -> Result<T, E>,
-) -> Result<T, E> {
-    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-    let handle = runtime.handle();
-    let bound = Bound::new();
-    let work = bound.within(&handle, async { Ok::<_, Verdict>(work(&handle).await) });
-    match runtime.block_on(work) {
-        Ok(Ok(done)) => done,
-        Ok(Err(verdict)) => Err(verdict.to_string().into()),
-        Err(stalled) => Err(format!("a deadlock: {stalled}").into()),
     }
 }
 

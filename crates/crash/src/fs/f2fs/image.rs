@@ -12,9 +12,9 @@ use weir_runtime::Random;
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Storage};
 use weir_vfs::{Fallocate, FilesystemCalls, FsError, NewNode};
 
+use crate::bound::in_new_runtime;
 use crate::content::mix;
 use crate::fs::ground::{Blocks, written_blocks};
-use crate::fs::run::in_new_runtime;
 use crate::fs::visible::BALLAST;
 
 /// Blocks of the filesystem.

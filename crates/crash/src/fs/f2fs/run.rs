@@ -12,12 +12,12 @@ use weir_vfs::StorageImage;
 
 use super::image::{Aged, BLOCKS};
 use super::{F2fsCampaign, F2fsTotals, fsck};
+use crate::bound::in_new_runtime;
 use crate::campaign::{Failure, Run, runtime_of};
 use crate::content::mix;
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::fs::ground::{DiskTraits, Ground, Left, bytes_of};
 use crate::fs::history::{Guarantees, History, InPlace};
-use crate::fs::run::in_new_runtime;
 use crate::fs::script::{Plan, Script};
 use crate::fs::visible::Visible;
 use crate::options::{f2fs_options, pick};

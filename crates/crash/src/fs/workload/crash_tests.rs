@@ -18,10 +18,10 @@ use super::parse::Workload;
 use super::perform::PlayError;
 use super::session::Session;
 use super::setup::Bench;
+use crate::bound::in_new_runtime;
 use crate::content::mix;
 use crate::fs::ground::{Ground, Left, bytes_of};
 use crate::fs::judges::{Condition, Judgement, Judges};
-use crate::fs::run::in_new_runtime;
 
 /// Judgements of power cuts, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,11 +10,12 @@ use weir_runtime::Handle;
 use super::found::Found;
 use super::operation::Operation;
 use super::setup::Setup;
+use crate::bound::in_new_runtime;
 use crate::content::mix;
 use crate::fs::ground::{Ground, Left};
 use crate::fs::history::{History, Illegal};
 use crate::fs::outside;
-use crate::fs::run::{images_of, in_new_runtime, mount};
+use crate::fs::run::{images_of, mount};
 use crate::fs::visible::Visible;
 use crate::named::named;
 

@@ -9,9 +9,10 @@ use weir_runtime::Random;
 use super::cut::Cut;
 use super::found::Found;
 use super::judge::{Defect, Judge, JudgedBy};
+use crate::bound::in_new_runtime;
 use crate::content::mix;
 use crate::fs::ground::{Ground, Left, MayLeave};
-use crate::fs::run::{in_new_runtime, mount};
+use crate::fs::run::mount;
 use crate::fs::visible::Visible;
 
 impl Judge {
