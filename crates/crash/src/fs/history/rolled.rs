@@ -3,7 +3,8 @@
 //!
 //! - calls are there from the oldest on, and what each that returned durable covers of its file;
 //! - a call for a directory or for everything, and one for a file that has other names than at the checkpoint, is there by a
-//!   later checkpoint alone: no roll-forward brings such things back;
+//!   later checkpoint alone: no roll-forward brings such things back; but a directory that has not changed since the checkpoint
+//!   needs no later one;
 //! - of the first call that is not there, pages may be there where it overwrites them in place: as far as the file reaches
 //!   without the call.
 //!
@@ -54,11 +55,10 @@ impl History {
         let found = Found { visible: found, shape: found.tree.shape(), pages: found.pages().collect() };
         let durable = || self.calls.iter().filter(|call| call.durable);
         let whole = durable().filter(|call| self.needs_checkpoint(call));
-        let oldest = whole.map(|call| call.operation).max().unwrap_or(0);
+        let oldest = whole.map(|call| self.covered_until(call)).max().unwrap_or(0);
         // A call for a file that has not changed since promises nothing of calls for others before it.
-        let changes: BTreeMap<FileId, Operation> = durable()
-            .filter_map(|call| Some((call.file?, self.last_change(call.file?, call.operation))))
-            .collect();
+        let changes: BTreeMap<FileId, Operation> =
+            durable().filter_map(|call| Some((call.file?, self.covered_until(call)))).collect();
         let needed = changes.values().copied().max().unwrap_or(0).max(oldest);
         let steps = &self.parts[0].steps;
         let mut closest = steps[steps.len() - 1].shape.difference(&found.shape);
@@ -81,7 +81,14 @@ impl History {
                         Err(what) => closest = what,
                     }
                 }
-                let Some(next) = next.filter(|next| !self.needs_checkpoint(next)) else { break };
+                let Some(next) = next else { break };
+                if self.needs_checkpoint(next) {
+                    // A directory that the checkpoint has as it is.
+                    if self.covered_until(next) <= candidate.checkpoint {
+                        continue;
+                    }
+                    break;
+                }
                 if !self.roll_forward(&mut candidate, next) {
                     break;
                 }
@@ -96,6 +103,11 @@ impl History {
         let pages = versions.map(|version| version.since);
         let others = self.changed.get(&file).into_iter().flat_map(|changed| &changed.anything).copied();
         pages.chain(others).filter(|change| *change <= until).max().unwrap_or(0)
+    }
+
+    /// The last operation that a call for a file, or for everything, covers.
+    fn covered_until(&self, call: &FileCall) -> Operation {
+        call.file.map_or(call.operation, |file| self.last_change(file, call.operation))
     }
 
     fn call_at(&self, operation: Operation) -> Option<&FileCall> {

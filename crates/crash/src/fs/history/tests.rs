@@ -8,7 +8,7 @@ use weir_ext4::ROOT_INODE;
 use weir_fs::JournalMode;
 use weir_storage::BLOCK_BYTES;
 
-use super::{FileId, Guarantees, History, Illegal, Page, Reach};
+use super::{FileId, Guarantees, History, Illegal, InPlace, Page, Reach};
 use crate::fs::tree::{Kind, Thing, Tree};
 use crate::fs::visible::Visible;
 
@@ -270,5 +270,35 @@ fn what_is_behind_the_end_shows_when_the_file_grows_in_mode_writeback_alone() {
         let judged = history.judge(&found);
         assert_eq!(judged.is_ok(), is_allowed, "{mode:?}: {judged:?}");
         assert!(is_allowed || matches!(judged, Err(Illegal::Foreign { page: 0, .. })), "{judged:?}");
+    }
+}
+
+/// A call for a directory brings a checkpoint, with all that came before, only if the directory has changed.
+#[test]
+fn a_call_for_a_directory_without_a_change_promises_nothing_of_files() {
+    for changes in [false, true] {
+        let rolls_forward = Some(InPlace::Never);
+        let empty = Visible::of(Tree::new(ROOT_INODE, 0o755), BTreeMap::new());
+        let guarantees = Guarantees { mode: JournalMode::Data, rolls_forward, ..guarantees() };
+        let mut history = History::from_visible(guarantees, &empty, &[]).expect("a tree");
+        let root = history.tree(0).root;
+        let make = |history: &mut History, name: &[u8]| {
+            let file = history.new_file(0);
+            history.begin(0, &[file, root], |tree| enter(tree, name, file, Kind::File { size: 0 }));
+            history.end(0);
+            file
+        };
+        let file = make(&mut history, b"file");
+        durable(&mut history, root, Reach::File);
+        write(&mut history, file, 0);
+        if changes {
+            make(&mut history, b"later");
+        }
+        durable(&mut history, root, Reach::File);
+        // What the first call has made durable alone.
+        let mut tree = Tree::new(ROOT_INODE, 0o755);
+        enter(&mut tree, b"file", 12, Kind::File { size: 0 });
+        let judged = history.judge(&Visible::of(tree, BTreeMap::from([(12, Vec::new())])));
+        assert_eq!(judged.is_ok(), !changes, "{judged:?}");
     }
 }
