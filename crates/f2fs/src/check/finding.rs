@@ -145,6 +145,8 @@ impl fmt::Display for Finding {
 pub(super) struct Findings {
     listed: Vec<Finding>,
     total: u64,
+    /// See [`Report::damaged_pack`].
+    pub damaged_pack: Option<FormatError>,
 }
 
 impl Findings {
@@ -176,6 +178,11 @@ impl Findings {
     }
 
     pub fn report(self) -> Report {
-        Report { findings: self.listed, total: self.total, ..Report::default() }
+        Report {
+            findings: self.listed,
+            total: self.total,
+            damaged_pack: self.damaged_pack,
+            ..Report::default()
+        }
     }
 }

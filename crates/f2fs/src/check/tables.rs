@@ -9,7 +9,7 @@ use super::finding::{Findings, Problem};
 use crate::block::{BLOCK_BYTES, BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId, SegmentNumber};
 use crate::chain::read_chain;
 use crate::checkpoint::{CheckpointPack, checkpoint_flags};
-use crate::image::{find_damaged, read_block, read_pack, read_superblock};
+use crate::image::{NewestCheckpoint, read_block, read_checkpoint, read_superblock};
 use crate::layout::Layout;
 use crate::log::Log;
 use crate::node::NodeMark;
@@ -24,8 +24,6 @@ pub(super) struct Tables {
     pub pack: CheckpointPack,
     /// Where the pack is.
     pub place: Place,
-    /// What is wrong with the other pack, if something is.
-    pub damaged_pack: Option<FormatError>,
     /// The nodes in use, by their numbers; not those that stand for areas.
     pub nodes: Vec<(NodeId, NodeEntry)>,
     /// Of each segment of the main area.
@@ -39,18 +37,18 @@ impl Tables {
     pub async fn read<R: ImageReader>(image: &R, findings: &mut Findings) -> Result<Option<Self>, R::Error> {
         let Some((superblock, layout)) = read_layout(image, findings).await? else { return Ok(None) };
         let inode_seed = superblock.inode_seed();
-        let packs = [read_pack(image, &layout, 0).await?, read_pack(image, &layout, 1).await?];
-        let damaged_pack = find_damaged(&packs);
-        let (pack, index) = match CheckpointPack::choose(packs) {
-            Ok(chosen) => chosen,
-            Err(error) => return note(error, findings),
-        };
+        let NewestCheckpoint { checkpoint: pack, pack: index, damaged_pack } =
+            match read_checkpoint(image, &layout).await? {
+                Ok(newest) => newest,
+                Err(error) => return note(error, findings),
+            };
+        findings.damaged_pack = damaged_pack;
         let place = Place::Block(u64::from(layout.pack_start(index).0));
         if pack.header.has(checkpoint_flags::ERROR) {
             findings.push(place, Problem::ErrorsNoted);
         }
         let (nodes, segments) = (Vec::new(), Vec::new());
-        let mut tables = Self { layout, pack, place, damaged_pack, nodes, segments, inode_seed };
+        let mut tables = Self { layout, pack, place, nodes, segments, inode_seed };
         let whole = tables.read_nodes(image, findings).await? & tables.read_segments(image, findings).await?;
         Ok(whole.then_some(tables))
     }
