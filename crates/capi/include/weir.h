@@ -35,7 +35,7 @@ int weir_syncv(const int *fds, int count);
 /* From weir_begin_update on, no fsync puts a part of an atomic file's changes on the disk (EBUSY), and
  * weir_abandon_update takes them back, as does closing the descriptor. weir_end_update makes them one change, which fsync
  * makes durable. The descriptor is open for writing (EBADF), and the one that began ends it (EINVAL). EBUSY if one was begun
- * already, EINVAL if the file is not atomic. */
+ * already, EINVAL if the file is not atomic; on F2FS it need not be. */
 int weir_begin_update(int fd);
 int weir_end_update(int fd);
 int weir_abandon_update(int fd);

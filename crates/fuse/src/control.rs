@@ -51,7 +51,7 @@ pub const FDATABARRIER_AFTER_PAGES: u32 = opcode::none(b'W', 6);
 /// were discarded in place of the length. For the superuser; `fstrim` asks for it at the mountpoint.
 pub const TRIM: u32 = opcode::read_write::<TrimRange>(b'X', 121);
 /// Begins an update of an atomic file that is open for writing: from now on only [`END_UPDATE`] puts what is written
-/// into the journal. `fsync` of the file fails with EBUSY meanwhile. EINVAL if the file is not atomic.
+/// into the journal. `fsync` of the file fails with EBUSY meanwhile. EINVAL if the file is not atomic; on F2FS it need not be.
 pub const BEGIN_UPDATE: u32 = opcode::none(b'W', 7);
 /// Ends the update that was begun through the same open file. It is ordered before what comes later, and durable by the
 /// next `fsync`.
