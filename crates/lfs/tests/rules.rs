@@ -61,6 +61,16 @@ async fn read(fs: &F2fs, file: InodeNumber, place: u64) -> Result<Option<u64>, W
     Ok(version_of(place, &bytes))
 }
 
+/// The versions of some pages of the file that scripts write to.
+async fn read_versions(fs: &F2fs, places: [u64; 3]) -> Result<Vec<Option<u64>>, Wrong> {
+    let file = find(fs, b"file").await?.ok_or("the file is gone")?;
+    let mut versions = Vec::new();
+    for place in places {
+        versions.push(read(fs, file, place).await?);
+    }
+    Ok(versions)
+}
+
 /// A file by its name; `None` if there is none.
 async fn find(fs: &F2fs, name: &[u8]) -> Result<Option<InodeNumber>, Wrong> {
     match fs.lookup(ROOT, name).await {
@@ -222,15 +232,7 @@ fn overwrite(
                 }
             }
         }
-        judge_cuts(&clock, &disk, mount, async |fs| {
-            let file = find(fs, b"file").await?.ok_or("the file is gone")?;
-            let mut versions = Vec::new();
-            for place in places {
-                versions.push(read(fs, file, place).await?);
-            }
-            judge(&versions)
-        })
-        .await
+        judge_cuts(&clock, &disk, mount, async |fs| judge(&read_versions(fs, places).await?)).await
     })
 }
 
@@ -252,15 +254,7 @@ fn overwrite_as_update(mount: F2fsOptions) -> Result<(), Wrong> {
                 _ => fs.synchronise(file, SyncCall::Fdatabarrier).await.expect("ordered"),
             }
         }
-        judge_cuts(&clock, &disk, mount, async |fs| {
-            let file = find(fs, b"file").await?.ok_or("the file is gone")?;
-            let mut versions = Vec::new();
-            for place in places {
-                versions.push(read(fs, file, place).await?);
-            }
-            is_call_whole(&versions)
-        })
-        .await
+        judge_cuts(&clock, &disk, mount, async |fs| is_call_whole(&read_versions(fs, places).await?)).await
     })
 }
 
