@@ -88,6 +88,14 @@ impl BlockIo {
         }
     }
 
+    /// The same of a request that was not accepted.
+    fn cause_of_rejection(&self, rejected: Rejected) -> Rejected {
+        match rejected {
+            Rejected::Failed(error) => Rejected::Failed(self.cause_of(error)),
+            other => other,
+        }
+    }
+
     /// Reads `blocks` blocks from `start` on, as many as a command takes at most.
     ///
     /// # Errors
@@ -125,10 +133,8 @@ impl BlockIo {
             let reliable = reliable(first..first + chunk.len() as u64);
             self.handle.spend_dispatch().await;
             let request = Request { reliable, ..Request::new(STREAM, class, &parts) };
-            tickets.push(self.layer.submit(&request).await.map_err(|rejected| match rejected {
-                Rejected::Failed(error) => Rejected::Failed(self.cause_of(error)),
-                other => other,
-            })?);
+            let submitted = self.layer.submit(&request).await;
+            tickets.push(submitted.map_err(|rejected| self.cause_of_rejection(rejected))?);
         }
         Ok(())
     }
@@ -264,10 +270,7 @@ impl BlockIo {
     pub async fn barrier(&self) -> Result<(), Rejected> {
         self.handle.spend_dispatch().await;
         let put = self.layer.when_space(|layer| layer.barrier(STREAM)).await;
-        put.map(drop).map_err(|rejected| match rejected {
-            Rejected::Failed(error) => Rejected::Failed(self.cause_of(error)),
-            other => other,
-        })
+        put.map(drop).map_err(|rejected| self.cause_of_rejection(rejected))
     }
 
     /// Makes orderless writes to these blocks that are not transferred yet part of the current epoch (E7); their

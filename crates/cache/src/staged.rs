@@ -8,7 +8,7 @@ use std::rc::Rc;
 use weir_runtime::Buffer;
 use weir_storage::BLOCK_BYTES;
 
-use crate::file::{BLOCK, index_of};
+use crate::file::{BLOCK, index_of, split};
 
 /// The staged pages of one file.
 pub struct StagedPages {
@@ -66,6 +66,20 @@ impl StagedPages {
         let base = || base.unwrap_or_else(|| Rc::new(Buffer::new(BLOCK_BYTES)));
         let content = self.pages.entry(index).or_insert_with(base);
         Rc::make_mut(content)[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Writes bytes from `offset` on, behind which the file ends at the earliest. `bases` is what the pages hold that are replaced in part,
+    /// those that are staged may be left out.
+    pub fn write(&mut self, offset: u64, bytes: &[u8], bases: &[(u32, Rc<Buffer>)]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, at) = split(offset + done as u64);
+            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
+            let base = bases.iter().find(|(base, _)| *base == index).map(|(_, content)| Rc::clone(content));
+            self.change(index, at, &bytes[done..done + taken], base);
+            done += taken;
+        }
+        self.grow(offset + bytes.len() as u64);
     }
 
     /// What a read from `offset` on finds, of `most` bytes.

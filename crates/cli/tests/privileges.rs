@@ -107,7 +107,7 @@ fn who_kept_a_file_that_has_gone_does_not_get_the_next_one() {
     assert!((0..100).all(|nth| made(&format!("next {nth}")) != number), "the number is not free");
     assert_eq!(fs::read(format!("/proc/self/fd/{}", kept.as_raw_fd())).unwrap(), b"gone");
     drop(kept);
-    // The kernel tells of it some time later.
+    // The kernel forgets the closed file some time later, and the server frees the number then.
     assert!((100..5_000).any(|nth| made(&format!("next {nth}")) == number), "the number is used again");
     place.end();
 }

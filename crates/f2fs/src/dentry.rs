@@ -236,7 +236,7 @@ mod tests {
         let found = |name: &[u8]| form.find(&area, name, place).map(|found| found.map(|found| found.slot));
         assert_eq!((found(b"first"), found(b"third"), found(b"none")), (Ok(Some(0)), Ok(Some(2)), Ok(None)));
         assert!(found(b"other").is_err());
-        // Whoever reads all of them comes to it, and no further.
+        // A list of all names ends at the damaged one.
         let listed: Vec<bool> = form.names(&area, place).map(|found| found.is_ok()).collect();
         assert_eq!(listed, [true, false]);
     }

@@ -191,15 +191,7 @@ impl AtomicFiles {
         }
         // Nothing waits or fails from here on.
         self.update_of(node, end, tail, room, |update| {
-            let mut done = 0;
-            while done < bytes.len() {
-                let (index, at) = split(offset + done as u64);
-                let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
-                let base =
-                    bases.iter().find(|(base, _)| *base == index).map(|(_, content)| Rc::clone(content));
-                update.staged.change(index, at, &bytes[done..done + taken], base);
-                done += taken;
-            }
+            update.staged.write(offset, bytes, &bases);
             if !written {
                 update.marks_to(range.end);
             }

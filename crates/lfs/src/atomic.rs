@@ -12,7 +12,7 @@
 
 use std::rc::Rc;
 
-use weir_cache::{index_of, split};
+use weir_cache::{BLOCK, index_of, split};
 use weir_f2fs::inline_flags;
 use weir_format::BLOCK_BYTES;
 use weir_runtime::{Buffer, Permit};
@@ -23,8 +23,6 @@ use crate::checkpoint::Durability;
 use crate::content::{Content, copy_inline};
 use crate::file::{File, Slot};
 use crate::update::{UPDATE_PAGES_MAX, Update};
-
-const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Content<'_> {
     /// Begins an update of a file.
@@ -73,15 +71,7 @@ impl Content<'_> {
         if !update.take_room(new) {
             return Err(FsError::UpdateTooLarge { most: UPDATE_PAGES_MAX });
         }
-        let mut done = 0;
-        while done < bytes.len() {
-            let (index, at) = split(offset + done as u64);
-            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
-            let rest = rests.iter().find(|(rest, _)| *rest == index).map(|(_, content)| Rc::clone(content));
-            update.staged.change(index, at, &bytes[done..done + taken], rest);
-            done += taken;
-        }
-        update.staged.grow(end);
+        update.staged.write(offset, bytes, &rests);
         Ok(())
     }
 

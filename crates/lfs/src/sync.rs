@@ -16,9 +16,9 @@
 //!
 //! A call overwrites few dirty pages in place, but not those of an [update](crate::atomic): it takes effect with the last node.
 //!
-//! Roll-forward cannot bring back a directory, a file with several names or none, what was renamed, cut, or got attributes that need a node,
-//! updates of several files that ended together, and a new file in a new directory, or with a name that the newest checkpoint has for another file. Linux's F2FS takes the last of these, and
-//! files that were cut, by roll-forward.
+//! Roll-forward cannot bring back a directory, a file with several names or none, what was renamed, cut, or got attributes that need a
+//! node, updates of several files that ended together, and a new file in a new directory, or with a name that the newest checkpoint has
+//! for another file. Linux's F2FS takes the last of these, and files that were cut, by roll-forward.
 //!
 //! Where a power cut may tear a block, a node may be half written, and roll-forward cannot see that: a call that has nodes to write writes
 //! a checkpoint. A plain file or a disk is such a storage, a volume is not. Linux's F2FS does not look for torn nodes.
