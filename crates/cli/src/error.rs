@@ -168,13 +168,15 @@ pub(crate) enum CliError {
     Unanswered { path: PathBuf, seconds: u32 },
     /// The file of what was mounted was cut meanwhile.
     #[error(
-        "{}: it is unmounted, but its file was cut while it was mounted, and what was behind the cut is lost: run `truncate -s {bytes}` and `weir volume repair` on the file",
+        "{}: it is unmounted, but its file was cut while it was mounted, and what was behind the cut is lost: run `truncate -s {bytes}` and `{check}` on the file",
         path.display()
     )]
     FileCut {
         path: PathBuf,
         /// Bytes that the file had.
         bytes: u64,
+        /// The command that says what is lost.
+        check: &'static str,
     },
     /// Files lack what was written through shared mappings.
     #[error(
@@ -224,7 +226,7 @@ pub(crate) enum CliError {
     #[error("{}: {source}", path.display())]
     Volume { path: PathBuf, source: VolumeError },
     /// It holds nothing that Weir knows.
-    #[error("{}: neither an ext4 filesystem nor a volume of Weir: {}", path.display(), what_is_there(path, *found))]
+    #[error("{}: neither ext4, nor F2FS, nor a volume of Weir: {}", path.display(), what_is_there(path, *found))]
     Foreign {
         path: PathBuf,
         /// What it holds.

@@ -27,7 +27,7 @@ use crate::{Verdict, in_wall_time, print};
 pub(crate) struct FsckArguments {
     /// The file or block device
     path: PathBuf,
-    /// Replay the journal first, as a mount and an unmount do, so that other programs can read the filesystem
+    /// Replay the journal first, or roll F2FS forward, as a mount and an unmount do, so that other programs can read the filesystem
     #[arg(long)]
     replay: bool,
     /// Print one JSON document

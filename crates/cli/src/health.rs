@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use crate::plain::counted;
 use crate::size::Size;
 use crate::status::{ASKED_READ_ONLY, Status};
 
@@ -56,7 +57,10 @@ fn findings(status: &Status) -> Vec<Finding> {
         let what = "its file was truncated while it was mounted, and the data behind the new end is lost";
         add(
             "file_cut",
-            format!("{what}: unmount it, and run `truncate -s {bytes}` and `weir volume repair` on the file"),
+            format!(
+                "{what}: unmount it, and run `truncate -s {bytes}` and `{}` on the file",
+                status.storage.check_command()
+            ),
         );
     }
     if status.is_full_below() {
@@ -69,7 +73,10 @@ fn findings(status: &Status) -> Vec<Finding> {
     if let Some(lost) = status.lost().map(|lost| lost.incomplete_files).filter(|files| *files > 0) {
         add(
             "lost_writes",
-            format!("{lost} files lack data that programs wrote through mappings or the writeback cache"),
+            format!(
+                "{} data that programs wrote through mappings or the writeback cache",
+                counted(lost, "file lacks", "files lack")
+            ),
         );
     }
     findings

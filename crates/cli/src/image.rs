@@ -9,8 +9,8 @@ use weir_runtime::Handle;
 use weir_vfs::Filesystem;
 
 use crate::error::CliError;
-use crate::in_wall_time;
 use crate::stack::Stack;
+use crate::{in_wall_time, messages};
 
 /// A filesystem, and its names in messages.
 #[derive(Clone)]
@@ -36,6 +36,8 @@ pub(crate) fn with_image<T>(
 ) -> Result<T, CliError> {
     let read_only = access != Access::Change;
     in_wall_time(0, async |handle: Handle| {
+        // What was passed over is told, such as a damaged copy; without a place to write to, the work is done all the same.
+        let _ = messages::send_to(None, false);
         let (stack, filesystem) = match access {
             Access::Salvage => {
                 let stack = Stack::salvage(&handle, path).await?;

@@ -58,7 +58,7 @@ pub(crate) struct MkfsArguments {
     /// barrier waits and flushes
     #[arg(long)]
     volume: bool,
-    /// A name for the filesystem, of at most 16 bytes [default: none]
+    /// A name for the filesystem, of at most 16 bytes on ext4, and 512 UTF-16 units on F2FS [default: none]
     #[arg(long, default_value = "", hide_default_value = true)]
     label: String,
     /// Size of the journal, such as 1G: 4M at least, half of the filesystem or 39G at most. A larger one is checkpointed

@@ -45,13 +45,13 @@ pub(crate) struct MountArguments {
     /// What fsync and its like promise
     #[arg(long, value_enum, default_value_t = Sync::Durable)]
     sync: Sync,
-    /// How the journal commits, see docs/mount.md [default: dual where the storage keeps barriers, otherwise jbd2]
+    /// On ext4: how the journal commits, see docs/mount.md [default: dual where the storage keeps barriers, otherwise jbd2]
     #[arg(long, value_enum, conflicts_with = "read_only")]
     engine: Option<JournalEngine>,
-    /// What the journal holds of file data, and how it brings blocks home, see docs/mount.md
+    /// On ext4: what the journal holds of file data, and how it brings blocks home, see docs/mount.md
     #[arg(long, value_enum, value_name = "MODE", default_value_t, conflicts_with = "read_only")]
     journal: JournalName,
-    /// Log the bytes that have changed, and not whole blocks, see docs/mount.md. Until it is unmounted, or weir fsck --replay
+    /// On ext4: log the bytes that have changed, and not whole blocks, see docs/mount.md. Until it is unmounted, or weir fsck --replay
     /// is run on it, no other program can replay the journal
     #[arg(long, conflicts_with = "read_only")]
     journal_coalition: bool,
@@ -70,7 +70,7 @@ pub(crate) struct MountArguments {
     /// takes files for gone otherwise, see docs/users/unmodified.md
     #[arg(long)]
     no_file_handles: bool,
-    /// Allow no changes. What a crash has left in the journal is replayed in memory
+    /// Allow no changes. What a crash has left in the journal is replayed in memory, and rolled forward on F2FS
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
     /// Refuse to run programs that are on it
@@ -79,20 +79,20 @@ pub(crate) struct MountArguments {
     /// Keep no access times
     #[arg(long, conflicts_with = "relatime")]
     noatime: bool,
-    /// Update a file's access time if the file has changed since then, or if it is a day old, as ext4 does [default]
+    /// Update a file's access time if the file has changed since then, or if it is a day old, as ext4 does [default on ext4]
     #[arg(long)]
     relatime: bool,
-    /// Discard the space of deleted files on the storage [default: on a volume]
+    /// On ext4: discard the space of deleted files on the storage [default: on a volume]
     #[arg(long, conflicts_with = "read_only")]
     discard: bool,
     /// Do not discard the space of deleted files; fstrim does when it is run
     #[arg(long, conflicts_with = "discard")]
     no_discard: bool,
-    /// Give the free space of a volume back to the host. Other files may take it then, and the volume may find its disk
+    /// On ext4: give the free space of a volume back to the host. Other files may take it then, and the volume may find its disk
     /// full later
     #[arg(long, conflicts_with_all = ["device", "read_only"])]
     discard_below: bool,
-    /// Memory that the server takes at most, such as 256M [default: what weir status states as its bound; less, if the
+    /// On ext4: memory that the server takes at most, such as 256M [default: what weir status states as its bound; less, if the
     /// group of this process, such as a container, has a limit: three quarters of that]
     #[arg(long, value_name = "LIMIT")]
     memory: Option<Size>,

@@ -96,6 +96,13 @@ pub(crate) struct StackStatus {
     pub(crate) volume: Option<VolumeStatus>,
 }
 
+impl StackStatus {
+    /// The command that says what is damaged, of a volume or of a plain image.
+    pub(crate) fn check_command(&self) -> &'static str {
+        if self.volume.is_some() { "weir volume repair" } else { "weir fsck" }
+    }
+}
+
 /// And of a volume.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct VolumeStatus {

@@ -19,6 +19,7 @@ use crate::error::CliError;
 use crate::f2fs_status::F2fsStatus;
 use crate::health::Health;
 use crate::mountpoint::owner_if_other;
+use crate::plain::counted;
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
 use crate::time_limit::run_within;
@@ -172,8 +173,10 @@ impl LostStatus {
     /// For people; none if nothing is lost.
     pub(crate) fn line(&self) -> Option<(&'static str, String)> {
         let files = self.incomplete_files;
-        let told =
-            || format!("{files} files lack data of shared mappings: there was no room, or the disk failed");
+        let told = || {
+            let lack = counted(files, "file lacks", "files lack");
+            format!("{lack} data of mappings or the writeback cache: there was no room, or the disk failed")
+        };
         (files > 0).then(|| ("lost", told()))
     }
 }

@@ -92,7 +92,9 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
 /// Fails if the file of what was mounted had been cut: no call of the server need have noticed.
 fn require_whole_file(path: &Path, status: &Status) -> Result<(), CliError> {
     match status.storage.cut_file_bytes {
-        Some(bytes) => Err(CliError::FileCut { path: path.to_owned(), bytes }),
+        Some(bytes) => {
+            Err(CliError::FileCut { path: path.to_owned(), bytes, check: status.storage.check_command() })
+        }
         None => Ok(()),
     }
 }

@@ -103,7 +103,7 @@ fn a_damaged_image_is_named_with_what_is_damaged() {
     let good = fs::read(place.volume()).unwrap();
     let restore = ["a.weir", "damaged", "restore it from a copy"];
     for (blocks, words) in
-        [(0..2, &["a.weir", "neither an ext4 filesystem nor a volume"][..]), (2..4096, &restore)]
+        [(0..2, &["a.weir", "neither ext4, nor F2FS, nor a volume"][..]), (2..4096, &restore)]
     {
         let mut bytes = good.clone();
         bytes[blocks.start * 4096..blocks.end * 4096].fill(0x5A);

@@ -459,7 +459,7 @@ fn what_cannot_be_checked_ends_fsck_with_8() {
     fs::write(directory.path().join("zeros"), vec![0; 1 << 20]).unwrap();
     fs::write(directory.path().join("nothing"), b"").unwrap();
     fails(directory.path(), &["fsck", "missing"], 8, &["missing"]);
-    let words = ["zeros", "neither an ext4 filesystem nor a volume", "`weir mkfs --volume zeros`"];
+    let words = ["zeros", "neither ext4, nor F2FS, nor a volume", "`weir mkfs --volume zeros`"];
     fails(directory.path(), &["fsck", "zeros"], 8, &words);
     fails(directory.path(), &["fsck", "nothing"], 8, &["nothing"]);
 }

@@ -292,3 +292,33 @@ fn a_damaged_checkpoint_is_told() {
         assert!(!works(&["fsck", image]).contains("checkpoint"));
     }
 }
+
+/// One of the superblocks is damaged, and the other is used: the check finds it, commands warn, and one that changes the image
+/// writes it anew.
+#[test]
+fn a_damaged_superblock_is_told_and_written_anew() {
+    let directory = directory();
+    let (image, file) = (directory.path().join("image"), directory.path().join("file"));
+    fs::write(&file, "content").unwrap();
+    let (image, file) = (image.to_str().unwrap(), file.to_str().unwrap());
+    works(&["mkfs", "--type", "f2fs", "--size", "128M", image]);
+    for copy in [0, 1] {
+        let mut bytes = fs::read(image).unwrap();
+        let whole = bytes[..8192].to_vec();
+        bytes[copy * 4096 + 1124] ^= 1;
+        fs::write(image, &bytes).unwrap();
+        let check = weir(&["fsck", image]).output().unwrap();
+        assert_eq!(check.status.code(), Some(4));
+        assert!(text(&check.stdout).starts_with(&format!("block {copy}: this copy of the superblock")));
+        let read = weir(&["ls", image]).output().unwrap();
+        let warning = error_of(&read);
+        assert!(
+            read.status.success() && warning.contains("WARN") && warning.contains("superblock"),
+            "{warning}"
+        );
+        assert_eq!(fs::read(image).unwrap(), bytes, "nothing is written by a command that reads");
+        works(&["put", image, file, &format!("/{copy}")]);
+        assert!(works(&["fsck", image]).starts_with("clean"));
+        assert_eq!(fs::read(image).unwrap()[..8192], whole);
+    }
+}

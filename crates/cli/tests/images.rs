@@ -283,7 +283,7 @@ fn what_cannot_be_copied_says_why() {
     fs::write(here.join("text"), vec![b'x'; 8192]).unwrap();
     works(here, &["mkfs", "a.img", "--size", "32M"]);
     fails(here, &["ls", "none.img"], &["none.img"]);
-    fails(here, &["ls", "text"], &["text: neither an ext4 filesystem nor a volume"]);
+    fails(here, &["ls", "text"], &["text: neither ext4, nor F2FS, nor a volume"]);
     fails(here, &["ls", "a.img", "/none"], &["/none in a.img", "no such file"]);
     fails(here, &["cat", "a.img", "/lost+found"], &["a directory"]);
     fails(here, &["cat", "a.img", "/none"], &["/none in a.img"]);

@@ -75,8 +75,8 @@ fn refuses(place: &Place, inode: u64) {
         assert_eq!(status["incomplete_inode"], inode);
     }
     let told = told_by_status(&[place.mountpoint().to_str().unwrap()]);
-    assert!(told.starts_with("health                  NOT HEALTHY: 1 files lack"), "{told}");
-    assert!(told.contains("1 files lack"), "{told}");
+    assert!(told.starts_with("health                  NOT HEALTHY: 1 file lacks"), "{told}");
+    assert!(told.contains("1 file lacks"), "{told}");
 }
 
 /// Loses pages of a file without a name, looks at the status, and names the file: its `fsync` fails all the same.

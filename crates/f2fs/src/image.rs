@@ -12,7 +12,7 @@ use crate::node::NodeFooter;
 use crate::node_table::{NodeEntry, NodeTableBlock};
 use crate::reader::{FileReader, bytes_of_page};
 use crate::summary::NodeJournal;
-use crate::superblock::Superblock;
+use crate::superblock::{ChosenSuperblock, Superblock};
 
 /// A block in memory.
 pub type Block = Box<[u8; BLOCK_BYTES]>;
@@ -24,6 +24,8 @@ pub struct Image<R> {
     reader: R,
     /// The superblock.
     pub superblock: Superblock,
+    /// See [`ChosenSuperblock::damaged_copy`].
+    pub damaged_copy: Option<BlockAddress>,
     /// Where everything is.
     pub layout: Layout,
     /// The newest checkpoint.
@@ -42,11 +44,11 @@ impl<R: ImageReader> Image<R> {
     /// # Errors
     /// Those of [`Superblock::choose`] and [`CheckpointPack::choose`], and of the reader.
     pub async fn open(reader: R) -> Result<Self, R::Error> {
-        let (superblock, _) = read_superblock(&reader).await??;
+        let ChosenSuperblock { superblock, damaged_copy } = read_superblock(&reader).await??;
         let layout = Layout::new(&superblock)?;
         let NewestCheckpoint { checkpoint, pack, damaged_pack } = read_checkpoint(&reader, &layout).await??;
         let journal = checkpoint.node_journal(&layout)?;
-        Ok(Self { reader, superblock, layout, checkpoint, pack, damaged_pack, journal })
+        Ok(Self { reader, superblock, damaged_copy, layout, checkpoint, pack, damaged_pack, journal })
     }
 
     /// A block of the image.
@@ -140,14 +142,14 @@ impl<R: ImageReader> FileReader for Image<R> {
         Ok(content)
     }
 }
-/// Reads the superblock, from its second copy where the first is damaged, and says which copy it is. What is wrong with both is for
-/// the caller to judge.
+
+/// Reads the superblock, from its second copy where the first is damaged. What is wrong with both is for the caller to judge.
 ///
 /// # Errors
 /// What the reader fails by.
 pub async fn read_superblock<R: ImageReader>(
     reader: &R,
-) -> Result<Result<(Superblock, u64), FormatError>, R::Error> {
+) -> Result<Result<ChosenSuperblock, FormatError>, R::Error> {
     if reader.blocks() < 2 {
         return Ok(Err(FormatError::Foreign { format: "F2FS" }));
     }

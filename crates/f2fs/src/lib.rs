@@ -83,5 +83,5 @@ pub use summary::{
     Journal, NODE_JOURNAL_ENTRIES, NodeJournal, NodeJournalEntry, SEGMENT_JOURNAL_ENTRIES, SegmentJournal,
     SegmentJournalEntry, Summary, SummaryBlock, SummaryKind,
 };
-pub use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+pub use superblock::{ChosenSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 pub use weir_format::{FormatError, Place, Structure};

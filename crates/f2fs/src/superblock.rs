@@ -8,7 +8,7 @@ use weir_format::{FormatError, Place, Structure};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::block::{NODE_ENTRIES_PER_BLOCK, NodeId, SEGMENT_BLOCKS, SEGMENT_ENTRIES_PER_BLOCK};
+use crate::block::{BlockAddress, NODE_ENTRIES_PER_BLOCK, NodeId, SEGMENT_BLOCKS, SEGMENT_ENTRIES_PER_BLOCK};
 use crate::crc::{MAGIC, crc32};
 use crate::features::{Feature, Features};
 
@@ -119,6 +119,15 @@ fn is_damaged(first: &[u8], second: &[u8]) -> bool {
     is_zero(first) || !is_zero(magic) && differing <= DAMAGED_BYTES_MAX
 }
 
+/// The superblock of an image, from the first of its two copies that is good.
+#[derive(Clone, Copy, Debug)]
+pub struct ChosenSuperblock {
+    /// The superblock.
+    pub superblock: Superblock,
+    /// Where the copy is that is damaged, if one is: block 0 or 1.
+    pub damaged_copy: Option<BlockAddress>,
+}
+
 impl Superblock {
     /// Reads a superblock from `block`, which holds it from byte 1,024 on, and checks that this crate can read and write
     /// its filesystem. `number` (0 or 1) is for messages.
@@ -133,28 +142,33 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// The superblock of an image of `device_blocks` blocks whose first two are given, and whether block 0 (0) or its
-    /// copy in block 1 (1) is what was taken: the first that is good. The copy of what was overwritten or wiped is not taken.
+    /// The superblock of an image of `device_blocks` blocks whose first two are given: the first that is good. The copy of what was
+    /// overwritten or wiped is not taken.
     ///
     /// # Errors
     ///
     /// Why the superblock in block 0 is not good, if neither is; why the good one does not belong to the device.
-    pub fn choose(first: &[u8], second: &[u8], device_blocks: u64) -> Result<(Self, u64), FormatError> {
-        let (superblock, number) = match (Self::read(first, 0), Self::read(second, 1)) {
-            (Ok(superblock), _) => (superblock, 0),
+    pub fn choose(first: &[u8], second: &[u8], device_blocks: u64) -> Result<ChosenSuperblock, FormatError> {
+        let (superblock, damaged_copy) = match (Self::read(first, 0), Self::read(second, 1)) {
+            (Ok(superblock), Err(error)) if !error.is_unsupported() => (superblock, Some(BlockAddress(1))),
+            (Ok(superblock), _) => (superblock, None),
             (Err(error), _) if error.is_unsupported() => return Err(error),
             (Err(error @ FormatError::Foreign { .. }), Ok(_)) if !is_damaged(first, second) => {
                 return Err(error);
             }
-            (Err(_), Ok(superblock)) => (superblock, 1),
+            (Err(_), Ok(superblock)) => (superblock, Some(BlockAddress(0))),
             (Err(FormatError::Foreign { format: "F2FS" }), Err(error)) | (Err(error), Err(_)) => {
                 return Err(error);
             }
         };
         if superblock.blocks.get() > device_blocks {
-            return Err(corrupt(number, "its filesystem has more blocks than the device"));
+            let taken = u64::from(damaged_copy == Some(BlockAddress(0)));
+            return Err(corrupt(
+                taken,
+                "its filesystem has more blocks than the device, which was cut short or copied in part",
+            ));
         }
-        Ok((superblock, number))
+        Ok(ChosenSuperblock { superblock, damaged_copy })
     }
 
     fn check(&self, number: u64) -> Result<(), FormatError> {

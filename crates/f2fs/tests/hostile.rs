@@ -102,8 +102,8 @@ fn a_hostile_superblock_leads_nowhere() {
         if extra {
             seal_superblock(&mut block);
         }
-        let Ok((superblock, _)) = Superblock::choose(&block, &[0; BLOCK_BYTES], BLOCKS) else { continue };
-        if let Ok(layout) = Layout::new(&superblock) {
+        let Ok(chosen) = Superblock::choose(&block, &[0; BLOCK_BYTES], BLOCKS) else { continue };
+        if let Ok(layout) = Layout::new(&chosen.superblock) {
             use_layout(&layout, BLOCKS);
             accepted += 1;
         }
@@ -136,14 +136,15 @@ fn the_copy_of_the_superblock_is_taken_where_it_must_be() {
     let mut damaged = sound;
     damaged[SUPERBLOCK_OFFSET + 300] ^= 1;
     let blank = [0; BLOCK_BYTES];
-    let number =
-        |first: &[u8], second: &[u8]| Superblock::choose(first, second, BLOCKS).map(|(_, number)| number);
-    assert_eq!(number(&sound, &sound), Ok(0));
-    assert_eq!(number(&damaged, &sound), Ok(1));
-    assert_eq!(number(&blank, &sound), Ok(1));
+    let damaged_copy = |first: &[u8], second: &[u8]| {
+        Superblock::choose(first, second, BLOCKS).map(|chosen| chosen.damaged_copy)
+    };
+    assert_eq!(damaged_copy(&sound, &sound), Ok(None));
+    assert_eq!(damaged_copy(&damaged, &sound), Ok(Some(BlockAddress(0))));
+    assert_eq!(damaged_copy(&blank, &sound), Ok(Some(BlockAddress(0))));
     let mut flipped = sound;
     flipped[SUPERBLOCK_OFFSET] ^= 1;
-    assert_eq!(number(&flipped, &sound), Ok(1));
+    assert_eq!(damaged_copy(&flipped, &sound), Ok(Some(BlockAddress(0))));
     // What is there instead, or nothing: the copy is left over.
     let mut wiped = sound;
     wiped[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + 4].fill(0);
@@ -151,12 +152,18 @@ fn the_copy_of_the_superblock_is_taken_where_it_must_be() {
     swap[SUPERBLOCK_OFFSET] = 1;
     swap[BLOCK_BYTES - 10..].copy_from_slice(b"SWAPSPACE2");
     for foreign in [wiped, swap] {
-        assert_eq!(number(&foreign, &sound), Err(FormatError::Foreign { format: "F2FS" }));
+        assert_eq!(damaged_copy(&foreign, &sound), Err(FormatError::Foreign { format: "F2FS" }));
     }
-    assert_eq!(number(&sound, &damaged), Ok(0));
-    assert_eq!(number(&blank, &blank), Err(FormatError::Foreign { format: "F2FS" }));
-    assert!(matches!(number(&damaged, &blank), Err(FormatError::Checksum { place: Place::Block(0), .. })));
-    assert!(matches!(number(&blank, &damaged), Err(FormatError::Checksum { place: Place::Block(1), .. })));
+    assert_eq!(damaged_copy(&sound, &damaged), Ok(Some(BlockAddress(1))));
+    assert_eq!(damaged_copy(&blank, &blank), Err(FormatError::Foreign { format: "F2FS" }));
+    assert!(matches!(
+        damaged_copy(&damaged, &blank),
+        Err(FormatError::Checksum { place: Place::Block(0), .. })
+    ));
+    assert!(matches!(
+        damaged_copy(&blank, &damaged),
+        Err(FormatError::Checksum { place: Place::Block(1), .. })
+    ));
     let short = Superblock::choose(&sound, &sound, BLOCKS - 1).expect_err("a truncated image");
     assert!(matches!(short, FormatError::Corrupt { .. }));
 }

@@ -13,8 +13,8 @@ use tracing::{info, warn};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_cache::PageCache;
 use weir_f2fs::{
-    CheckpointPack, Image, Layout, Log, NodeFooter, SegmentEntry, SegmentTableBlock, SummaryBlock,
-    SummaryKind, checkpoint_flags, read_block,
+    BlockAddress, CheckpointPack, Image, Layout, Log, NodeFooter, SegmentEntry, SegmentTableBlock,
+    SummaryBlock, SummaryKind, checkpoint_flags, read_block,
 };
 use weir_format::{FormatError, Place, Structure};
 use weir_journal::Disk;
@@ -22,6 +22,7 @@ use weir_runtime::{Handle as Clock, Semaphore};
 use weir_storage::{Recorder, Storage};
 use weir_vfs::{FsError, ReadOnlyReason, StorageImage, Timer};
 
+use crate::blocks::BlockWrite;
 use crate::checkpoint::{Checkpoints, Durability, Purpose};
 use crate::cleaner::Policy;
 use crate::cleaner_kind::Cleaner;
@@ -55,8 +56,11 @@ pub(crate) async fn mount(
     if let Some(damage) = &image.damaged_pack {
         warn!(%damage, "a checkpoint is not whole, and the other one is used: after a power cut during a checkpoint nothing is lost");
     }
+    if let Some(block) = image.damaged_copy {
+        warn!(%block, "a copy of the superblock is damaged, and the other one is used: a writable mount writes it anew");
+    }
     let was_unmounted = image.checkpoint.header.has(checkpoint_flags::UMOUNT);
-    let Image { superblock, layout, checkpoint, pack, .. } = image;
+    let Image { superblock, damaged_copy, layout, checkpoint, pack, .. } = image;
     let image = Rc::new(StorageImage(Rc::clone(&device)));
     let space = read_space(&image, &layout, &checkpoint, options.rules).await?;
     let dispatch =
@@ -109,6 +113,9 @@ pub(crate) async fn mount(
         return Err(FsError::NotRolledForward);
     }
     if !options.read_only {
+        if let Some(block) = damaged_copy {
+            write_superblock_copy(&mounted, block).await?;
+        }
         let recovered = Durability(&mounted).roll_forward().await?;
         Durability(&mounted).start_appending()?;
         for orphan in orphans.iter().copied() {
@@ -125,6 +132,14 @@ pub(crate) async fn mount(
         drop(clock.spawn_thread("checkpoint", task));
     }
     Ok(mounted)
+}
+
+/// Writes the copy of the superblock in `place` anew from the other one.
+async fn write_superblock_copy(mounted: &Mounted, place: BlockAddress) -> Result<(), FsError> {
+    let whole = read_block(&*mounted.image, BlockAddress(1 - place.0)).await?;
+    let copy = BlockWrite::new(place, &whole[..]);
+    mounted.disk.write_in_place(copy.place, &copy.content, true).await?;
+    Ok(())
 }
 
 /// Ends a mount.

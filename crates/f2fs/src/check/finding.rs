@@ -17,8 +17,8 @@ pub enum Problem {
     /// Bytes that are not what the format has there.
     #[error("{0}")]
     Format(FormatError),
-    /// The superblock in block 0 is damaged; the check went on with its copy.
-    #[error("the superblock is damaged, and its copy is not")]
+    /// One copy of the superblock is damaged; the check went on with the other.
+    #[error("this copy of the superblock is damaged, and the other is not: a writable mount writes it anew")]
     SuperblockCopy,
     /// Errors were noted while the filesystem was in use.
     #[error("the checkpoint says that errors occurred while it was in use")]

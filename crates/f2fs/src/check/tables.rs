@@ -16,7 +16,7 @@ use crate::node::NodeMark;
 use crate::node_table::{NodeEntry, NodeTableBlock};
 use crate::segment_table::{SegmentEntry, SegmentTableBlock};
 use crate::summary::SummaryBlock;
-use crate::superblock::Superblock;
+use crate::superblock::{ChosenSuperblock, Superblock};
 
 /// What is known of an image once its tables are read.
 pub(super) struct Tables {
@@ -175,12 +175,12 @@ async fn read_layout<R: ImageReader>(
     image: &R,
     findings: &mut Findings,
 ) -> Result<Option<(Superblock, Layout)>, R::Error> {
-    let (superblock, number) = match read_superblock(image).await? {
+    let ChosenSuperblock { superblock, damaged_copy } = match read_superblock(image).await? {
         Ok(chosen) => chosen,
         Err(error) => return note(error, findings),
     };
-    if number != 0 {
-        findings.push(Place::Block(0), Problem::SuperblockCopy);
+    if let Some(block) = damaged_copy {
+        findings.push(Place::Block(block.0.into()), Problem::SuperblockCopy);
     }
     match Layout::new(&superblock) {
         Ok(layout) => Ok(Some((superblock, layout))),

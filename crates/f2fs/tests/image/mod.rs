@@ -94,7 +94,7 @@ impl ImageFile {
     }
 
     pub fn superblock(&self) -> Superblock {
-        Superblock::choose(&self.read(0), &self.read(1), self.blocks()).expect("a superblock").0
+        Superblock::choose(&self.read(0), &self.read(1), self.blocks()).expect("a superblock").superblock
     }
 
     pub fn layout(&self) -> Layout {
