@@ -37,10 +37,10 @@ fn is_found_out(engine: Engine, mutant: JournalMutant) -> bool {
 #[test]
 fn async_commit_keeps_its_promises() {
     for ground in [LEGACY, FsGround::Volume, FLASH] {
-        pass(campaign(Engine::AsyncCommit, ground, 250));
+        pass(campaign(Engine::AsyncCommit, ground, 100));
     }
-    pass(FsCampaign { mode: JournalMode::Data, ..campaign(Engine::AsyncCommit, LEGACY, 250) });
-    let torn = campaign(Engine::AsyncCommit, LEGACY, 250);
+    pass(FsCampaign { mode: JournalMode::Data, ..campaign(Engine::AsyncCommit, LEGACY, 100) });
+    let torn = campaign(Engine::AsyncCommit, LEGACY, 100);
     pass(FsCampaign { mode: JournalMode::Data, tear_bytes: 512, ..torn });
 }
 

@@ -18,25 +18,25 @@ fn coalition(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {
 #[test]
 fn j9_changes_keep_all_promises_on_the_worst_disk() {
     for engine in [DUAL, LIST] {
-        pass(coalition(engine, ADVERSARY, 300));
-        pass(FsCampaign { tear_bytes: 512, ..coalition(engine, ADVERSARY, 300) });
+        pass(coalition(engine, ADVERSARY, 120));
+        pass(FsCampaign { tear_bytes: 512, ..coalition(engine, ADVERSARY, 120) });
     }
-    pass(FsCampaign { tear_bytes: 512, ..coalition(JBD2, LEGACY, 300) });
-    pass(FsCampaign { mode: JournalMode::Data, ..coalition(JBD2, LEGACY, 200) });
-    pass(FsCampaign { flush_faults: true, ..coalition(DUAL, ADVERSARY, 200) });
+    pass(FsCampaign { tear_bytes: 512, ..coalition(JBD2, LEGACY, 120) });
+    pass(FsCampaign { mode: JournalMode::Data, ..coalition(JBD2, LEGACY, 80) });
+    pass(FsCampaign { flush_faults: true, ..coalition(DUAL, ADVERSARY, 80) });
     for engine in [Engine::Prefix, NOBARRIER] {
-        pass(coalition(engine, FsGround::PrefixDisk, 200));
+        pass(coalition(engine, FsGround::PrefixDisk, 80));
     }
 }
 
 #[test]
 fn j9_changes_keep_all_promises_on_flash_and_on_a_volume() {
     for mechanism in [Mechanism::InOrderRecovery, Mechanism::TransactionalWriteback] {
-        pass(coalition(DUAL, FsGround::Flash(mechanism), 200));
+        pass(coalition(DUAL, FsGround::Flash(mechanism), 80));
     }
-    pass(coalition(JBD2, FsGround::Flash(Mechanism::None), 200));
+    pass(coalition(JBD2, FsGround::Flash(Mechanism::None), 80));
     for engine in [DUAL, JBD2, Engine::Prefix, Engine::FlushAhead] {
-        pass(coalition(engine, FsGround::Volume, 200));
+        pass(coalition(engine, FsGround::Volume, 80));
     }
     let mut remaps = coalition(DUAL, FsGround::Volume, 600);
     remaps.options.checkpoint = CheckpointBy::Remap;
@@ -58,7 +58,7 @@ fn j9_a_rule_that_is_dropped_is_found_out() {
 #[test]
 fn j9_homes_are_whole_on_emmc() {
     for engine in [JBD2, Engine::FlushAhead] {
-        pass(coalition(engine, EMMC, 200));
+        pass(coalition(engine, EMMC, 80));
         pass(FsCampaign::new(engine, JournalMode::Ordered, EMMC, Plan::new(200, 20_261_123)));
     }
     for mutant in [JournalMutant::HomesUnreliable, JournalMutant::SuperblocksUnreliable] {

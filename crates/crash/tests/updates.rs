@@ -35,13 +35,16 @@ fn updates_are_whole_on_every_ground() {
         ("in-order-recovery", DUAL),
         ("order-preserving-recovery", Engine::Prefix),
     ];
-    for (ground, engine) in grounds {
-        for how in [
-            (JournalMode::Ordered, CheckpointBy::Copy),
-            (JournalMode::Data, CheckpointBy::Copy),
-            (JournalMode::Ordered, CheckpointBy::Remap),
-        ] {
-            let summary = campaign(ground, engine, how, None, 400);
+    let hows = [
+        (JournalMode::Ordered, CheckpointBy::Copy),
+        (JournalMode::Data, CheckpointBy::Copy),
+        (JournalMode::Ordered, CheckpointBy::Remap),
+    ];
+    // Every way of the journal on the worst disk; on each other ground one of them.
+    for (nth, (ground, engine)) in grounds.into_iter().enumerate() {
+        let of_ground = if nth == 0 { &hows[..] } else { &hows[nth % hows.len()..][..1] };
+        for &how in of_ground {
+            let summary = campaign(ground, engine, how, None, 150);
             assert_eq!(summary.failure, None, "{ground}, {how:?}");
             assert!(summary.totals.updates > 20 && summary.totals.abandoned > 0, "{:?}", summary.totals);
             let keeps_requests = matches!(ground, "volume" | "order-preserving-recovery");
@@ -58,7 +61,7 @@ fn f2fs_campaign(ground: FsGround, mutant: Option<LfsMutant>, states: u64) -> Su
 #[test]
 fn atomic_writes_of_f2fs_are_whole_on_every_ground() {
     for name in ["adversary", "legacy", "none", "volume", "in-order-recovery"] {
-        let summary = f2fs_campaign(FsGround::from_name(name).expect("a ground"), None, 600);
+        let summary = f2fs_campaign(FsGround::from_name(name).expect("a ground"), None, 300);
         assert_eq!(summary.failure, None, "{name}");
         assert!(summary.totals.updates > 20 && summary.totals.abandoned > 0, "{:?}", summary.totals);
     }
