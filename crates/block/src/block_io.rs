@@ -1,7 +1,7 @@
 //! Whole blocks in and out, as a filesystem uses the block layer: flushes that are shared, and a count of what was
 //! waited for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_runtime::{Buffer, Handle};
@@ -10,6 +10,7 @@ use weir_storage::{
     StreamId, Ticket, WriteFlags,
 };
 
+use crate::error::Refused;
 use crate::layer::BlockLayer;
 use crate::plug::OrderedPlug;
 use crate::request::{Class, Request};
@@ -34,14 +35,16 @@ pub struct BlockIo {
     handle: Handle,
     capabilities: Capabilities,
     waits: RefCell<Waits>,
+    /// Writes that were submitted.
+    writes: Cell<u64>,
     flushes: Rc<FlushSharing>,
 }
 
 impl BlockIo {
     /// The block layer `layer`, over a storage with `capabilities`.
     pub fn new(handle: &Handle, layer: Rc<BlockLayer>, capabilities: Capabilities) -> BlockIo {
-        let (waits, flushes) = Default::default();
-        BlockIo { layer, handle: handle.clone(), capabilities, waits, flushes }
+        let (waits, writes, flushes) = Default::default();
+        BlockIo { layer, handle: handle.clone(), capabilities, waits, writes, flushes }
     }
 
     /// The runtime's clock and tasks.
@@ -57,6 +60,16 @@ impl BlockIo {
     /// What was waited for so far.
     pub fn waits(&self) -> Waits {
         *self.waits.borrow()
+    }
+
+    /// Writes that were submitted so far: while the number stays, the newest flush behind writes covers all of them.
+    pub fn writes(&self) -> u64 {
+        self.writes.get()
+    }
+
+    /// One is counted when it has its place behind others, not while it waits for space.
+    fn count_write(&self) {
+        self.writes.set(self.writes.get() + 1);
     }
 
     /// Waits for a transfer.
@@ -135,6 +148,7 @@ impl BlockIo {
             let request = Request { reliable, ..Request::new(STREAM, class, &parts) };
             let submitted = self.layer.submit(&request).await;
             tickets.push(submitted.map_err(|rejected| self.cause_of_rejection(rejected))?);
+            self.count_write();
         }
         Ok(())
     }
@@ -159,6 +173,7 @@ impl BlockIo {
             }
             self.handle.spend_dispatch().await;
             tickets.push(self.layer.when_space(|layer| layer.share(STREAM, &pairs)).await?);
+            self.count_write();
         }
         Ok(())
     }
@@ -185,6 +200,7 @@ impl BlockIo {
             self.handle.spend_dispatch().await;
         }
         let ticket = self.layer.submit(&request).await?;
+        self.count_write();
         self.wait_for_write(&ticket, durable).await?;
         for _ in 1..commands {
             self.handle.spend_completion().await;
@@ -216,6 +232,7 @@ impl BlockIo {
         }
         self.handle.spend_dispatch().await;
         let ticket = plug.finish().await?;
+        self.count_write();
         self.wait_for_write(&ticket, true).await?;
         Ok(ticket)
     }
@@ -235,8 +252,23 @@ impl BlockIo {
     /// # Errors
     /// Those of the block layer.
     pub async fn submit_flush(&self) -> Result<Ticket, Rejected> {
+        self.submit_flush_by(BlockLayer::flush).await
+    }
+
+    /// The same behind every write that was submitted before (E9).
+    ///
+    /// # Errors
+    /// Those of the block layer.
+    pub async fn submit_flush_behind_writes(&self) -> Result<Ticket, Rejected> {
+        self.submit_flush_by(BlockLayer::flush_behind_writes).await
+    }
+
+    async fn submit_flush_by(
+        &self,
+        issue: impl Fn(&BlockLayer) -> Result<Ticket, Refused>,
+    ) -> Result<Ticket, Rejected> {
         self.handle.spend_dispatch().await;
-        let ticket = self.layer.when_space(BlockLayer::flush).await?;
+        let ticket = self.layer.when_space(issue).await?;
         self.waits.borrow_mut().flushes += 1;
         Ok(ticket)
     }

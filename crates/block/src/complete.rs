@@ -92,7 +92,8 @@ impl Scheduler {
         match (flight.purpose, result) {
             (Purpose::Fua, Ok(())) => {
                 let Flight { owners, ordered, .. } = flight;
-                self.flushes.push_back(FlushRequest { purpose: Purpose::Answer, owners, ordered });
+                self.flushes
+                    .push_back(FlushRequest { ordered, ..FlushRequest::new(Purpose::Answer, owners) });
             }
             (Purpose::Answer | Purpose::Fua, _) => self.answer(flight, result),
             (Purpose::Preflush(id), Ok(())) => self.ready(id),

@@ -130,7 +130,7 @@ impl Scheduler {
         }
         stream.phase = Phase::Flushing;
         let purpose = Purpose::Epoch(stream.id);
-        self.flushes.push_back(FlushRequest { purpose, owners: Owners::new(), ordered: None });
+        self.flushes.push_back(FlushRequest::new(purpose, Owners::new()));
     }
 
     /// A mark with nothing order-preserving queued becomes the device's barrier command (E4).
@@ -165,13 +165,18 @@ impl Scheduler {
 
     fn dispatch_flushes(&mut self, now: Instant) -> bool {
         let mut dispatched = false;
-        while !self.flushes.is_empty() && self.has_slot() && self.refusals.others.is_none() {
+        while let Some(next) = self.next_flush()
+            && self.has_slot()
+            && self.refusals.others.is_none()
+        {
             let answer = self.device.submit(Command::Flush);
             if answer.as_ref().err() == Some(&Rejected::Busy) {
                 self.refuse_others(now);
                 break;
             }
-            let Some(FlushRequest { purpose, owners, ordered }) = self.flushes.pop_front() else { break };
+            let Some(FlushRequest { purpose, owners, ordered, .. }) = self.flushes.remove(next) else {
+                break;
+            };
             let ticket = answer.unwrap_or_else(failed_ticket);
             self.stats.flushes += 1;
             self.freed += 1;

@@ -175,6 +175,11 @@ impl Flights {
         std::mem::take(&mut self.fresh)
     }
 
+    /// The writes among them.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = &Ticket> {
+        self.flights.iter().filter(|flight| flight.writes).map(|flight| &flight.ticket)
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Flight> {
         self.flights.iter_mut()
     }

@@ -169,6 +169,15 @@ impl BlockLayer {
         self.attempt(|scheduler, _| scheduler.flush())
     }
 
+    /// Submits a flush that leaves when every write submitted before it is transferred, or has failed (E9): these writes are durable when
+    /// its ticket is transferred. No task has to run between their transfer and the flush.
+    ///
+    /// # Errors
+    /// As [`BlockLayer::flush`].
+    pub fn flush_behind_writes(&self) -> Result<Ticket, Refused> {
+        self.attempt(|scheduler, _| scheduler.flush_behind_writes())
+    }
+
     /// Submits an orderless discard.
     ///
     /// # Errors

@@ -9,7 +9,7 @@
 //! - **E1** The partial order between the epochs of a stream is preserved.
 //! - **E2** Within an epoch requests leave in any order: the [`Elevator`]'s freedom.
 //! - **E3** Orderless requests cross epochs; while a queue is closed new ones wait, for a bounded time.
-//!   Reads and flushes are never held back.
+//!   Reads are never held back, nor are flushes but those of E9.
 //! - **E4** *Barrier reassignment*: a barrier loses its flag when it enters the queue, and closes it; the last
 //!   order-preserving request that the device accepts becomes the barrier, and the queue opens. A bare mark, with nothing left
 //!   queued, is the device's barrier command. A merged request is order-preserving if one part is, and streams
@@ -21,6 +21,8 @@
 //! - **E7** An orderless write to a page that a barrier call covers is promoted to the current epoch.
 //! - **E8** What is in an *ordered plug* leaves in its order, whatever the elevator does: as one packed command, or as several,
 //!   each submitted when the one before is transferred. Writes that continue each other become one, but not across a mark.
+//! - **E9** A *flush behind writes* leaves when every write that was issued before it is transferred. So it covers them, and no task
+//!   runs between.
 //! - **S5** After a failed order-preserving write, nothing order-preserving of its stream that is not yet
 //!   transferred is carried out, until [`BlockLayer::reset`]. After a failed flush nothing more is
 //!   acknowledged as durable: what it covered may be lost, and no later flush would tell.

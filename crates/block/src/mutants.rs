@@ -35,6 +35,8 @@ pub enum BlockMutant {
     PlugMarkForgotten,
     /// E8: the next command of a divided plug does not wait for the one before.
     PlugRunsAhead,
+    /// E9: a flush behind writes leaves before they are transferred.
+    FlushOvertakes,
     /// S5: a stream goes on after a failed order-preserving write.
     FailureIgnored,
     /// S5: a flush is acknowledged although one before it failed.

@@ -30,6 +30,20 @@ pub(crate) struct FlushRequest {
     pub(crate) owners: Owners,
     /// The stream that fails with it.
     pub(crate) ordered: Option<StreamId>,
+    /// Writes that it waits for (E9).
+    pub(crate) behind: Vec<Ticket>,
+}
+
+impl FlushRequest {
+    /// A flush that nothing holds back.
+    pub(crate) fn new(purpose: Purpose, owners: Owners) -> FlushRequest {
+        FlushRequest { purpose, owners, ordered: None, behind: Vec::new() }
+    }
+
+    /// Whether the writes that it waits for are transferred, or have failed.
+    fn may_leave(&self) -> bool {
+        self.behind.iter().all(|ticket| ticket.poll_transferred().is_some())
+    }
 }
 
 /// When to try again after the device refused with slots free (E5); a completion or a free slot is sooner.
@@ -280,6 +294,24 @@ impl Scheduler {
 
     /// Issues a flush; nothing holds it back.
     pub(crate) fn flush(&mut self) -> Result<Ticket, Refused> {
+        self.issue_flush(Vec::new())
+    }
+
+    /// Issues a flush that leaves when every write issued before it is transferred (E9).
+    pub(crate) fn flush_behind_writes(&mut self) -> Result<Ticket, Refused> {
+        let queued = self.queue.iter().filter(|request| !request.work.is_read());
+        let queued = queued.flat_map(|request| request.tickets.iter().cloned());
+        let behind = queued.chain(self.flights.writes().cloned()).collect();
+        self.issue_flush(behind)
+    }
+
+    /// The flush that may leave first, by its place in the list.
+    pub(crate) fn next_flush(&self) -> Option<usize> {
+        let overtakes = self.options.rules.drops(BlockMutant::FlushOvertakes);
+        self.flushes.iter().position(|flush| overtakes || flush.may_leave())
+    }
+
+    fn issue_flush(&mut self, behind: Vec<Ticket>) -> Result<Ticket, Refused> {
         if self.poisoned.is_some() {
             return Err(StorageError::Poisoned.into());
         }
@@ -287,11 +319,7 @@ impl Scheduler {
             return Err(Refused::Full);
         }
         let (ticket, owner) = Ticket::pending();
-        self.flushes.push_back(FlushRequest {
-            purpose: Purpose::Answer,
-            owners: [owner].into(),
-            ordered: None,
-        });
+        self.flushes.push_back(FlushRequest { behind, ..FlushRequest::new(Purpose::Answer, [owner].into()) });
         Ok(ticket)
     }
 
@@ -355,7 +383,7 @@ impl Scheduler {
         {
             pending.stage = Stage::Flushing;
             let purpose = Purpose::Preflush(pending.id);
-            self.flushes.push_back(FlushRequest { purpose, owners: Owners::new(), ordered: None });
+            self.flushes.push_back(FlushRequest::new(purpose, Owners::new()));
         }
         let most = u64::from(self.device.capabilities().max_transfer_blocks);
         let rules = self.options.rules;

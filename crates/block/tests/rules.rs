@@ -1,4 +1,4 @@
-//! Rules E1 to E7, S5 and S6, each on a device that follows a script, and each with the mutants that drop it.
+//! Rules E1 to E7, E9, S5 and S6, each on a device that follows a script, and each with the mutants that drop it.
 
 use std::time::Duration;
 
@@ -429,6 +429,38 @@ fn e6_no_barriers_no_order_preserving_dispatch() {
     let disk = weir_storage::AdversaryDisk::new(&runtime.handle(), weir_storage::AdversaryOptions::default());
     let layer = weir_block::BlockLayer::new(&runtime.handle(), disk, BlockOptions::default());
     assert_eq!(layer.err(), Some(BlockError::NoBarriers));
+}
+
+/// E9: a flush behind writes waits for those in flight and for those in the queue, and lets other commands pass.
+#[test]
+fn e9_a_flush_behind_writes_waits_for_them_alone() {
+    use CommandKind::{Flush, Read, Write};
+    prove(&[BlockMutant::FlushOvertakes], |options| {
+        let options = BlockOptions { dispatch: Dispatch::Legacy, ..options };
+        play(Capabilities::legacy(8, 8, 64), options, None, async |stage| {
+            let page = page(1);
+            let part = |lba| scripted::at(lba, &page);
+            stage.layer.try_submit(&Request::orderless(S0, &part(1))).expect("room");
+            stage.device.busy.set(true);
+            stage.layer.try_submit(&Request::orderless(S0, &part(10))).expect("room");
+            let flushed = stage.layer.flush_behind_writes().expect("room");
+            stage.device.free();
+            stage.settle().await;
+            // One that comes later is not waited for.
+            stage.layer.try_submit(&Request::orderless(S0, &part(20))).expect("room");
+            stage.settle().await;
+            same(stage.device.kinds(), vec![Write, Write, Write])?;
+            stage.device.answer(1, Ok(()));
+            stage.layer.read(Extent::new(Lba(40), 1)).expect("room");
+            stage.settle().await;
+            same(stage.device.kinds(), vec![Write, Write, Write, Read])?;
+            // A write that has failed is not waited for either: its own ticket says so.
+            stage.device.answer(10, Err(io_error()));
+            stage.settle().await;
+            same(stage.device.kinds(), vec![Write, Write, Write, Read, Flush])?;
+            same(flushed.poll_transferred(), None)
+        })
+    });
 }
 
 /// E7: a queued orderless write that a barrier call covers is of the epoch: it leaves no later than the barrier,

@@ -220,8 +220,12 @@ fn an_engine_for_prefix_devices_that_drops_a_rule_is_found_out() {
 
 #[test]
 fn flush_ahead_commit_that_drops_a_rule_is_found_out() {
-    use JournalMutant::{CommitBeforeFlush, FlushBeforeData, OthersDataForgotten, TailBeforeDurable};
-    for mutant in [CommitBeforeFlush, FlushBeforeData, OthersDataForgotten, TailBeforeDurable] {
+    use JournalMutant::{
+        CommitBeforeFlush, FlushBeforeData, OthersDataForgotten, TailBeforeDurable, TrustsFlushOfCall,
+    };
+    let mutants =
+        [CommitBeforeFlush, FlushBeforeData, TrustsFlushOfCall, OthersDataForgotten, TailBeforeDurable];
+    for mutant in mutants {
         let mut campaign = on_the_worst_disk(Engine::FlushAhead, JournalMode::Ordered, 30_000);
         (campaign.plan.seed, campaign.options.rules) = (7, Rules::but(Some(FsMutant::Journal(mutant))));
         assert_ne!(failure(campaign), None, "{mutant:?} survives");

@@ -11,7 +11,7 @@
 //! async_commit  (as jbd2's feature)             D --wait-- JD -- JC --wait, flush-- next
 //! optfs         (OptFS, SOSP 2013)              D --wait-- JD -- JC --wait-- next
 //! prefix        (OPTR paper, section 4)         D --wait-- JD --wait-- JC --wait-- next
-//! flush_ahead   (eMMC paper, section IV.B)      D --wait, flush-- JD, FUA --mark-- JC, FUA --wait-- next
+//! flush_ahead   (eMMC paper, section V.B)       D --flush, wait-- JD, FUA --mark-- JC, FUA --wait-- next
 //! unjournaled   (eMMC paper, section VI)        D --wait-- blocks home --wait, flush-- next
 //! ```
 //!
@@ -25,6 +25,8 @@ mod jbd2;
 mod optfs;
 mod prefix;
 mod unjournaled;
+
+pub(crate) use flush_ahead::FlushOfCall;
 
 use std::rc::Rc;
 
@@ -64,8 +66,11 @@ impl Engine {
             (Engine::Prefix, Promise::Ordered) => prefix::order(&call).await,
             (Engine::Prefix, Promise::Durable) => prefix::make_durable(&call).await,
             // The host keeps order by waiting, so what orders makes durable, too.
+            (Engine::FlushAhead, Promise::Ordered | Promise::Durable) => {
+                flush_ahead::make_durable(&call).await
+            }
             (
-                Engine::Jbd2 { .. } | Engine::AsyncCommit | Engine::FlushAhead | Engine::Unjournaled,
+                Engine::Jbd2 { .. } | Engine::AsyncCommit | Engine::Unjournaled,
                 Promise::Ordered | Promise::Durable,
             ) => jbd2::make_durable(&call).await,
         }

@@ -31,6 +31,7 @@ use crate::commit_times::CommitTimes;
 use crate::disk::Disk;
 use crate::durability::Durability;
 use crate::engine::Engine;
+use crate::engines::FlushOfCall;
 use crate::error::{JournalError, StopReason};
 use crate::freed::FreedBlocks;
 use crate::integrity::HomeIntegrity;
@@ -95,6 +96,8 @@ pub struct Journal {
     /// With checksums of data: transactions that are not known to be durable, and data in place.
     pub(crate) unnoticed: Unnoticed,
     pub(crate) checked: CheckedBlocks,
+    /// On the engine flush-ahead.
+    pub(crate) flush_of_call: FlushOfCall,
     /// One checkpoint at a time.
     pub(crate) checkpointing: Semaphore,
     pub(crate) signals: Signals,

@@ -44,8 +44,9 @@
 //! - **J2** D of every file in the transaction and JD are one epoch, JC is the next. An ordering call returns when JC is
 //!   dispatched, a durable one after one transfer and one flush. On the engine for prefix devices each of D, JD and JC is
 //!   submitted when the one before is transferred; an ordering call returns then, a durable one after one flush. On the
-//!   engine flush-ahead a flush begins when D is transferred; JD and JC are submitted when it is done, as one ordered plug
-//!   with FUA (E8), and each call returns when JC is durable. With async commit JD and JC leave together when D is transferred,
+//!   engine flush-ahead a flush is submitted behind D (E9), by the call and before the commit begins. A commit takes it if nothing was
+//!   written since, and submits another one otherwise. JD and JC are submitted when it is done, as one ordered plug with FUA (E8), and
+//!   each call returns when JC is durable. With async commit JD and JC leave together when D is transferred,
 //!   and one flush is behind both; a commit block without what it commits ends the log.
 //! - **J4** A block that changes while its transaction is committed is copied, or, by the papers' list, the next
 //!   transaction waits until the one that holds it is durable, if a caller wants that, and is transferred, if none does. What

@@ -28,8 +28,10 @@ pub enum JournalMutant {
     DataInEpochOfCommit,
     /// J2: where a transfer keeps order, nothing waits for that of D and of JD.
     TransferNotAwaited,
-    /// J2: where the flush goes ahead, it is submitted before D is transferred.
+    /// J2: where the flush goes ahead, that of a commit is not behind D.
     FlushBeforeData,
+    /// J2: where the flush goes ahead, a commit takes that of a call, whatever was written since.
+    TrustsFlushOfCall,
     /// J2: where the flush goes ahead, JD and JC do not wait for it.
     CommitBeforeFlush,
     /// J2: with async commit, no flush is behind JC.

@@ -1,19 +1,85 @@
-//! Flush-ahead commit, of the paper on the eMMC data-persistence path ("the eMMC paper", section IV.B), for storage with packed
+//! Flush-ahead commit, of the paper on the eMMC data-persistence path ("the eMMC paper", sections IV.B and V.B), for storage with packed
 //! writes and FUA. It promises what the legacy path with barriers does.
 //!
 //! ```text
-//! commit            D --wait, flush-- JD, FUA --mark-- JC, FUA --wait-- next
-//! calls             as those of jbd2
+//! fsync, fbarrier   D --flush-- the commit
+//! commit            D --flush, wait-- JD, FUA --mark-- JC, FUA --wait-- next
 //! ```
 //!
-//! The flush begins when D is transferred, and runs while JD is composed. When both are over, JD and JC leave as one ordered plug
-//! (E8), so that one wait is left: packed writes are made in turn, and FUA makes each durable before the next (S7).
+//! 1. The call submits D, and a flush behind it (E9), before the commit task wakes. No task waits for the transfer of D.
+//! 2. The commit task takes that flush, if nothing was written since it was submitted; otherwise it submits D of the other files,
+//!    and a flush behind that.
+//! 3. While the storage writes D and flushes, the commit task composes JD and JC.
+//! 4. When both are over, JD and JC leave as one ordered plug (E8), so that one wait is left: packed writes are made in turn, and FUA
+//!    makes each durable before the next (S7).
 
+use std::cell::RefCell;
+
+use weir_block::{Class, Run};
+use weir_ext4::journal::Sequence;
+use weir_storage::Ticket;
+
+use super::jbd2;
+use crate::call::{SyncRequest, SyncedFile, later_of};
 use crate::error::JournalError;
+use crate::journal::{Journal, Until};
 use crate::mutants::JournalMutant;
 use crate::steps::Commit;
 use crate::transaction::Locked;
-use weir_block::{Class, Run};
+
+/// The flush that a call has submitted for the running transaction, for the commit to take.
+#[derive(Default)]
+pub(crate) struct FlushOfCall(RefCell<Option<SubmittedFlush>>);
+
+struct SubmittedFlush {
+    /// The transaction that ran.
+    sequence: Sequence,
+    /// Writes that were submitted before it: it covers these.
+    writes: u64,
+    ticket: Ticket,
+}
+
+impl FlushOfCall {
+    fn set(&self, flush: SubmittedFlush) {
+        self.0.replace(Some(flush));
+    }
+
+    /// Whether a flush of the transaction is there that covers so many writes.
+    fn covers(&self, sequence: Sequence, writes: u64) -> bool {
+        self.0.borrow().as_ref().is_some_and(|flush| flush.sequence == sequence && flush.writes == writes)
+    }
+
+    /// Takes the flush of a transaction, with the number of writes that it covers.
+    fn take(&self, sequence: Sequence) -> Option<(Ticket, u64)> {
+        let flush = self.0.take().filter(|flush| flush.sequence == sequence)?;
+        Some((flush.ticket, flush.writes))
+    }
+}
+
+/// All four calls, since a caller that wants order waits. The commit waits for D, which was submitted before the transaction was
+/// locked, and reports its own errors; those of D the call reports.
+pub(super) async fn make_durable<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Result<(), JournalError> {
+    let &SyncRequest { journal, file, .. } = call;
+    file.submit_dirty(Class::Orderless, Class::Orderless).await?;
+    let changed_in = later_of(call.changed_in, file.dropped_in());
+    let Some(sequence) = changed_in.filter(|sequence| *sequence == journal.running()) else {
+        // The flush of a transaction that is locked may be ahead of D.
+        return jbd2::make_durable(call).await;
+    };
+    submit_flush(journal, sequence).await?;
+    journal.commit(sequence, Until::Durable).await?;
+    file.wait_transferred().await
+}
+
+/// Submits the flush of a transaction that runs, unless one is under way that covers all that was written.
+async fn submit_flush(journal: &Journal, sequence: Sequence) -> Result<(), JournalError> {
+    let writes = journal.disk.writes();
+    if !journal.flush_of_call.covers(sequence, writes) {
+        let ticket = journal.disk.submit_flush_behind_writes().await?;
+        journal.flush_of_call.set(SubmittedFlush { sequence, writes, ticket });
+    }
+    Ok(())
+}
 
 /// Commits behind a flush that goes ahead (J2).
 ///
@@ -23,17 +89,26 @@ use weir_block::{Class, Run};
 pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(), JournalError> {
     let journal = commit.journal;
     let tickets = commit.submit_data(&locked, Class::Orderless).await?;
-    if !journal.drops(JournalMutant::FlushBeforeData) {
-        journal.disk.wait_transferred(&tickets).await?;
-    }
     commit.times.data = commit.clock.step();
-    // It covers what is transferred now, and nothing that comes later.
+    // It covers what was submitted by now, and nothing that comes later.
     let round = journal.durability.begin_flush(locked.sequence);
-    let flush = journal.disk.submit_flush().await?;
+    let writes = journal.disk.writes();
+    let trusts = journal.drops(JournalMutant::TrustsFlushOfCall);
+    let of_call =
+        journal.flush_of_call.take(locked.sequence).filter(|(_, covers)| *covers == writes || trusts);
+    let flush = match of_call {
+        Some((flush, _)) => flush,
+        None if journal.drops(JournalMutant::FlushBeforeData) => journal.disk.submit_flush().await?,
+        None => journal.disk.submit_flush_behind_writes().await?,
+    };
     // The storage flushes meanwhile: a ticket needs no waiter.
     let (composed, logged) = commit.compose(locked).await?;
     if !journal.drops(JournalMutant::CommitBeforeFlush) {
         journal.disk.wait_answered(&flush).await?;
+        // D is transferred, or has failed.
+        for data in &tickets {
+            journal.disk.wait_answered(data).await?;
+        }
     }
     commit.times.flush = commit.clock.step();
     let block = Run { start: composed.commit_at, blocks: vec![composed.commit] };

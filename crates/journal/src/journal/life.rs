@@ -14,6 +14,7 @@ use crate::checked::CheckedBlocks;
 use crate::disk::Disk;
 use crate::durability::Durability;
 use crate::engine::OrderBy;
+use crate::engines::FlushOfCall;
 use crate::error::{JournalError, StopReason};
 use crate::freed::{FreedBlocks, Reuse};
 use crate::handle::TxHandle;
@@ -76,6 +77,7 @@ impl Journal {
             freed: FreedBlocks::new(reuse, options.rules),
             unnoticed: Unnoticed::default(),
             checked: CheckedBlocks::default(),
+            flush_of_call: FlushOfCall::default(),
             checkpointing: Semaphore::new(1),
             signals: Signals::default(),
             stop: Stop::default(),
