@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weir_figures::{Figure, Lab, Row, Sheet, report};
+use weir_figures::{Figure, Lab, Row, Sheet, Standing, Summary, SummaryRow, report};
 
 use crate::error::CliError;
 use crate::progress::ProgressReporter;
@@ -26,6 +26,10 @@ pub(crate) struct FiguresArguments {
     /// Print a JSON list of rows instead of tables
     #[arg(long)]
     json: bool,
+    /// Print the papers' numbers beside ours, those first that nothing explains; with --json as one document. Without a name: of all
+    /// figures
+    #[arg(long, conflicts_with = "list")]
+    summary: bool,
     /// Write a report with plots to FILE, one HTML page without references to others
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -57,7 +61,7 @@ const SPREAD_TAKES: &str = "every row is run some 40 times with a tenth of the w
 
 /// Runs the figures asked for and prints what came out.
 pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
-    let is_run = arguments.all || arguments.list || !arguments.names.is_empty();
+    let is_run = arguments.all || arguments.list || arguments.summary || !arguments.names.is_empty();
     let for_a_run = arguments.html.is_some() || arguments.quick || arguments.spread || arguments.kernel;
     if !is_run && for_a_run {
         return Err(CliError::Usage(
@@ -85,7 +89,9 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
         let _ = writeln!(std::io::stderr(), "weir: {SPREAD_TAKES}");
     }
     let sheets = measure(&mut lab, &figures)?;
-    if arguments.json {
+    if arguments.summary {
+        print_summary(&Summary::from_sheets(&sheets), arguments.json)?;
+    } else if arguments.json {
         let rows: Vec<&Row> = sheets.iter().flat_map(|sheet| &sheet.rows).collect();
         print(&serde_json::to_string_pretty(&rows)?)?;
     } else {
@@ -96,6 +102,31 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
         Some(path) => write(path, &report(&sheets, arguments.seed, arguments.quick)?),
         None => Ok(()),
     }
+}
+
+/// Prints the papers' numbers beside ours.
+fn print_summary(summary: &Summary, json: bool) -> Result<(), CliError> {
+    if json {
+        return print(&serde_json::to_string_pretty(summary)?);
+    }
+    let heads = ["figure", "device", "series", "unit", "paper", "ours", "error"].map(|head| (head, 0, ""));
+    let mut grid = Grid::new(&heads).words(4);
+    for SummaryRow { row, standing } in &summary.rows {
+        let words = [&row.figure, &row.device, &row.series, &row.unit].map(String::clone);
+        let error = match standing {
+            Standing::Unexplained => format!("{}, unexplained", row.error_text()),
+            Standing::Explained { by, .. } => format!("{}, explained by \"{by}\"", row.error_text()),
+            Standing::Met | Standing::Kept { .. } => row.error_text(),
+        };
+        grid.row(words.into_iter().chain([row.paper_text(), row.ours_text(), error]).collect());
+    }
+    let Summary { numbers, within_10, within_25, beyond, explained, unexplained, bounds, broken, .. } =
+        summary;
+    let told = format!(
+        "{numbers} numbers: {within_10} within 10 %, {within_25} within 25 %, {beyond} beyond; of those beyond 15 % \
+         {explained} are explained, and {unexplained} are not. {bounds} bounds, {broken} of them broken."
+    );
+    print(&format!("{}\n{}", grid.text(), paragraphs(&told)))
 }
 
 fn write(path: &Path, page: &str) -> Result<(), CliError> {

@@ -6,6 +6,7 @@ use crate::error::FigureError;
 use crate::lab::Sheet;
 use crate::notes::rendered;
 use crate::row::{Ours, Row};
+use crate::summary::{Standing, Summary, SummaryRow};
 
 const STYLE: &str = "\
 body { font-family: sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222; }
@@ -83,6 +84,8 @@ pub fn report(sheets: &[Sheet], seed: u64, quick: bool) -> Result<String, Figure
                     @if quick { " This was a quick run, with a tenth of the writes: its results are rough." }
                     " All devices and hosts are simulated; the numbers do not depend on the machine that ran this."
                 }
+                h2 id="numbers" { "The papers' numbers" }
+                (numbers(&Summary::from_sheets(sheets)))
                 h2 id="summary" { "Figures and summary" }
                 (summary(sheets))
                 h2 id="definitions" { "Definitions" }
@@ -94,6 +97,38 @@ pub fn report(sheets: &[Sheet], seed: u64, quick: bool) -> Result<String, Figure
         }
     };
     Ok(page.into_string())
+}
+
+/// Every number of the papers beside ours: first those that nothing explains.
+fn numbers(summary: &Summary) -> Markup {
+    html! {
+        p {
+            (summary.numbers) " numbers of the papers: ours is within 10 % of " (summary.within_10) ", within 25 % of "
+            (summary.within_25) ", and beyond of " (summary.beyond) ". Of those that are off by more than 15 %, another run comes \
+            within for " (summary.explained) "; " (summary.unexplained) " are unexplained. Of " (summary.bounds)
+            " bounds in the papers' texts " (summary.broken) " are broken."
+        }
+        table {
+            tr {
+                th { "figure" } th { "device" } th { "series" } th { "unit" } th { "paper" } th { "ours" } th { "off by" }
+                th { "what ours is" }
+            }
+            @for summarised in &summary.rows {
+                @let SummaryRow { row, standing } = summarised;
+                tr class=[(*standing == Standing::Unexplained).then_some("broken")] {
+                    td { a href={ "#" (row.figure) } { (row.figure) } }
+                    td { (row.device) } td { (row.series) } td { (row.unit) }
+                    td.number { (row.paper_text()) } td.number { (row.ours_text()) }
+                    td.number.error { (residual_text(row)) }
+                    td { (summarised.text()) }
+                }
+            }
+        }
+    }
+}
+
+fn residual_text(row: &Row) -> String {
+    row.residual.map_or_else(|| "-".to_owned(), |residual| format!("{:+.0} %", residual * 100.0))
 }
 
 /// One line a figure: how many rows prove something, and how far off they are.

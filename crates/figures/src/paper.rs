@@ -9,6 +9,31 @@ pub struct Paper {
     /// The rows.
     #[serde(default, rename = "row")]
     pub rows: Vec<Printed>,
+    /// Runs that come nearer to some of them.
+    #[serde(default, rename = "explained")]
+    pub explanations: Vec<Explanation>,
+}
+
+/// A run that comes to a paper's number by an assumption of its own: another series of the figure, on the same device.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Explanation {
+    /// The device's profile.
+    pub device: String,
+    /// The row that it explains.
+    pub series: String,
+    /// The series that comes nearer.
+    pub by: String,
+    /// What that series assumes.
+    pub assumes: String,
+}
+
+impl Explanation {
+    /// Whether it is that of a row.
+    #[must_use]
+    pub fn is_of(&self, device: &str, series: &str) -> bool {
+        self.device == device && self.series == series
+    }
 }
 
 /// What the paper prints for one row.

@@ -108,6 +108,32 @@ impl Row {
         }
     }
 
+    /// A row of a name, for tests.
+    #[cfg(test)]
+    pub(crate) fn beside(
+        (figure, device, series): (&str, &str, &str),
+        paper: Option<Printed>,
+        ours: f64,
+    ) -> Row {
+        let error = paper.as_ref().and_then(|paper| paper.error(ours));
+        let is_kept = paper.as_ref().is_some_and(Printed::is_bound) && error.is_none();
+        Row {
+            figure: figure.to_owned(),
+            device: device.to_owned(),
+            series: series.to_owned(),
+            residual: paper.as_ref().map(|paper| paper.residual(ours)),
+            paper_kind: paper.as_ref().map(|paper| paper.kind),
+            paper,
+            ours,
+            error,
+            ours_kind: if is_kept { Ours::Bounded } else { Ours::Predicted },
+            unit: String::new(),
+            spread: None,
+            judges: None,
+            drift: 1.0,
+        }
+    }
+
     /// Whether the rate was the same in both halves of the window, within 5 %.
     #[must_use]
     pub fn is_steady(&self) -> bool {
@@ -142,7 +168,9 @@ impl Row {
     pub fn error_text(&self) -> String {
         match (self.ours_kind, self.error) {
             (Ours::Fitted, _) => self.residual_text(),
-            (Ours::Bounded, _) => "kept".to_owned(),
+            (Ours::Bounded, _) => {
+                format!("kept by {:.0} %", self.residual.unwrap_or_default().abs() * 100.0)
+            }
             (Ours::Predicted, Some(error)) if self.is_bound() => {
                 format!("broken by {:.1} %", error.abs() * 100.0)
             }
@@ -208,21 +236,7 @@ mod tests {
     use super::*;
 
     fn row(unit: &str, ours: f64) -> Row {
-        Row {
-            figure: String::new(),
-            device: String::new(),
-            series: String::new(),
-            paper: None,
-            ours,
-            error: None,
-            residual: None,
-            ours_kind: Ours::Predicted,
-            paper_kind: None,
-            unit: unit.to_owned(),
-            spread: None,
-            judges: None,
-            drift: 1.0,
-        }
+        Row { unit: unit.to_owned(), ..Row::beside(("", "", ""), None, ours) }
     }
 
     #[test]

@@ -211,6 +211,11 @@ impl Running {
         self.freed.push(extent);
     }
 
+    /// The file data that it refers to, if it is the transaction of that number.
+    pub(crate) fn data_of(&self, sequence: Sequence) -> Vec<Rc<dyn OrderedData>> {
+        if self.sequence == sequence { self.data.values().cloned().collect() } else { Vec::new() }
+    }
+
     /// It refers to file data (J2).
     pub(crate) fn attach(&mut self, data: Rc<dyn OrderedData>) {
         self.data.insert(data.id(), data);

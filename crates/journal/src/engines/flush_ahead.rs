@@ -6,8 +6,9 @@
 //! commit            D --flush, wait-- JD, FUA --mark-- JC, FUA --wait-- next
 //! ```
 //!
-//! 1. The call submits D, and a flush behind it (E9), before the commit task wakes. No task waits for the transfer of D.
-//! 2. The commit task takes that flush, if nothing was written since it was submitted; otherwise it submits D of the other files,
+//! 1. The call submits D, that of its file and of all others in the transaction, and a flush behind it (E9), before the commit task
+//!    wakes. No task waits for the transfer of D.
+//! 2. The commit task takes that flush, if nothing was written since it was submitted; otherwise it submits what is left of D,
 //!    and a flush behind that.
 //! 3. While the storage writes D and flushes, the commit task composes JD and JC.
 //! 4. When both are over, JD and JC leave as one ordered plug (E8), so that one wait is left: packed writes are made in turn, and FUA
@@ -71,8 +72,13 @@ pub(super) async fn make_durable<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Re
     file.wait_transferred().await
 }
 
-/// Submits the flush of a transaction that runs, unless one is under way that covers all that was written.
+/// Submits the flush of a transaction that runs, behind the data of all its files, unless one is under way that covers all that was
+/// written.
 async fn submit_flush(journal: &Journal, sequence: Sequence) -> Result<(), JournalError> {
+    let attached = journal.running.borrow().data_of(sequence);
+    for data in attached {
+        data.submit(Class::Orderless).await?;
+    }
     let writes = journal.disk.writes();
     if !journal.flush_of_call.covers(sequence, writes) {
         let ticket = journal.disk.submit_flush_behind_writes().await?;

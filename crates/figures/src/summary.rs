@@ -1,0 +1,213 @@
+//! A *summary* of figures: each number of the papers beside ours, how many are met, and which of the rest a run explains.
+//!
+//! A row of a paper's number is *explained* if the figure has another row, with an assumption of its own, that comes out within
+//! [`EXPLAINED_WITHIN`] of the same number in the same run. `paper.toml` names it, and says what it assumes. A row that is farther off than
+//! that and has no such run is *unexplained*.
+
+use serde::Serialize;
+
+use crate::lab::Sheet;
+use crate::paper::Explanation;
+use crate::row::{Ours, Row};
+
+/// A row that is farther from the paper's number is to be explained; relative to that number.
+pub const EXPLAINED_WITHIN: f64 = 0.15;
+
+/// The summary of some figures; serialised, it is the document that scripts read.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Numbers that the papers print; bounds are not among them.
+    pub numbers: usize,
+    /// Of these, within 10 %.
+    pub within_10: usize,
+    /// Within 25 %.
+    pub within_25: usize,
+    /// Beyond 25 %.
+    pub beyond: usize,
+    /// Beyond 15 %, with a run that comes within.
+    pub explained: usize,
+    /// Beyond 15 %, without.
+    pub unexplained: usize,
+    /// Bounds that the papers give in their text.
+    pub bounds: usize,
+    /// Of these, broken.
+    pub broken: usize,
+    /// The rows of all numbers and bounds: those without an explanation first, then as the figures have them.
+    pub rows: Vec<SummaryRow>,
+}
+
+/// One number of a paper beside ours.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SummaryRow {
+    /// What came out.
+    #[serde(flatten)]
+    pub row: Row,
+    /// How it stands.
+    #[serde(flatten)]
+    pub standing: Standing,
+}
+
+/// How a row stands beside the paper's number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase", tag = "standing")]
+pub enum Standing {
+    /// Farther off than [`EXPLAINED_WITHIN`], and no run comes within; or a bound that is broken.
+    Unexplained,
+    /// Farther off, and another run comes within.
+    Explained {
+        /// The row of that run.
+        by: String,
+        /// What it came to.
+        comes_to: f64,
+        /// What it assumes.
+        assumes: String,
+    },
+    /// Within that.
+    Met,
+    /// A bound that is kept: by which part of it, 0.5 where ours is half of what is allowed.
+    Kept {
+        /// How far ours is from the bound, relative to the bound.
+        margin: f64,
+    },
+}
+
+impl Summary {
+    /// The summary of figures that were run.
+    #[must_use]
+    pub fn from_sheets(sheets: &[Sheet]) -> Summary {
+        let mut summary = Summary::default();
+        for sheet in sheets {
+            for row in sheet.rows.iter().filter(|row| row.paper.is_some()) {
+                let explanations = &sheet.figure.paper.explanations;
+                let found = explanations.iter().find(|found| found.is_of(&row.device, &row.series));
+                summary.add(row, found, &sheet.rows);
+            }
+        }
+        summary.rows.sort_by_key(|row| row.standing != Standing::Unexplained);
+        summary
+    }
+
+    fn add(&mut self, row: &Row, explanation: Option<&Explanation>, rows: &[Row]) {
+        let standing = standing_of(row, explanation, rows);
+        if row.is_bound() {
+            self.bounds += 1;
+            self.broken += usize::from(row.breaks_bound());
+        } else {
+            let off = row.residual.unwrap_or_default().abs();
+            self.numbers += 1;
+            self.within_10 += usize::from(off <= 0.1);
+            self.within_25 += usize::from(off <= 0.25);
+            self.beyond += usize::from(off > 0.25);
+            self.explained += usize::from(matches!(standing, Standing::Explained { .. }));
+            self.unexplained += usize::from(standing == Standing::Unexplained);
+        }
+        self.rows.push(SummaryRow { row: row.clone(), standing });
+    }
+}
+
+fn standing_of(row: &Row, explanation: Option<&Explanation>, rows: &[Row]) -> Standing {
+    let (Some(paper), residual) = (&row.paper, row.residual.unwrap_or_default()) else {
+        return Standing::Met;
+    };
+    if row.is_bound() && !row.breaks_bound() {
+        return Standing::Kept { margin: residual.abs() };
+    }
+    if !row.is_bound() && residual.abs() <= EXPLAINED_WITHIN {
+        return Standing::Met;
+    }
+    let Some(explanation) = explanation else { return Standing::Unexplained };
+    let by = rows.iter().find(|by| by.device == row.device && by.series == explanation.by);
+    let comes_within = |by: &&Row| match row.is_bound() {
+        true => paper.error(by.ours).is_none(),
+        false => paper.residual(by.ours).abs() <= EXPLAINED_WITHIN,
+    };
+    match by.filter(comes_within) {
+        Some(by) => Standing::Explained {
+            by: by.series.clone(),
+            comes_to: by.ours,
+            assumes: explanation.assumes.clone(),
+        },
+        None => Standing::Unexplained,
+    }
+}
+
+impl SummaryRow {
+    /// What ours is, and how it stands, in words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let kind = match self.row.ours_kind {
+            Ours::Fitted => "fitted",
+            Ours::Bounded => "bounded",
+            Ours::Predicted => "predicted",
+        };
+        match &self.standing {
+            Standing::Unexplained => format!("{kind}; unexplained"),
+            Standing::Explained { by, assumes, .. } => format!("{kind}; explained by \"{by}\": {assumes}"),
+            Standing::Met => kind.to_owned(),
+            Standing::Kept { margin } => format!("{kind}; margin {:.0} %", margin * 100.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paper::{Printed, PrintedKind};
+
+    fn row(series: &str, value: Option<f64>, kind: PrintedKind, ours: f64) -> Row {
+        let printed = value.map(|value| Printed {
+            device: "device".to_owned(),
+            series: series.to_owned(),
+            value,
+            kind,
+            source: String::new(),
+        });
+        Row::beside(("figure", "device", series), printed, ours)
+    }
+
+    fn explanation(series: &str, by: &str) -> Explanation {
+        Explanation {
+            device: "device".to_owned(),
+            series: series.to_owned(),
+            by: by.to_owned(),
+            assumes: "another page".to_owned(),
+        }
+    }
+
+    #[test]
+    fn numbers_are_counted_by_how_far_ours_is() {
+        let rows = [
+            row("met", Some(100.0), PrintedKind::Measured, 109.0),
+            row("near", Some(100.0), PrintedKind::Measured, 80.0),
+            row("far", Some(100.0), PrintedKind::Measured, 300.0),
+            row("what if", None, PrintedKind::Measured, 110.0),
+            row("kept", Some(100.0), PrintedKind::AtMost, 10.0),
+            row("broken", Some(100.0), PrintedKind::AtLeast, 90.0),
+        ];
+        let mut summary = Summary::default();
+        let explained = explanation("far", "what if");
+        for row in rows.iter().filter(|row| row.paper.is_some()) {
+            summary.add(row, (row.series == "far").then_some(&explained), &rows);
+        }
+        let Summary { numbers, within_10, within_25, beyond, explained, unexplained, bounds, broken, .. } =
+            summary;
+        assert_eq!((numbers, within_10, within_25, beyond), (3, 1, 2, 1));
+        assert_eq!((explained, unexplained, bounds, broken), (1, 1, 2, 1));
+        let standings: Vec<_> = summary.rows.iter().map(|row| row.standing.clone()).collect();
+        assert_eq!(standings[3], Standing::Kept { margin: 0.9 });
+        assert_eq!(standings[4], Standing::Unexplained);
+    }
+
+    /// An explanation whose run comes nowhere near explains nothing, nor does one that was not run.
+    #[test]
+    fn a_run_that_misses_explains_nothing() {
+        let rows = [
+            row("far", Some(100.0), PrintedKind::Measured, 300.0),
+            row("what if", None, PrintedKind::Measured, 120.0),
+        ];
+        for by in ["what if", "none"] {
+            let standing = standing_of(&rows[0], Some(&explanation("far", by)), &rows);
+            assert_eq!(standing, Standing::Unexplained, "{by}");
+        }
+    }
+}
