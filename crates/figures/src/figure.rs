@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
-use weir_flash::{Mechanism, OrderedService, Parameter, Profile};
+use weir_flash::{Changes, Mechanism, OrderedService, Parameter, Profile};
 
 use crate::crash_test::CrashTests;
 use crate::error::FigureError;
@@ -24,8 +24,8 @@ use crate::variants::Variants;
 /// A device's profile, and where its numbers come from.
 pub type Described = (Profile, Vec<Parameter>);
 
-/// Finds a device by its profile's name.
-pub(crate) type Devices = dyn Fn(&str) -> Result<Described, FigureError>;
+/// Finds a device by its profile's name, with other values of some keys.
+pub(crate) type Devices = dyn Fn(&str, &Changes) -> Result<Described, FigureError>;
 
 /// One folder.
 struct Folder {
@@ -271,10 +271,11 @@ impl Figure {
     pub(crate) fn cases(&self, devices: &Devices, quick: bool) -> Result<Vec<Case<'_>>, FigureError> {
         let mut cases = Vec::new();
         for place in &self.config.devices {
-            let ((device, parameters), host) = (devices(&place.profile)?, Host::builtin(&place.host)?);
-            let device = device.with_capacity(self.config.capacity_blocks);
-            let parameters: Rc<[Parameter]> = parameters.into();
+            let host = Host::builtin(&place.host)?;
             for series in self.config.series.iter().filter(|series| series.is_on(&place.profile)) {
+                let (device, parameters) = devices(&place.profile, &series.vary)?;
+                let device = device.with_capacity(self.config.capacity_blocks);
+                let parameters: Rc<[Parameter]> = parameters.into();
                 let over = match &series.over {
                     Some(experiment) => {
                         let other = self.with_mechanism(device.clone(), series.over_mechanism.as_ref())?;
@@ -293,7 +294,6 @@ impl Figure {
                     (same(&run, experiment), beside.map(|(over, experiment)| same(over, experiment)))
                 });
                 let rest = rest.collect();
-                let parameters = Rc::clone(&parameters);
                 cases.push(Case { device: &place.profile, series, run, over, rest, parameters });
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use weir_flash::{Kind, Profile};
+use weir_flash::{Changes, Kind, Profile};
 
 use crate::error::FigureError;
 use crate::figure::{Case, Described, Devices, Figure};
@@ -85,14 +85,14 @@ impl Lab {
     /// A lab with the devices that come with Weir.
     #[must_use]
     pub fn new(seed: u64) -> Lab {
-        Lab::with_devices(seed, |name| Ok(Profile::load(name)?))
+        Lab::with_devices(seed, |name, changes| Ok(Profile::load_with(name, changes)?))
     }
 
     /// A lab that finds devices by `devices`.
     #[must_use]
     pub fn with_devices(
         seed: u64,
-        devices: impl Fn(&str) -> Result<Described, FigureError> + 'static,
+        devices: impl Fn(&str, &Changes) -> Result<Described, FigureError> + 'static,
     ) -> Lab {
         let devices = Box::new(devices);
         Lab { devices, seed, quick: false, spread: false, outcomes: BTreeMap::new() }

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
+use weir_flash::Changes;
 
 use crate::crash_test::CrashTest;
 use crate::error::FigureError;
@@ -50,6 +51,9 @@ pub struct Series {
     /// Another ordered service than the profile's: `none`, `serial` or `pipelined`.
     #[serde(default)]
     pub service: Option<String>,
+    /// Other values of the profile's keys, for what is shown and for what it is shown as a share of: what an explanation assumes.
+    #[serde(default)]
+    pub vary: Changes,
     /// What a barrier costs on top, as a share of the time that a write occupies the device: the assumption
     /// of the papers.
     #[serde(default)]
@@ -71,6 +75,7 @@ impl Series {
             devices: None,
             mechanism: None,
             service: None,
+            vary: Changes::new(),
             penalty: None,
         }
     }

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
+use weir_flash::Changes;
 
 use crate::application::{App, Application};
 use crate::calls::On;
@@ -64,6 +65,9 @@ pub struct VariantSeries {
     /// What is made of the programs.
     #[serde(default)]
     pub take: Take,
+    /// Other values of the device's keys; see [`Series::vary`].
+    #[serde(default)]
+    pub vary: Changes,
     /// Fewer programs than all.
     #[serde(default)]
     pub programs: Option<Vec<Program>>,
@@ -128,7 +132,8 @@ impl VariantSeries {
         let all = programs
             .iter()
             .map(|program| (program.experiment(*variant), over.map(|over| program.experiment(over))));
-        Series::of_several(format!("{variant:?}{beside}, {what}: {name}"), *take, measure, all)
+        let series = Series::of_several(format!("{variant:?}{beside}, {what}: {name}"), *take, measure, all)?;
+        Some(Series { vary: self.vary.clone(), ..series })
     }
 }
 

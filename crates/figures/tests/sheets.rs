@@ -82,8 +82,8 @@ fn lab() -> Lab {
         range: Some(["serial", "pipelined"].map(str::to_owned)),
         ..assumed.clone()
     };
-    Lab::with_devices(1, move |name| {
-        assert_eq!(name, "drive");
+    Lab::with_devices(1, move |name, changes| {
+        assert_eq!((name, changes.len()), ("drive", 0));
         Ok((drive(Mechanism::InOrderRecovery), vec![assumed.clone(), service.clone()]))
     })
 }
@@ -112,7 +112,7 @@ fn rows_are_what_was_measured_beside_what_is_printed() {
     // What is left over is there for scripts, whether it is an error or not.
     assert_eq!(rows[0].residual, Some(rows[0].ours / 0.5 - 1.0));
     assert_eq!((rows[1].residual, rows[3].residual), (Some(0.0), None));
-    assert_eq!(texts[1], ("X", Ours::Bounded, Some(PrintedKind::AtMost), "kept".to_owned()));
+    assert_eq!(texts[1], ("X", Ours::Bounded, Some(PrintedKind::AtMost), "kept by 0 %".to_owned()));
     assert_eq!(texts[2], ("B", Ours::Predicted, Some(PrintedKind::Assumed), error(90.0, rows[2].ours)));
     assert_eq!(texts[3], ("P", Ours::Predicted, None, "-".to_owned()));
     assert_eq!(rows[1].ours, 1.0);

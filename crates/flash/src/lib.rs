@@ -128,8 +128,8 @@ pub use options::{FlashOptions, Keep};
 pub use order_memory::OrderMemory;
 pub use probe::{Busy, Probe, Subject};
 pub use profile::{
-    Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Kind, Layout, Mechanism, Nand,
-    OrderedService, Parameter, Profile, ProfileError, Replacement, SimpleService,
+    Allocation, Barrier, Cache, Changes, Flush, Ftl, GcPolicy, Host, InternalFlush, Kind, Layout, Mechanism,
+    Nand, OrderedService, Parameter, Profile, ProfileError, Replacement, SimpleService,
 };
 pub use recovery::RecoveryReads;
 pub use recovery_point::RecoveryPoint;

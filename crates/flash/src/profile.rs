@@ -7,7 +7,7 @@ mod document;
 mod error;
 mod unit;
 
-pub use document::{Kind, Parameter};
+pub use document::{Changes, Kind, Parameter};
 pub use error::ProfileError;
 
 /// Everything that a device model is made of. All times are nanoseconds, all sizes bytes unless a name says

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use weir_flash::{FlashDevice, FlashOptions, Kind, Mechanism, Profile, ProfileError};
+use weir_flash::{Changes, FlashDevice, FlashOptions, Kind, Mechanism, Nand, Profile, ProfileError};
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::{CONFORMANCE_SHARE_MIN, CONFORMANCE_TRANSFER_MIN, Expectations, Storage, conformance};
 
@@ -95,6 +95,21 @@ fn what_is_wrong_is_named() {
 }
 
 /// What decides how much memory the firmware takes is bounded, and the error names it.
+/// A run may assume another value of a key: it is read as the profile's own would be, and counts as assumed.
+#[test]
+fn a_profile_is_read_with_other_values() {
+    let changes = |key: &str, value: &str| Changes::from([(key.to_owned(), value.into())]);
+    let (plain, _) = Profile::load("emmc45").unwrap();
+    let (changed, parameters) = Profile::load_with("emmc45", &changes("nand.page", "16 KiB")).unwrap();
+    let nand = Nand { page_bytes: 2 * plain.nand.page_bytes, ..plain.nand.clone() };
+    assert_eq!(changed, Profile { nand, ..plain });
+    let page = parameters.iter().find(|parameter| parameter.key == "nand.page").unwrap();
+    assert_eq!((page.kind, page.value.as_str()), (Kind::Assumed, "16 KiB"));
+    for (key, value) in [("nand.pages", "16 KiB"), ("nand", "16 KiB"), ("nand.page", "large")] {
+        assert!(Profile::load_with("emmc45", &changes(key, value)).is_err(), "{key} = {value}");
+    }
+}
+
 #[test]
 fn devices_beyond_memory_are_refused() {
     let refused = |change: &dyn Fn(&mut Profile)| {

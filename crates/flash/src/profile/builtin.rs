@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::Profile;
-use super::document::{Parameter, parse};
+use super::document::{Changes, Parameter, parse, with_changes};
 use super::error::ProfileError;
 
 /// Bytes in a profile's file at most.
@@ -70,14 +70,22 @@ impl Profile {
     /// # Errors
     /// What is wrong with the name, the file or the profile.
     pub fn load(name: &str) -> Result<(Profile, Vec<Parameter>), ProfileError> {
+        Profile::load_with(name, &Changes::new())
+    }
+
+    /// The same with other values of some keys, which count as assumed.
+    ///
+    /// # Errors
+    /// As [`Profile::load`]; and a key that the profile does not have.
+    pub fn load_with(name: &str, changes: &Changes) -> Result<(Profile, Vec<Parameter>), ProfileError> {
         if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
-            return Profile::parse(Profile::text(name)?);
+            return Profile::parse(&with_changes(Profile::text(name)?, changes)?);
         }
         let read = read_text(name);
         let text =
             read.map_err(|error| ProfileError::File { path: name.to_owned(), why: error.to_string() })?;
         let wrong = |error| ProfileError::In { path: name.to_owned(), error: Box::new(error) };
-        Profile::parse(&text).map_err(wrong)
+        with_changes(&text, changes).and_then(|text| Profile::parse(&text)).map_err(wrong)
     }
 }
 

@@ -173,6 +173,28 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
     Ok((profile, reader.parameters))
 }
 
+/// Other values of a profile's keys: by key, such as `nand.page`, as the profile would write them.
+pub type Changes = BTreeMap<String, toml::Value>;
+
+/// The text of a profile with other values. Each counts as assumed, within a range that is the value itself.
+pub(super) fn with_changes(text: &str, changes: &Changes) -> Result<String, ProfileError> {
+    if changes.is_empty() {
+        return Ok(text.to_owned());
+    }
+    let mut table: toml::Table = toml::from_str(text).map_err(|error| malformed(text, &error))?;
+    for (key, value) in changes {
+        let place = key.split_once('.').and_then(|(section, name)| {
+            table.get_mut(section)?.as_table_mut()?.get_mut(name)?.as_table_mut()
+        });
+        let given = place.ok_or_else(|| unknown_key(key))?;
+        given.insert("value".to_owned(), value.clone());
+        given.insert("kind".to_owned(), "assumed".into());
+        given.insert("source".to_owned(), "changed for this run".into());
+        given.insert("range".to_owned(), vec![value.clone(), value.clone()].into());
+    }
+    Ok(table.to_string())
+}
+
 /// What the TOML parser found, on one line. What people forget is said in words of profiles: the name, a section,
 /// and where a value comes from.
 fn malformed(text: &str, error: &toml::de::Error) -> ProfileError {
