@@ -26,8 +26,6 @@ mod optfs;
 mod prefix;
 mod unjournaled;
 
-pub(crate) use flush_ahead::FlushOfCall;
-
 use std::rc::Rc;
 
 use weir_runtime::Buffer as Memory;

@@ -23,6 +23,7 @@
 //! | `commit` | the commit task: a transaction is locked, and the engine commits it |
 //! | `commit_times` | how long the steps of commits took |
 //! | `flush` | the flush task: in dual mode transactions are retired in order; and made durable for the callers that want it |
+//! | `flush_of_call` | the flush that a call has submitted ahead, for the commit to take |
 //! | `log` | where the log's blocks are, and what of it is in use |
 //! | `unwritten`, `home` | committed blocks that are not home, and how they go there: copied, or remapped |
 //! | `checkpoint` | when they go home, and when their place in the log is free again |
@@ -89,6 +90,7 @@ mod engine;
 mod engines;
 mod error;
 mod flush;
+mod flush_of_call;
 mod freed;
 mod handle;
 mod home;

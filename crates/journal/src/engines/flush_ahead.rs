@@ -14,48 +14,17 @@
 //! 4. When both are over, JD and JC leave as one ordered plug (E8), so that one wait is left: packed writes are made in turn, and FUA
 //!    makes each durable before the next (S7).
 
-use std::cell::RefCell;
-
 use weir_block::{Class, Run};
 use weir_ext4::journal::Sequence;
-use weir_storage::Ticket;
 
 use super::jbd2;
 use crate::call::{SyncRequest, SyncedFile, later_of};
 use crate::error::JournalError;
+use crate::flush_of_call::SubmittedFlush;
 use crate::journal::{Journal, Until};
 use crate::mutants::JournalMutant;
 use crate::steps::Commit;
 use crate::transaction::Locked;
-
-/// The flush that a call has submitted for the running transaction, for the commit to take.
-#[derive(Default)]
-pub(crate) struct FlushOfCall(RefCell<Option<SubmittedFlush>>);
-
-struct SubmittedFlush {
-    /// The transaction that ran.
-    sequence: Sequence,
-    /// Writes that were submitted before it: it covers these.
-    writes: u64,
-    ticket: Ticket,
-}
-
-impl FlushOfCall {
-    fn set(&self, flush: SubmittedFlush) {
-        self.0.replace(Some(flush));
-    }
-
-    /// Whether a flush of the transaction is there that covers so many writes.
-    fn covers(&self, sequence: Sequence, writes: u64) -> bool {
-        self.0.borrow().as_ref().is_some_and(|flush| flush.sequence == sequence && flush.writes == writes)
-    }
-
-    /// Takes the flush of a transaction, with the number of writes that it covers.
-    fn take(&self, sequence: Sequence) -> Option<(Ticket, u64)> {
-        let flush = self.0.take().filter(|flush| flush.sequence == sequence)?;
-        Some((flush.ticket, flush.writes))
-    }
-}
 
 /// All four calls, since a caller that wants order waits. The commit waits for D, which was submitted before the transaction was
 /// locked, and reports its own errors; those of D the call reports.
@@ -100,10 +69,9 @@ pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(),
     let round = journal.durability.begin_flush(locked.sequence);
     let writes = journal.disk.writes();
     let trusts = journal.drops(JournalMutant::TrustsFlushOfCall);
-    let of_call =
-        journal.flush_of_call.take(locked.sequence).filter(|(_, covers)| *covers == writes || trusts);
-    let flush = match of_call {
-        Some((flush, _)) => flush,
+    let of_call = journal.flush_of_call.take(locked.sequence);
+    let flush = match of_call.filter(|flush| flush.writes == writes || trusts) {
+        Some(flush) => flush.ticket,
         None if journal.drops(JournalMutant::FlushBeforeData) => journal.disk.submit_flush().await?,
         None => journal.disk.submit_flush_behind_writes().await?,
     };
