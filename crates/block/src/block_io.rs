@@ -62,7 +62,7 @@ impl BlockIo {
         *self.waits.borrow()
     }
 
-    /// Writes that were submitted so far: while the number stays, the newest flush behind writes covers all of them.
+    /// Writes and shares without FUA that were submitted so far: while the number stays, a flush behind writes covers all of them.
     pub fn writes(&self) -> u64 {
         self.writes.get()
     }
@@ -200,7 +200,9 @@ impl BlockIo {
             self.handle.spend_dispatch().await;
         }
         let ticket = self.layer.submit(&request).await?;
-        self.count_write();
+        if !durable {
+            self.count_write();
+        }
         self.wait_for_write(&ticket, durable).await?;
         for _ in 1..commands {
             self.handle.spend_completion().await;
@@ -232,7 +234,6 @@ impl BlockIo {
         }
         self.handle.spend_dispatch().await;
         let ticket = plug.finish().await?;
-        self.count_write();
         self.wait_for_write(&ticket, true).await?;
         Ok(ticket)
     }

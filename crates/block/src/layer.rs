@@ -169,8 +169,8 @@ impl BlockLayer {
         self.attempt(|scheduler, _| scheduler.flush())
     }
 
-    /// Submits a flush that leaves when every write submitted before it is transferred, or has failed (E9): these writes are durable when
-    /// its ticket is transferred. No task has to run between their transfer and the flush.
+    /// Submits a flush that leaves when every write submitted before it is transferred, or has failed (E9): those that were transferred
+    /// are durable when its ticket is. No task has to run between their transfer and the flush.
     ///
     /// # Errors
     /// As [`BlockLayer::flush`].

@@ -21,8 +21,8 @@
 //! - **E7** An orderless write to a page that a barrier call covers is promoted to the current epoch.
 //! - **E8** What is in an *ordered plug* leaves in its order, whatever the elevator does: as one packed command, or as several,
 //!   each submitted when the one before is transferred. Writes that continue each other become one, but not across a mark.
-//! - **E9** A *flush behind writes* leaves when every write that was issued before it is transferred. So it covers them, and no task
-//!   runs between.
+//! - **E9** A *flush behind writes* leaves when every write that was issued before it is transferred, or has failed. So it covers them,
+//!   and no task runs between.
 //! - **S5** After a failed order-preserving write, nothing order-preserving of its stream that is not yet
 //!   transferred is carried out, until [`BlockLayer::reset`]. After a failed flush nothing more is
 //!   acknowledged as durable: what it covered may be lost, and no later flush would tell.

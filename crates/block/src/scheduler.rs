@@ -148,7 +148,7 @@ impl Scheduler {
     #[inline]
     fn may_pass(&self, request: &Request<'_>) -> bool {
         let in_the_way = |part: &Part<'_>| self.flights.conflict(part.extent(), true, self.barriers);
-        self.flushes.is_empty()
+        self.next_flush().is_none()
             && (self.ordering_policy == OrderingPolicy::Device || !request.is_ordered())
             && !(request.fua && self.lacks_fua())
             && !(request.preflush && self.lacks_preflush())
@@ -297,7 +297,7 @@ impl Scheduler {
         self.issue_flush(Vec::new())
     }
 
-    /// Issues a flush that leaves when every write issued before it is transferred (E9).
+    /// Issues a flush that leaves when every write issued before it, discards and shares among them, is transferred or has failed (E9).
     pub(crate) fn flush_behind_writes(&mut self) -> Result<Ticket, Refused> {
         let queued = self.queue.iter().filter(|request| !request.work.is_read());
         let queued = queued.flat_map(|request| request.tickets.iter().cloned());

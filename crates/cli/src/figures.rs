@@ -120,11 +120,12 @@ fn print_summary(summary: &Summary, json: bool) -> Result<(), CliError> {
         };
         grid.row(words.into_iter().chain([row.paper_text(), row.ours_text(), error]).collect());
     }
-    let Summary { numbers, within_10, within_25, beyond, explained, unexplained, bounds, broken, .. } =
-        summary;
+    let Summary {
+        numbers, fitted, within_10, within_25, beyond, explained, unexplained, bounds, broken, ..
+    } = summary;
     let told = format!(
-        "{numbers} numbers: {within_10} within 10 %, {within_25} within 25 %, {beyond} beyond; of those beyond 15 % \
-         {explained} are explained, and {unexplained} are not. {bounds} bounds, {broken} of them broken."
+        "{numbers} numbers, {fitted} of them fitted: {within_10} are within 10 %, {within_25} within 25 %, and {beyond} beyond. Of those \
+         beyond 15 % {explained} are explained, and {unexplained} are not. {bounds} bounds, {broken} of them broken."
     );
     print(&format!("{}\n{}", grid.text(), paragraphs(&told)))
 }

@@ -29,6 +29,7 @@ Options behind -o, separated by commas; `weir mount --help` explains each:
   sync=durable, sync=order        --sync durable, --sync order
   engine=NAME, journal=MODE       --engine NAME, --journal MODE
   journal_coalition               --journal-coalition
+  forced_commits                  --forced-commits
   discard, nodiscard              --discard, --no-discard
   discard_below                   --discard-below
   noatime, writeback_cache        --noatime, --writeback-cache
@@ -232,7 +233,7 @@ fn of_option(option: &str) -> Meaning {
         ("engine", Some(value)) if JournalEngine::from_str(value, false).is_ok() => {
             argument(&format!("--{option}"))
         }
-        ("engine", _) => Meaning::WrongValue("engine=dual, engine=jbd2, engine=jbd2-nobarrier, engine=async-commit, engine=optfs, engine=prefix or engine=flush-ahead"),
+        ("engine", _) => Meaning::WrongValue("engine=dual, engine=dual-list, engine=jbd2, engine=jbd2-nobarrier, engine=async-commit, engine=optfs, engine=prefix or engine=flush-ahead"),
         ("journal", Some(value)) if JournalName::from_str(value, false).is_ok() => {
             argument(&format!("--{option}"))
         }
@@ -240,6 +241,7 @@ fn of_option(option: &str) -> Meaning {
             Meaning::WrongValue("journal=writeback, journal=ordered, journal=data, journal=soj or journal=sdj")
         }
         ("journal_coalition", None) => argument("--journal-coalition"),
+        ("forced_commits", None) => argument("--forced-commits"),
         ("log", Some(value)) => Meaning::Argument(format!("--log={value}")),
         ("memory", Some(value)) if value.parse::<Size>().is_ok() => argument(&format!("--{option}")),
         ("memory", _) => Meaning::WrongValue("memory=LIMIT, as memory=256M"),
@@ -263,13 +265,14 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,discard,discard_below,awake,noexec,noatime,writeback_cache,no_file_handles,log=/var/log/weir,memory=256M,nosuid,nodev";
+        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,forced_commits,discard,discard_below,awake,noexec,noatime,writeback_cache,no_file_handles,log=/var/log/weir,memory=256M,nosuid,nodev";
         let expected = [
             "--allow-other",
             "--sync=order",
             "--engine=prefix",
             "--journal=sdj",
             "--journal-coalition",
+            "--forced-commits",
             "--discard",
             "--discard-below",
             "--awake",

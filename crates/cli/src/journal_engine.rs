@@ -11,6 +11,9 @@ use crate::error::CliError;
 pub(crate) enum JournalEngine {
     /// Barriers order, nothing waits: for storage that keeps barriers, as a volume does
     Dual,
+    /// The same, but a block that is changed while it is being committed is not copied: it waits on a list, and so does the next
+    /// commit, as the paper has it. To compare
+    DualList,
     /// Waits and flushes, as ext4 does: for any storage
     Jbd2,
     /// The same without flushes, as ext4 mounted nobarrier, on a volume: consistent after a crash, but fsync only orders
@@ -36,7 +39,8 @@ impl JournalEngine {
     /// [`CliError::NoOrder`] for the engine whose filesystem a crash would damage there.
     pub(crate) fn engine_on(self, storage: &dyn Storage) -> Result<Engine, CliError> {
         match self {
-            JournalEngine::Dual => Ok(Engine::Dual { conflicts: Conflicts::default() }),
+            JournalEngine::Dual => Ok(Engine::DUAL),
+            JournalEngine::DualList => Ok(Engine::Dual { conflicts: Conflicts::List }),
             JournalEngine::Jbd2 => Ok(Engine::Jbd2 { barrier: true }),
             JournalEngine::Jbd2Nobarrier if storage.capabilities().ordering != Ordering::Prefix => {
                 Err(CliError::NoOrder)
@@ -58,7 +62,8 @@ mod tests {
     #[test]
     fn names_are_those_of_the_command_line() {
         let engines = [
-            (JournalEngine::Dual, Engine::Dual { conflicts: Conflicts::Copy }),
+            (JournalEngine::Dual, Engine::DUAL),
+            (JournalEngine::DualList, Engine::Dual { conflicts: Conflicts::List }),
             (JournalEngine::Jbd2, Engine::Jbd2 { barrier: true }),
             (JournalEngine::Jbd2Nobarrier, Engine::Jbd2 { barrier: false }),
             (JournalEngine::AsyncCommit, Engine::AsyncCommit),

@@ -55,6 +55,10 @@ pub(crate) struct MountArguments {
     /// is run on it, no other program can replay the journal
     #[arg(long, conflicts_with = "read_only")]
     journal_coalition: bool,
+    /// On ext4, with an engine dual or dual-list: fsync and fbarrier that find nothing to write commit all the same, as the paper
+    /// has it, and do not only mark the end of an epoch. To compare
+    #[arg(long, conflicts_with = "read_only")]
+    forced_commits: bool,
     /// On F2FS: how its cleaner moves blocks, copy or share [default: share where the storage has the command]
     #[arg(long, value_name = "CLEANER", conflicts_with = "read_only")]
     cleaner: Option<Cleaner>,
@@ -130,6 +134,7 @@ impl MountArguments {
             (self.engine.is_some(), "--engine"),
             (self.journal != JournalName::default(), "--journal"),
             (self.journal_coalition, "--journal-coalition"),
+            (self.forced_commits, "--forced-commits"),
             (self.discard, "--discard"),
             (self.discard_below, "--discard-below"),
             (self.relatime, "--relatime"),
@@ -237,6 +242,7 @@ async fn serve(
         mode,
         checkpoint,
         coalition: arguments.journal_coalition,
+        forces_commits: arguments.forced_commits,
         read_only: arguments.read_only,
         discard: arguments.discards(),
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },

@@ -150,6 +150,7 @@ fn an_engine_can_be_chosen_and_a_status_says_what_fsync_promises_with_it() {
     let place = Place::with_volume("256M");
     let engines = [
         ("dual", "durable"),
+        ("dual-list", "durable"),
         ("jbd2", "durable"),
         ("prefix", "durable"),
         ("flush-ahead", "durable"),
@@ -190,6 +191,27 @@ fn an_engine_can_be_chosen_and_a_status_says_what_fsync_promises_with_it() {
         ("flush-ahead", "packed writes"),
     ] {
         fails(&["mount", "--engine", engine, image.to_str().unwrap(), root.to_str().unwrap()], &[words]);
+    }
+}
+
+/// A call that finds nothing to write commits with `--forced-commits`, and does not without.
+#[test]
+fn empty_commits_can_be_chosen() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    for (options, forced) in [(vec![], 0), (vec!["--forced-commits"], 10)] {
+        let root = place.mount(&options);
+        let file = File::create(root.join("file")).unwrap();
+        file.write_all_at(&[1; 4096], 0).unwrap();
+        file.sync_all().unwrap();
+        let commits = || place.status()["commits"].as_u64().unwrap();
+        let before = commits();
+        (0..10).for_each(|_| file.sync_all().unwrap());
+        assert_eq!(commits() - before, forced, "{options:?}");
+        drop(file);
+        place.end();
     }
 }
 

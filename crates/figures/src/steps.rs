@@ -9,7 +9,7 @@ pub(crate) struct Steps {
     pub(crate) data: f64,
     /// The blocks of the log are made.
     pub(crate) compose: f64,
-    /// The wait for a flush that went ahead of the log's blocks, beyond the time in which they were made.
+    /// The wait for a flush that went ahead of the log's blocks, and for the data before it, beyond the time in which they were made.
     pub(crate) flush: f64,
     /// The wait until the log's blocks are transferred, where they are waited for alone.
     pub(crate) log: f64,

@@ -18,9 +18,11 @@ pub const EXPLAINED_WITHIN: f64 = 0.15;
 pub struct Summary {
     /// Numbers that the papers print; bounds are not among them.
     pub numbers: usize,
-    /// Of these, within 10 %.
+    /// Of these, such as parameters were fitted to: they prove nothing.
+    pub fitted: usize,
+    /// Within 10 %, fitted or not.
     pub within_10: usize,
-    /// Within 25 %.
+    /// Within 25 %, with those within 10 %.
     pub within_25: usize,
     /// Beyond 25 %.
     pub beyond: usize,
@@ -95,6 +97,7 @@ impl Summary {
         } else {
             let off = row.residual.unwrap_or_default().abs();
             self.numbers += 1;
+            self.fitted += usize::from(row.ours_kind == Ours::Fitted);
             self.within_10 += usize::from(off <= 0.1);
             self.within_25 += usize::from(off <= 0.25);
             self.beyond += usize::from(off > 0.25);

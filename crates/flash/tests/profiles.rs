@@ -105,6 +105,8 @@ fn a_profile_is_read_with_other_values() {
     assert_eq!(changed, Profile { nand, ..plain });
     let page = parameters.iter().find(|parameter| parameter.key == "nand.page").unwrap();
     assert_eq!((page.kind, page.value.as_str()), (Kind::Assumed, "16 KiB"));
+    // One that the profile does not write, as it has a default.
+    Profile::load_with("emmc45", &changes("cache.replacement", "lru")).unwrap();
     for (key, value) in [("nand.pages", "16 KiB"), ("nand", "16 KiB"), ("nand.page", "large")] {
         assert!(Profile::load_with("emmc45", &changes(key, value)).is_err(), "{key} = {value}");
     }

@@ -8,11 +8,11 @@ use weir_runtime::{Handle as Clock, Instant};
 /// they submit, all but dual-mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitTimes {
-    /// D was submitted and transferred.
+    /// D was submitted and transferred; with flush-ahead, what was left of it was submitted.
     pub data: Duration,
     /// The blocks of the log were made.
     pub compose: Duration,
-    /// A flush ahead of JD was waited for, beyond the time in which JD was composed. The flush that a commit block brings
+    /// A flush ahead of JD, and the transfer of D before it, were waited for, beyond the time in which JD was composed. The flush that a commit block brings
     /// with it counts as commit block.
     pub flush: Duration,
     /// JD was submitted and transferred. Where JC leaves together with it, both count as commit block.

@@ -1,35 +1,34 @@
-//! The flush that a call has submitted for the running transaction, for the commit to take: of the engine flush-ahead.
+//! The flush that a call has submitted, for the commit to take: of the engine flush-ahead.
 
 use std::cell::RefCell;
 
-use weir_ext4::journal::Sequence;
 use weir_storage::Ticket;
 
-/// That flush, if there is one.
+/// The newest of them.
 #[derive(Default)]
 pub(crate) struct FlushOfCall(RefCell<Option<SubmittedFlush>>);
 
 /// A flush behind writes (E9).
-pub(crate) struct SubmittedFlush {
-    /// The transaction that ran.
-    pub(crate) sequence: Sequence,
-    /// Writes that were submitted before it: it covers these.
-    pub(crate) writes: u64,
-    pub(crate) ticket: Ticket,
+struct SubmittedFlush {
+    /// Writes that were submitted before it ([`BlockIo::writes`](weir_block::BlockIo::writes)): it covers these.
+    writes: u64,
+    ticket: Ticket,
 }
 
 impl FlushOfCall {
-    pub(crate) fn set(&self, flush: SubmittedFlush) {
-        self.0.replace(Some(flush));
+    /// A flush was submitted behind so many writes.
+    pub(crate) fn set(&self, writes: u64, ticket: Ticket) {
+        self.0.replace(Some(SubmittedFlush { writes, ticket }));
     }
 
-    /// Whether a flush of the transaction is there that covers so many writes.
-    pub(crate) fn covers(&self, sequence: Sequence, writes: u64) -> bool {
-        self.0.borrow().as_ref().is_some_and(|flush| flush.sequence == sequence && flush.writes == writes)
+    /// The flush, if nothing was written since: `writes` were submitted by now.
+    pub(crate) fn covering(&self, writes: u64) -> Option<Ticket> {
+        let flush = self.0.borrow();
+        flush.as_ref().filter(|flush| flush.writes == writes).map(|flush| flush.ticket.clone())
     }
 
-    /// Takes the flush of a transaction.
-    pub(crate) fn take(&self, sequence: Sequence) -> Option<SubmittedFlush> {
-        self.0.take().filter(|flush| flush.sequence == sequence)
+    /// The flush, whatever was written since.
+    pub(crate) fn newest(&self) -> Option<Ticket> {
+        self.0.borrow().as_ref().map(|flush| flush.ticket.clone())
     }
 }

@@ -183,14 +183,17 @@ pub(super) fn with_changes(text: &str, changes: &Changes) -> Result<String, Prof
     }
     let mut table: toml::Table = toml::from_str(text).map_err(|error| malformed(text, &error))?;
     for (key, value) in changes {
-        let place = key.split_once('.').and_then(|(section, name)| {
-            table.get_mut(section)?.as_table_mut()?.get_mut(name)?.as_table_mut()
-        });
-        let given = place.ok_or_else(|| unknown_key(key))?;
-        given.insert("value".to_owned(), value.clone());
-        given.insert("kind".to_owned(), "assumed".into());
-        given.insert("source".to_owned(), "changed for this run".into());
-        given.insert("range".to_owned(), vec![value.clone(), value.clone()].into());
+        let known = key.split_once('.').filter(|_| KEYS.contains(&key.as_str()));
+        let section = known.and_then(|(section, name)| Some((table.get_mut(section)?.as_table_mut()?, name)));
+        let (section, name) = section.ok_or_else(|| unknown_key(key))?;
+        let given = [
+            ("value", value.clone()),
+            ("kind", "assumed".into()),
+            ("source", "changed for this run".into()),
+            ("range", vec![value.clone(), value.clone()].into()),
+        ];
+        let given = given.map(|(field, value)| (field.to_owned(), value));
+        section.insert(name.to_owned(), toml::Value::Table(given.into_iter().collect()));
     }
     Ok(table.to_string())
 }

@@ -6,13 +6,21 @@
 //! commit            D --flush, wait-- JD, FUA --mark-- JC, FUA --wait-- next
 //! ```
 //!
-//! 1. The call submits D, that of its file and of all others in the transaction, and a flush behind it (E9), before the commit task
-//!    wakes. No task waits for the transfer of D.
+//! 1. The call submits D, and a flush behind it (E9), before the commit task wakes. Neither waits for the transfer of D.
 //! 2. The commit task takes that flush, if nothing was written since it was submitted; otherwise it submits what is left of D,
 //!    and a flush behind that.
 //! 3. While the storage writes D and flushes, the commit task composes JD and JC.
 //! 4. When both are over, JD and JC leave as one ordered plug (E8), so that one wait is left: packed writes are made in turn, and FUA
-//!    makes each durable before the next (S7).
+//!    makes each durable before the next (S7). A transaction that is one block has one write in it (J9).
+//!
+//! Where the paper says less, or otherwise:
+//!
+//! - Its driver has one queue, in which a flush is behind what was submitted before. Ours lets flushes overtake (E3), so this one says
+//!   that it is behind writes, of whichever file.
+//! - D is the data of all files of the transaction: a flush behind that of one would not cover the others.
+//! - While another transaction is being committed, the flush is submitted by the commit and not by the call.
+//! - A call whose transaction is being committed already waits for D, as with jbd2: the flush of that commit may be ahead of it.
+//! - The plug is filled when the flush is over, not when the task wakes: nothing leaves before either way.
 
 use weir_block::{Class, Run};
 use weir_ext4::journal::Sequence;
@@ -20,7 +28,6 @@ use weir_ext4::journal::Sequence;
 use super::jbd2;
 use crate::call::{SyncRequest, SyncedFile, later_of};
 use crate::error::JournalError;
-use crate::flush_of_call::SubmittedFlush;
 use crate::journal::{Journal, Until};
 use crate::mutants::JournalMutant;
 use crate::steps::Commit;
@@ -41,17 +48,20 @@ pub(super) async fn make_durable<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Re
     file.wait_transferred().await
 }
 
-/// Submits the flush of a transaction that runs, behind the data of all its files, unless one is under way that covers all that was
-/// written.
+/// Submits the data of all files of a transaction that runs, and its flush behind that, unless one is there that covers it. While the
+/// transaction before is being committed the flush is left to the commit: then callers that come at the same time share it, and
+/// it does not hold back JD and JC of that other one.
 async fn submit_flush(journal: &Journal, sequence: Sequence) -> Result<(), JournalError> {
     let attached = journal.running.borrow().data_of(sequence);
     for data in attached {
         data.submit(Class::Orderless).await?;
     }
     let writes = journal.disk.writes();
-    if !journal.flush_of_call.covers(sequence, writes) {
+    let is_next =
+        journal.running() == sequence && journal.is_dispatched(Sequence(sequence.0.wrapping_sub(1)));
+    if is_next && journal.flush_of_call.covering(writes).is_none() {
         let ticket = journal.disk.submit_flush_behind_writes().await?;
-        journal.flush_of_call.set(SubmittedFlush { sequence, writes, ticket });
+        journal.flush_of_call.set(writes, ticket);
     }
     Ok(())
 }
@@ -68,10 +78,12 @@ pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(),
     // It covers what was submitted by now, and nothing that comes later.
     let round = journal.durability.begin_flush(locked.sequence);
     let writes = journal.disk.writes();
-    let trusts = journal.drops(JournalMutant::TrustsFlushOfCall);
-    let of_call = journal.flush_of_call.take(locked.sequence);
-    let flush = match of_call.filter(|flush| flush.writes == writes || trusts) {
-        Some(flush) => flush.ticket,
+    let of_call = match journal.drops(JournalMutant::TrustsFlushOfCall) {
+        true => journal.flush_of_call.newest(),
+        false => journal.flush_of_call.covering(writes),
+    };
+    let flush = match of_call {
+        Some(flush) => flush,
         None if journal.drops(JournalMutant::FlushBeforeData) => journal.disk.submit_flush().await?,
         None => journal.disk.submit_flush_behind_writes().await?,
     };
