@@ -271,9 +271,12 @@ impl Figure {
     pub(crate) fn cases(&self, devices: &Devices, quick: bool) -> Result<Vec<Case<'_>>, FigureError> {
         let mut cases = Vec::new();
         for place in &self.config.devices {
-            let host = Host::builtin(&place.host)?;
+            let (plain, host) = (devices(&place.profile, &Changes::new())?, Host::builtin(&place.host)?);
             for series in self.config.series.iter().filter(|series| series.is_on(&place.profile)) {
-                let (device, parameters) = devices(&place.profile, &series.vary)?;
+                let (device, parameters) = match series.vary.is_empty() {
+                    true => plain.clone(),
+                    false => devices(&place.profile, &series.vary)?,
+                };
                 let device = device.with_capacity(self.config.capacity_blocks);
                 let parameters: Rc<[Parameter]> = parameters.into();
                 let over = match &series.over {

@@ -103,8 +103,8 @@ pub fn report(sheets: &[Sheet], seed: u64, quick: bool) -> Result<String, Figure
 fn numbers(summary: &Summary) -> Markup {
     html! {
         p {
-            (summary.numbers) " numbers of the papers, " (summary.fitted) " of them fitted. " (summary.within_10) " of ours are within 10 %, "
-            (summary.within_25) " within 25 %, and " (summary.beyond) " beyond. Of those that are off by more than 15 %, another run comes \
+            "The papers print " (summary.numbers) " numbers; parameters were fitted to " (summary.fitted) " of them. Our result differs by at most \
+            10 % for " (summary.within_10) " numbers, by at most 25 % for " (summary.within_25) ", and by more for " (summary.beyond) ". Of those that are off by more than 15 %, another run comes \
             within for " (summary.explained) "; " (summary.unexplained) " are unexplained. Of " (summary.bounds)
             " bounds in the papers' texts " (summary.broken) " are broken."
         }
