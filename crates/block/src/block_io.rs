@@ -178,8 +178,7 @@ impl BlockIo {
         Ok(())
     }
 
-    /// Submits one block, with pre-flush and FUA where `durable` and reliably where `reliable`, and waits until it is transferred,
-    /// or durable. Its ticket.
+    /// Submits one block, reliably where `reliable`, and waits until it is transferred, or `durable`. Its ticket.
     ///
     /// # Errors
     /// Those of the storage.
@@ -187,33 +186,38 @@ impl BlockIo {
         &self,
         block: u64,
         buffer: &Rc<Buffer>,
-        durable: bool,
+        durable: Durable,
         reliable: bool,
     ) -> Result<Ticket, Rejected> {
         let parts = [Part { start: Lba(block), data: whole(buffer) }];
         let mut request = Request::orderless(STREAM, &parts);
-        (request.fua, request.preflush, request.reliable) = (durable, durable, reliable);
+        request.reliable = reliable;
+        (request.preflush, request.fua) = match durable {
+            Durable::Nothing => (false, false),
+            Durable::Write => (false, true),
+            Durable::WriteAndEarlier => (true, true),
+        };
         // The block layer goes from one command to the next when an interrupt comes, and switches no thread for it. So the
         // thread that waits for all of them pays for each.
-        let commands = if durable { self.commands_of_durable_write() } else { 1 };
+        let commands = self.commands_of_durable_write(&request);
         for _ in 0..commands {
             self.handle.spend_dispatch().await;
         }
         let ticket = self.layer.submit(&request).await?;
-        if !durable {
+        if durable == Durable::Nothing {
             self.count_write();
         }
-        self.wait_for_write(&ticket, durable).await?;
+        self.wait_for_write(&ticket, durable != Durable::Nothing).await?;
         for _ in 1..commands {
             self.handle.spend_completion().await;
         }
         Ok(ticket)
     }
 
-    /// Commands that a write with pre-flush and FUA takes: a flush stands for each of the two that the storage lacks.
-    fn commands_of_durable_write(&self) -> u32 {
+    /// Commands that a write takes: a flush stands for each of pre-flush and FUA that it has, and the storage lacks.
+    fn commands_of_durable_write(&self, request: &Request<'_>) -> u32 {
         let Capabilities { preflush, fua, .. } = self.capabilities;
-        1 + u32::from(!preflush) + u32::from(!fua)
+        1 + u32::from(request.preflush && !preflush) + u32::from(request.fua && !fua)
     }
 
     /// Submits groups of blocks as one ordered plug with FUA (E8), a mark between each two groups, and waits until all of
@@ -344,6 +348,17 @@ impl BlockIo {
         }
         Ok(commands)
     }
+}
+
+/// What is durable when a write ends that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// Nothing: it is transferred.
+    Nothing,
+    /// The write, by FUA.
+    Write,
+    /// The write, and what was transferred before it was submitted: by pre-flush and FUA.
+    WriteAndEarlier,
 }
 
 /// Consecutive blocks, which are written from `start` on.

@@ -75,7 +75,7 @@ mod scheduler;
 mod staging;
 mod stats;
 
-pub use block_io::{BlockIo, Run, Waits};
+pub use block_io::{BlockIo, Durable, Run, Waits};
 pub use elevator::{Deadline, Elevator, Entry, Fair, Noop};
 pub use error::{BlockError, Refused};
 pub use layer::BlockLayer;

@@ -137,8 +137,8 @@ pub use sync::Answered;
 #[cfg(feature = "mutants")]
 pub use weir_cache::CacheMutant;
 pub use weir_journal::{
-    CheckpointBy, CommitTimes, Conflicts, Engine, Facts, HomeIntegrity, JournalStats, Needs, OrderBy,
-    Promise, UnknownEngine, Waits,
+    CheckpointBy, Checkpoints, CommitTimes, Conflicts, Engine, Facts, HomeIntegrity, JournalStats, Needs,
+    OrderBy, Promise, UnknownEngine, Waits,
 };
 #[cfg(feature = "mutants")]
 pub use weir_journal::{JournalMutant, ReplayMutant};

@@ -242,6 +242,8 @@ impl DiskContents {
             engine,
             commit_interval: options.commit_interval,
             checkpoint: options.checkpoint,
+            checkpoints: options.checkpoints,
+            commits_running: options.commits_running,
             checkpoint_blocks: options.checkpoint_blocks,
             log_blocks_max: options.journal_blocks_max,
             selective,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use weir_cache::{CacheOptions, CacheRules};
-use weir_journal::{CheckpointBy, Engine, JournalRules};
+use weir_journal::{CheckpointBy, Checkpoints, Engine, JournalRules};
 use weir_storage::Rules;
 
 use crate::mutants::FsMutant;
@@ -93,6 +93,11 @@ pub struct MountOptions {
     /// How a checkpoint of the journal brings blocks home. By remap, the modes ordered and data are the SHARE paper's SOJ
     /// and SDJ; the storage needs the share command for it.
     pub checkpoint: CheckpointBy,
+    /// Which task empties the journal: one in the background, or, as in Linux, those that want room in it.
+    pub checkpoints: Checkpoints,
+    /// In mode data on the legacy path, `fsync` commits the running transaction also if the file has nothing in it, as Linux does.
+    /// Default: no, as then nothing of the file is left to be made durable.
+    pub commits_running: bool,
     /// Whether the journal logs the bytes that have changed, and not whole blocks (*journal coalition*, section IV.A of the
     /// paper on eMMC; [`HomeIntegrity`](weir_journal::HomeIntegrity) says what keeps their homes whole). As long as the
     /// filesystem is mounted so, no other program can replay its journal, and the image says so by a feature of its own.
@@ -147,6 +152,8 @@ impl Default for MountOptions {
             engine: None,
             mode: JournalMode::default(),
             checkpoint: CheckpointBy::default(),
+            checkpoints: Checkpoints::default(),
+            commits_running: false,
             coalition: false,
             durability_notice: Duration::from_secs(30),
             checkpoint_blocks: u32::MAX,

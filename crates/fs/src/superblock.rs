@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use std::rc::Rc;
 
 use tracing::warn;
+use weir_block::Durable;
 use weir_ext4::journal::LogFeatures;
 use weir_ext4::{Feature, Kind, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock};
 use weir_format::FormatError;
@@ -177,7 +178,7 @@ pub(crate) async fn write_superblock(
     let mut block: Memory = disk.read(0, 1).await?;
     let bytes = superblock.as_bytes();
     block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
-    disk.write_in_place(0, &Rc::new(block), false).await?;
+    disk.write_in_place(0, &Rc::new(block), Durable::Nothing).await?;
     Ok(disk.flush().await?)
 }
 

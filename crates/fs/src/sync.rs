@@ -36,7 +36,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weir_cache::CachedFile;
-use weir_journal::{Journal, JournalError, Promise, SyncRequest};
+use weir_journal::{Journal, JournalError, Promise, SyncRequest, SyncedInode};
 use weir_storage::Rules;
 use weir_vfs::SyncCall;
 
@@ -85,13 +85,14 @@ impl Synchronisation {
         &self,
         journal: &Rc<Journal>,
         (file, last_changes): (&CachedFile, &LastChanges),
+        inode: SyncedInode,
         call: SyncCall,
     ) -> Result<(), JournalError> {
         let forgets =
             call == SyncCall::Fdatabarrier && self.rules.drops(FsMutant::DataBarrierForgetsMetadata);
         let changed_in = last_changes.last(call.is_data_only()).filter(|_| !forgets);
         let &Synchronisation { in_log, forces_commits, .. } = self;
-        let request = SyncRequest { journal, file, changed_in, in_log, forces_commits };
+        let request = SyncRequest { journal, file, inode, changed_in, in_log, forces_commits };
         request.keep_promise(call.promise()).await?;
         let mut answered = self.answered.get();
         match call.promise() {

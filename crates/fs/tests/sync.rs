@@ -164,6 +164,34 @@ fn flush_ahead_commit_waits_once_and_flushes_before_the_log_is_written() {
     });
 }
 
+/// Without a journal a call waits for the data, and for the blocks that lead to it; others stay dirty, and nothing is flushed.
+#[test]
+fn without_a_journal_a_call_writes_what_leads_to_its_file() {
+    simulated_with(1, async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), false);
+        let engine = Some(Engine::Unjournaled);
+        let commit_interval = Duration::from_secs(30);
+        let options = MountOptions { engine, commit_interval, ..options(None) };
+        let fs = mount(&clock, &disk, options).await.expect("mounted");
+        let inode = write_file(&fs, b"a", &content(BLOCK)).await;
+        let blocks_written = || disk.stats().blocks_written;
+        let before = blocks_written();
+        let (waited, _) = measured(&clock, &fs, fs.fsync(inode)).await;
+        assert_eq!(waited, waits(2, 0, 0));
+        assert_eq!(blocks_written() - before, 3, "its data, its inode with its directory's, and its name");
+        for (content, blocks) in [(&b"over"[..], 2), (b"again", 2)] {
+            assert_eq!(fs.write(inode, 0, content).await, Ok(content.len()));
+            let before = blocks_written();
+            let (waited, _) = measured(&clock, &fs, fs.fsync(inode)).await;
+            assert_eq!(waited, waits(2, 0, 0));
+            assert_eq!(blocks_written() - before, blocks, "its data and its inode");
+        }
+        let before = blocks_written();
+        clock.sleep(2 * commit_interval).await;
+        assert!(blocks_written() > before, "bitmaps and the like go home when they are old");
+    });
+}
+
 /// What the steps of one commit took, on a host that takes `compose` for a block of the log, and what the call took.
 fn steps(engine: Engine, compose: Duration) -> (CommitTimes, Duration) {
     let cores = Cores { count: 2, compose, ..Cores::default() };
@@ -190,9 +218,7 @@ fn the_steps_of_a_commit_are_measured() {
         let CommitTimes { data, compose, flush, log, commit_block } = times;
         data + compose + flush + log + commit_block
     };
-    let engines =
-        [Engine::Jbd2 { barrier: true }, Engine::AsyncCommit, Engine::FlushAhead, Engine::Unjournaled];
-    for engine in engines {
+    for engine in [Engine::Jbd2 { barrier: true }, Engine::AsyncCommit, Engine::FlushAhead] {
         let (times, took) = steps(engine, none);
         // The call itself waits for the file's data before the commit begins.
         assert!(sum(times) > none && sum(times) <= took, "{engine:?}: {times:?} of {took:?}");
@@ -200,7 +226,6 @@ fn the_steps_of_a_commit_are_measured() {
         let (flush, log, commit_block) = (times.flush > none, times.log > none, times.commit_block > none);
         let expected = match engine {
             Engine::FlushAhead => (true, false, true),
-            Engine::Unjournaled => (true, true, false),
             Engine::AsyncCommit => (true, false, true),
             _ => (false, true, true),
         };

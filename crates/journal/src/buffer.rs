@@ -66,6 +66,12 @@ impl BufferHead {
         self.pins.get() > 0
     }
 
+    /// The newest transaction that holds it, running or locked, of those behind `transferred`: its content there is newer than in
+    /// the log.
+    pub(crate) fn holder_behind(&self, transferred: Sequence) -> Option<Sequence> {
+        self.changed_in.get().or(self.held_by.get()).filter(|holder| holder.is_after(transferred))
+    }
+
     /// A block that becomes something else: freed, and allocated again.
     pub(crate) fn turn_into(&self, role: Role) {
         self.role.set(role);

@@ -1,9 +1,11 @@
 //! A synchronisation call, as an engine answers it.
 
 use weir_block::Class;
+use weir_ext4::Kind;
 use weir_ext4::journal::Sequence;
 use weir_storage::Ticket;
 
+use crate::buffer::{BufferHead, Role};
 use crate::error::JournalError;
 use crate::journal::Journal;
 
@@ -58,6 +60,34 @@ pub trait SyncedFile {
     fn check_written(&self) -> Result<(), JournalError>;
 }
 
+/// The inode of a file that is synchronised. Without a journal its blocks are written one by one.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncedInode {
+    /// Its number.
+    pub number: u32,
+    /// The block of the inode table that it is in.
+    pub table: u64,
+    /// The directory in which it has got a name since it was synchronised last, and the block of that one's inode.
+    pub named_in: Option<(u32, u64)>,
+}
+
+impl SyncedInode {
+    /// Whether a block is needed to find the file and what it holds.
+    pub(crate) fn needs(&self, buffer: &BufferHead) -> bool {
+        let named_in = self.named_in;
+        match buffer.role() {
+            Role::Metadata(Kind::InodeTable) => {
+                buffer.block() == self.table || named_in.is_some_and(|(_, table)| table == buffer.block())
+            }
+            Role::Metadata(Kind::Extents { inode, .. }) => inode == self.number,
+            Role::Metadata(Kind::Directory { inode, .. } | Kind::DirectoryIndex { inode, .. }) => {
+                inode == self.number || named_in.is_some_and(|(directory, _)| directory == inode)
+            }
+            Role::Metadata(_) | Role::Data => false,
+        }
+    }
+}
+
 /// What a call asks for a file.
 #[derive(Clone, Copy)]
 pub struct SyncRequest<'a, F> {
@@ -65,6 +95,8 @@ pub struct SyncRequest<'a, F> {
     pub journal: &'a Journal,
     /// The file.
     pub file: &'a F,
+    /// Its inode.
+    pub inode: SyncedInode,
     /// The transaction that changed last what the call covers of the file's inode.
     pub changed_in: Option<Sequence>,
     /// What the file holds is in the log with that transaction, and nowhere else (journal mode data).

@@ -9,7 +9,17 @@ use tracing::debug;
 use crate::error::JournalError;
 use crate::home::HomeWrites;
 use crate::journal::Journal;
+use crate::log::Retired;
 use crate::mutants::JournalMutant;
+
+/// Whether a flush was submitted since homes were transferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HomesFlushed {
+    /// That of a commit covers them.
+    Yes,
+    /// The engine has to see to it.
+    No,
+}
 
 /// Brings everything home that is retired now, and moves the tail behind it.
 pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
@@ -25,6 +35,16 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
         newest = journal.log.borrow().retired(exactly).unwrap_or(newest);
     }
     let home = HomeWrites::of(&journal.unwritten, &journal.options);
+    write_home(journal, &home).await?;
+    free_log_to(journal, newest, HomesFlushed::No).await?;
+    journal.unwritten.are_home(home.blocks());
+    debug!(transaction = newest.sequence.0, blocks = home.blocks().len(), "checkpoint");
+    journal.signals.changed.notify(usize::MAX);
+    Ok(())
+}
+
+/// Writes blocks home, and waits until they are transferred.
+pub(crate) async fn write_home(journal: &Journal, home: &HomeWrites) -> Result<(), JournalError> {
     journal.freed.hold_back();
     let submitted = home.submit(&journal.disk, journal.writes_homes_reliably()).await;
     if journal.freed.release(journal.progress.transferred.to()) {
@@ -35,18 +55,25 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     if !journal.drops(JournalMutant::TailBeforeHome) {
         journal.disk.wait_transferred(&tickets).await?;
     }
+    Ok(())
+}
+
+/// Moves the log's tail behind a transaction. It and all before it leave the log: what they hold is home, and transferred.
+pub(crate) async fn free_log_to(
+    journal: &Journal,
+    newest: Retired,
+    homes: HomesFlushed,
+) -> Result<(), JournalError> {
     if journal.drops(JournalMutant::FreesLogEarly) {
         journal.log.borrow_mut().free_to(newest);
         journal.signals.changed.notify(usize::MAX);
     }
     let (place, block) = journal.log.borrow_mut().superblock(Some(newest.log_end), newest.sequence.next())?;
-    journal.options.engine.move_tail(journal, place, block).await?;
-    journal.unwritten.are_home(home.blocks());
+    journal.options.engine.move_tail(journal, (place, block), homes).await?;
     journal.log.borrow_mut().free_to(newest);
     journal.checked.forget_to(newest.sequence);
     journal.count(|stats| stats.checkpoints += 1);
-    let (transaction, blocks) = (newest.sequence.0, home.blocks().len());
-    debug!(transaction, blocks, tail = newest.log_end, "checkpoint");
+    debug!(to = newest.sequence.0, tail = newest.log_end, "the log's tail moves");
     journal.signals.changed.notify(usize::MAX);
     Ok(())
 }

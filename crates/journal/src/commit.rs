@@ -49,11 +49,12 @@ async fn await_conflicts(journal: &Journal) -> Result<(), JournalError> {
 async fn await_log_space(journal: &Journal) -> Result<(), JournalError> {
     loop {
         {
-            let (running, log) = (journal.running.borrow(), journal.log.borrow());
+            let (running, mut log) = (journal.running.borrow(), journal.log.borrow_mut());
             let blocks = log.blocks_for(running.changed(), running.revoked());
             // One block more would make a full log look like an empty one, and a second one overwrite the tail.
             let over = if journal.drops(JournalMutant::FillsLogOver) { 2 } else { 0 };
             if blocks <= log.free() + over {
+                log.reserve(blocks);
                 return Ok(());
             }
             if blocks >= log.blocks() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
 use std::rc::Rc;
 
-use weir_block::{BlockIo, BlockLayer, Class};
+use weir_block::{BlockIo, BlockLayer, Class, Durable};
 use weir_runtime::{Buffer, Handle};
 use weir_storage::{Capabilities, Ticket};
 
@@ -118,13 +118,12 @@ impl Disk {
         Ok(self.io.write(start, blocks, classes, reliable, tickets).await?)
     }
 
-    /// Submits one block with pre-flush and FUA where `durable`, and waits until it is transferred, or durable. Its
-    /// ticket.
+    /// Submits one block, and waits until it is transferred, or `durable`. Its ticket.
     pub async fn write_commit(
         &self,
         block: u64,
         buffer: &Rc<Buffer>,
-        durable: bool,
+        durable: Durable,
     ) -> Result<Ticket, JournalError> {
         Ok(self.io.write_and_wait(block, buffer, durable, false).await?)
     }
@@ -135,7 +134,7 @@ impl Disk {
         &self,
         block: u64,
         buffer: &Rc<Buffer>,
-        durable: bool,
+        durable: Durable,
     ) -> Result<Ticket, JournalError> {
         Ok(self.io.write_and_wait(block, buffer, durable, self.protects_in_place()).await?)
     }

@@ -12,7 +12,7 @@
 //! optfs         (OptFS, SOSP 2013)              D --wait-- JD -- JC --wait-- next
 //! prefix        (OPTR paper, section 4)         D --wait-- JD --wait-- JC --wait-- next
 //! flush_ahead   (eMMC paper, section V.B)       D --flush, wait-- JD, FUA --mark-- JC, FUA --wait-- next
-//! unjournaled   (eMMC paper, section VI)        D --wait-- blocks home --wait, flush-- next
+//! unjournaled   (eMMC paper, section VI)        D --wait-- blocks home --wait-- next
 //! ```
 //!
 //! The papers write a call as such a row: the first is equation 3, and the second equation 2, of the FAST 2018 paper's earlier
@@ -31,6 +31,7 @@ use std::rc::Rc;
 use weir_runtime::Buffer as Memory;
 
 use crate::call::{Promise, SyncRequest, SyncedFile};
+use crate::checkpoint::HomesFlushed;
 use crate::engine::{Engine, OrderBy};
 use crate::error::JournalError;
 use crate::journal::Journal;
@@ -67,24 +68,26 @@ impl Engine {
             (Engine::FlushAhead, Promise::Ordered | Promise::Durable) => {
                 flush_ahead::make_durable(&call).await
             }
-            (
-                Engine::Jbd2 { .. } | Engine::AsyncCommit | Engine::Unjournaled,
-                Promise::Ordered | Promise::Durable,
-            ) => jbd2::make_durable(&call).await,
+            (Engine::Jbd2 { .. } | Engine::AsyncCommit, Promise::Ordered | Promise::Durable) => {
+                jbd2::make_durable(&call).await
+            }
+            (Engine::Unjournaled, Promise::Ordered | Promise::Durable) => {
+                unjournaled::synchronise(&call).await
+            }
         }
     }
 
-    /// Writes the log's tail, `block` at `home`, behind homes that are transferred (J5).
+    /// Writes the log's tail, a block at its place, behind homes that are transferred (J5).
     pub(crate) async fn move_tail(
         self,
         journal: &Journal,
-        home: u64,
-        block: Rc<Memory>,
+        (place, block): (u64, Rc<Memory>),
+        homes: HomesFlushed,
     ) -> Result<(), JournalError> {
         match self.facts().order {
-            OrderBy::Barriers => dual::move_tail(journal, home, block).await,
-            OrderBy::Flushes => jbd2::move_tail(journal, home, block).await,
-            OrderBy::Receipt => prefix::move_tail(journal, home, block).await,
+            OrderBy::Barriers => dual::move_tail(journal, place, block).await,
+            OrderBy::Flushes => jbd2::move_tail(journal, place, block, homes).await,
+            OrderBy::Receipt => prefix::move_tail(journal, place, block).await,
         }
     }
 }

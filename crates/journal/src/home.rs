@@ -47,18 +47,27 @@ impl HomeWrites {
     /// The newest committed content of what is not home (J5 a), in the order of its blocks.
     pub(crate) fn of(unwritten: &Unwritten, options: &JournalOptions) -> HomeWrites {
         let mut writes = HomeWrites::default();
-        unwritten.each(|home, NotHome { sequence, buffer, way }| {
-            writes.blocks.push((home, *sequence));
-            match way {
-                WayHome::Remap(place) => writes.remaps.push((*place, home)),
-                WayHome::Copy(content) => {
-                    let uncommitted = options.rules.drops(JournalMutant::CheckpointsUncommitted);
-                    let content = if uncommitted { buffer.snapshot() } else { Rc::clone(content) };
-                    Run::push(&mut writes.copies, home, content);
-                }
-            }
-        });
+        unwritten.each(|home, block| writes.add(home, block, options));
         writes
+    }
+
+    /// The same of some blocks.
+    pub(crate) fn of_blocks(unwritten: &Unwritten, options: &JournalOptions, homes: &[u64]) -> HomeWrites {
+        let mut writes = HomeWrites::default();
+        unwritten.each_of(homes, |home, block| writes.add(home, block, options));
+        writes
+    }
+
+    fn add(&mut self, home: u64, block: &NotHome, options: &JournalOptions) {
+        self.blocks.push((home, block.sequence));
+        match &block.way {
+            WayHome::Remap(place) => self.remaps.push((*place, home)),
+            WayHome::Copy(content) => {
+                let uncommitted = options.rules.drops(JournalMutant::CheckpointsUncommitted);
+                let content = if uncommitted { block.buffer.snapshot() } else { Rc::clone(content) };
+                Run::push(&mut self.copies, home, content);
+            }
+        }
     }
 
     /// The blocks, and by which transaction.

@@ -87,6 +87,8 @@ pub struct Journal {
     pub(crate) disk: Rc<Disk>,
     pub(crate) buffers: Rc<Buffers>,
     pub(crate) options: JournalOptions,
+    /// The tasks that want room in the log make it.
+    pub(crate) makes_room_in_foreground: bool,
     pub(crate) running: RefCell<Running>,
     pub(crate) log: RefCell<Log>,
     pub(crate) progress: Progress,
@@ -225,7 +227,7 @@ impl Journal {
 
     /// The blocks that a transaction holds may go home.
     pub(crate) fn may_go_home(&self, logged: &Logged) {
-        self.unwritten.take_in(logged, &self.options);
+        self.unwritten.take_in(logged, &self.options, self.coalition().is_some());
         self.log.borrow_mut().retire(logged);
     }
 
@@ -239,7 +241,7 @@ impl Journal {
                 || self.checked.are_many(log.blocks())
         };
         self.freed.retire(freed, sequence);
-        if crowded {
+        if crowded && !self.makes_room_in_foreground {
             self.signals.checkpoint.notify(usize::MAX);
         }
         self.signals.changed.notify(usize::MAX);
@@ -349,12 +351,19 @@ impl Journal {
 
     /// Commits whatever runs, and waits until it is in the log.
     pub async fn commit_all(&self) -> Result<(), JournalError> {
-        let newest = {
-            let running = self.running.borrow();
-            let before = Sequence(running.sequence().0.wrapping_sub(1));
-            if running.is_empty() { before } else { running.sequence() }
-        };
-        self.commit(newest, Until::Transferred).await
+        self.commit(self.newest(), Until::Transferred).await
+    }
+
+    /// Commits whatever runs, or waits for what is being committed, until that is durable.
+    pub(crate) async fn commit_newest(&self) -> Result<(), JournalError> {
+        self.commit(self.newest(), Until::Durable).await
+    }
+
+    /// The newest transaction that has something to commit.
+    fn newest(&self) -> Sequence {
+        let running = self.running.borrow();
+        let before = Sequence(running.sequence().0.wrapping_sub(1));
+        if running.is_empty() { before } else { running.sequence() }
     }
 
     /// Commits whatever runs, and waits until all that was freed before can be reused (J7).

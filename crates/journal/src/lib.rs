@@ -27,6 +27,7 @@
 //! | `log` | where the log's blocks are, and what of it is in use |
 //! | `unwritten`, `home` | committed blocks that are not home, and how they go there: copied, or remapped |
 //! | `checkpoint` | when they go home, and when their place in the log is free again |
+//! | `foreground` | the same by the tasks that want room in the log, as in Linux, to be compared with |
 //! | `notice` | transactions that no flush has made durable, until there is notice that they are |
 //! | `checked` | data in place of which the log holds checksums |
 //! | `freed` | when blocks that were freed may be used again |
@@ -54,7 +55,8 @@
 //!   is locked never changes.
 //! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and
 //!   freed log space is written in later epochs. What was freed is revoked. Only an empty journal is flushed first, and it
-//!   has no feature of ours. A remap of a home to the log's copy is a home write; a block that the log holds in another form
+//!   has no feature of ours. A checkpoint in the foreground frees the log up to the first transaction of which a block is
+//!   neither home nor in the log again; a commit that moves the tail counts what was home before its flush. A remap of a home to the log's copy is a home write; a block that the log holds in another form
 //!   is copied.
 //! - **J7** A freed block may take order-preserving data once the JC that freed it is dispatched, other data once that is
 //!   transferred. It is discarded when the newest transaction that freed it is durable and nothing has allocated it.
@@ -91,6 +93,7 @@ mod engines;
 mod error;
 mod flush;
 mod flush_of_call;
+mod foreground;
 mod freed;
 mod handle;
 mod home;
@@ -115,7 +118,7 @@ mod unwritten;
 
 pub use buffer::{BufferHead, Role};
 pub use buffers::Buffers;
-pub use call::{Promise, SyncRequest, SyncedFile};
+pub use call::{Promise, SyncRequest, SyncedFile, SyncedInode};
 pub use commit_times::CommitTimes;
 pub use disk::Disk;
 pub use engine::{Conflicts, Engine, Facts, Needs, OrderBy, UnknownEngine};
@@ -128,7 +131,7 @@ pub use log::JournalExtent;
 #[cfg(feature = "mutants")]
 pub use mutants::JournalMutant;
 pub use mutants::JournalRules;
-pub use options::{CheckpointBy, JournalOptions};
+pub use options::{CheckpointBy, Checkpoints, JournalOptions};
 pub use replay::FoundJournal;
 pub use transaction::{Local, OrderedData};
 pub use weir_block::Waits;

@@ -60,6 +60,8 @@ pub(crate) struct Log {
     checkpoints: u64,
     /// Blocks that may be in use.
     most: u32,
+    /// Blocks that a transaction which is locked takes, and has not got.
+    reserved: u32,
 }
 
 impl Log {
@@ -88,6 +90,7 @@ impl Log {
             newest: before,
             checkpoints: 1,
             most,
+            reserved: 0,
         }
     }
 
@@ -122,6 +125,16 @@ impl Log {
         self.ring.free(self.tail, self.head).saturating_sub(unused)
     }
 
+    /// A transaction that is locked takes so many blocks at most, as soon as it gets its place.
+    pub(crate) fn reserve(&mut self, blocks: u32) {
+        self.reserved = blocks;
+    }
+
+    /// Blocks that a transaction which is locked takes, and has not got.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
     /// Blocks that a transaction takes at most.
     pub(crate) fn blocks_for(&self, changed: usize, revoked: usize) -> u32 {
         self.encoding.blocks_for(changed, revoked)
@@ -149,6 +162,7 @@ impl Log {
         })?;
         self.head = head;
         self.newest = locked.sequence;
+        self.reserved = 0;
         for block in blocks.iter().filter(|block| block.at.is_some()) {
             block.buffer.logged_whole.set(self.checkpoints);
         }
@@ -188,6 +202,21 @@ impl Log {
     /// The newest transaction whose blocks may go home, unless all are home.
     pub(crate) fn newest_retired(&self) -> Option<Retired> {
         self.retired.back().copied()
+    }
+
+    /// The oldest transaction whose blocks may go home, unless all are home.
+    pub(crate) fn oldest_retired(&self) -> Option<Retired> {
+        self.retired.front().copied()
+    }
+
+    /// The newest transaction that may leave the log, if that `keeps` none up to it.
+    pub(crate) fn newest_not_kept(&self, keeps: impl Fn(Sequence) -> bool) -> Option<Retired> {
+        self.retired.iter().take_while(|retired| !keeps(retired.sequence)).last().copied()
+    }
+
+    /// Blocks that are free when a transaction and all before it have left the log.
+    pub(crate) fn freed_by(&self, newest: Retired) -> u32 {
+        self.ring.used(self.tail, newest.log_end)
     }
 
     /// A transaction and all before it are home, and the tail on disk says so: their space is free.

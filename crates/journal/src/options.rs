@@ -16,6 +16,16 @@ pub enum CheckpointBy {
     Remap,
 }
 
+/// Which task empties the log (J5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checkpoints {
+    /// A task of its own, which begins when half of the log is in use, and brings home all that it can.
+    #[default]
+    Background,
+    /// The tasks that want room in it, when less than a quarter is free, a transaction at a time: as jbd2 in Linux.
+    Foreground,
+}
+
 /// The options of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
@@ -25,6 +35,11 @@ pub struct JournalOptions {
     pub commit_interval: Duration,
     /// How a checkpoint brings blocks home.
     pub checkpoint: CheckpointBy,
+    /// Which task empties the log.
+    pub checkpoints: Checkpoints,
+    /// A durable call on a file whose data is in the log commits the running transaction, also if nothing of the file is in it: as
+    /// ext4 in Linux does in its mode data.
+    pub commits_running: bool,
     /// Blocks of the log in use from which on a checkpoint begins; half of the log at most.
     pub checkpoint_blocks: u32,
     /// Blocks of the log that may be in use, which all lie in memory as well; all of the log, if it has fewer.

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use tracing::{info, warn};
+use weir_block::Durable;
 #[cfg(feature = "mutants")]
 use weir_ext4::journal::ReplayMutant;
 use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
@@ -74,7 +75,7 @@ impl FoundJournal {
         set_tail(&mut self.superblock, None, found.next, rules)?;
         let mut block = [0; BLOCK_BYTES];
         self.superblock.encode(&mut block);
-        disk.write_in_place(self.home(0)?, &memory(&block), false).await?;
+        disk.write_in_place(self.home(0)?, &memory(&block), Durable::Nothing).await?;
         disk.flush().await
     }
 }

@@ -221,20 +221,31 @@ impl Running {
         self.data.insert(data.id(), data);
     }
 
+    /// Takes out the blocks that are `wanted`, as they are now, sealed: they are not committed with it, unless they change again.
+    pub(crate) fn take_blocks(
+        &mut self,
+        wanted: impl Fn(&BufferHead) -> bool,
+        checksums: &Checksums,
+    ) -> Result<Vec<FrozenBlock>, FormatError> {
+        let mut taken = Vec::new();
+        self.buffers.retain(|_, buffer| {
+            let takes = wanted(buffer);
+            if takes {
+                taken.push(Rc::clone(buffer));
+            }
+            !takes
+        });
+        taken.into_iter().map(|buffer| FrozenBlock::from_buffer(buffer, self.sequence, checksums)).collect()
+    }
+
     /// What it commits: its blocks as they are now, sealed (J4).
     /// Data blocks that it has allocated are to be written in place.
     pub(crate) fn freeze(self, checksums: &Checksums) -> Result<Locked, FormatError> {
         let (mut frozen, mut in_place) = (Vec::with_capacity(self.buffers.len()), Vec::new());
         for buffer in self.buffers.into_values() {
-            buffer.update_checksum(checksums)?;
-            if buffer.changed_in.get() == Some(self.sequence) {
-                buffer.changed_in.set(None);
-            }
-            buffer.held_by.set(Some(self.sequence));
-            let (content, changed) = (buffer.snapshot(), buffer.take_changed());
             let fresh = buffer.role() == Role::Data && self.fresh.contains(&buffer.block());
             let to = if fresh { &mut in_place } else { &mut frozen };
-            to.push(FrozenBlock { buffer, content, changed });
+            to.push(FrozenBlock::from_buffer(buffer, self.sequence, checksums)?);
         }
         Ok(Locked {
             sequence: self.sequence,

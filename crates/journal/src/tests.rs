@@ -21,11 +21,12 @@ use crate::buffers::Buffers;
 use crate::disk::Disk;
 use crate::engine::{Conflicts, Engine};
 use crate::error::{JournalError, StopReason};
+use crate::foreground::write_oldest_home;
 use crate::freed::Reuse;
 use crate::journal::{Journal, Until};
 use crate::log::JournalExtent;
 use crate::mutants::JournalMutant;
-use crate::options::{CheckpointBy, JournalOptions};
+use crate::options::{CheckpointBy, Checkpoints, JournalOptions};
 use crate::transaction::{Local, OrderedData};
 
 /// Where the journal lies, and how large it is.
@@ -264,6 +265,16 @@ const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 
 /// Plays `script` on a journal with this engine.
 fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOnce(Stage) -> T) -> T {
+    play_with(engine, Checkpoints::Background, mutant, script)
+}
+
+/// The same, with checkpoints where they are to be.
+fn play_with<T>(
+    engine: Engine,
+    checkpoints: Checkpoints,
+    mutant: Option<JournalMutant>,
+    script: impl AsyncFnOnce(Stage) -> T,
+) -> T {
     let runtime = Runtime::simulated(Simulation::default());
     let clock = runtime.handle();
     let mut profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
@@ -285,6 +296,8 @@ fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOn
     let disk = Disk::new(&clock, layer, capabilities, rules);
     let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
     let options = JournalOptions {
+        checkpoints,
+        commits_running: false,
         log_blocks_max: u32::MAX,
         engine,
         commit_interval: Duration::from_secs(5),
@@ -503,6 +516,53 @@ fn j4_by_the_list_a_conflict_with_what_is_wanted_durable_waits_for_the_flush() {
     assert!(!overtakes(Conflicts::ListUntilTransfer, None), "and takes as long as with the paper's list");
 }
 
+/// A tail that a commit moves covers what was home before the commit's flush, and nothing that comes home beside it.
+#[test]
+fn j5_a_commit_moves_the_tail_behind_what_was_home_before_its_flush() {
+    prove(&[JournalMutant::TailCoversLater], |mutant| {
+        play_with(Engine::JBD2, Checkpoints::Foreground, mutant, async |stage| {
+            let (first, other) = (stage.buffer(50), stage.buffer(51));
+            let oldest = stage.change(&[&first], 1, None).await;
+            stage.journal.commit(oldest, Until::Durable).await.expect("durable");
+            for byte in 0..7 {
+                let sequence = stage.change(&[&other], byte, None).await;
+                stage.journal.commit(sequence, Until::Durable).await.expect("durable");
+            }
+            let flushes = || stage.scribe.told.borrow().iter().filter(|told| told.flush).count();
+            let (before, journal) = (flushes(), Rc::clone(&stage.journal));
+            let last = stage.change(&[&other], 9, None).await;
+            let commit = stage.clock.spawn(async move { journal.commit(last, Until::Durable).await });
+            while flushes() == before {
+                stage.clock.sleep(Duration::from_micros(1)).await;
+            }
+            write_oldest_home(&stage.journal, oldest).await.expect("home");
+            assert!(!commit.is_finished(), "the block comes home while the commit is under way");
+            commit.await.expect("not cancelled").expect("durable");
+            require(stage.scribe.writes_of(AREA.start).is_empty(), "no flush covers the newest home")?;
+            let sequence = stage.change(&[&other], 10, None).await;
+            stage.journal.commit(sequence, Until::Durable).await.expect("durable");
+            require(stage.scribe.writes_of(AREA.start).len() == 1, "the next commit's flush covers it")
+        })
+    });
+}
+
+/// A task that wants room writes home what the oldest transaction keeps, and no more; what is in the log again stays there.
+#[test]
+fn j5_a_task_that_wants_room_writes_the_oldest_transaction_home() {
+    prove(&[JournalMutant::OldestFreedEarly], |mutant| {
+        play_with(Engine::JBD2, Checkpoints::Foreground, mutant, async |stage| {
+            let (first, other) = (stage.buffer(50), stage.buffer(51));
+            let mut sequence = stage.change(&[&first], 1, None).await;
+            for byte in 0..40 {
+                stage.journal.commit(sequence, Until::Durable).await.expect("durable");
+                sequence = stage.change(&[&other], byte, None).await;
+            }
+            require(stage.scribe.writes_of(50).len() == 1, "the oldest transaction's block goes home")?;
+            require(stage.scribe.writes_of(51).is_empty(), "the other one is in the log again")
+        })
+    });
+}
+
 #[test]
 fn j5_home_writes_carry_what_is_committed_and_come_after_the_commit_block() {
     prove(&[JournalMutant::CheckpointsUncommitted, JournalMutant::RetiresAtDispatch], |mutant| {
@@ -584,7 +644,8 @@ fn j5_a_transaction_waits_until_the_log_has_room_for_all_of_it() {
 /// order.
 #[test]
 fn j5_log_space_is_free_when_the_tail_has_moved() {
-    const SCATTERED: u32 = 12;
+    // Two such transactions fit into the log, and no third.
+    const SCATTERED: u32 = 20;
     prove(&[JournalMutant::FreesLogEarly], |mutant| {
         let legacy = Engine::Jbd2 { barrier: true };
         for (engine, host_keeps_order) in [(DUAL, false), (legacy, true), (Engine::Prefix, true)] {

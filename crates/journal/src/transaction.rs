@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use weir_block::Class;
+use weir_ext4::Checksums;
 use weir_ext4::journal::Sequence;
+use weir_format::FormatError;
 use weir_runtime::Buffer as Memory;
 use weir_storage::{Extent, Ticket};
 
@@ -34,6 +36,23 @@ pub(crate) struct FrozenBlock {
     pub(crate) content: Rc<Memory>,
     /// What the transaction has changed of it.
     pub(crate) changed: ChangedRanges,
+}
+
+impl FrozenBlock {
+    /// A block as a transaction leaves it, sealed.
+    pub(crate) fn from_buffer(
+        buffer: Rc<BufferHead>,
+        sequence: Sequence,
+        checksums: &Checksums,
+    ) -> Result<FrozenBlock, FormatError> {
+        buffer.update_checksum(checksums)?;
+        if buffer.changed_in.get() == Some(sequence) {
+            buffer.changed_in.set(None);
+        }
+        buffer.held_by.set(Some(sequence));
+        let (content, changed) = (buffer.snapshot(), buffer.take_changed());
+        Ok(FrozenBlock { buffer, content, changed })
+    }
 }
 
 /// A transaction that is locked: what it commits can change no more.

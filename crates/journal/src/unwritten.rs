@@ -1,7 +1,7 @@
 //! The newest committed content of blocks that is not home yet.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
@@ -14,8 +14,11 @@ use crate::transaction::Logged;
 
 /// A block to be brought home.
 pub(crate) struct NotHome {
-    /// The transaction that holds it.
+    /// The newest transaction that holds it.
     pub(crate) sequence: Sequence,
+    /// The transaction that stays in the log for it, with all behind: that one, but where the log holds changes alone, the
+    /// oldest whose changes are not home.
+    keeps: Sequence,
     pub(crate) buffer: Rc<BufferHead>,
     pub(crate) way: WayHome,
 }
@@ -26,9 +29,48 @@ impl NotHome {
     }
 }
 
+#[derive(Default)]
+struct Blocks {
+    by_home: BTreeMap<u64, NotHome>,
+    /// The homes of the blocks for which a transaction stays in the log, by its number.
+    kept: BTreeMap<u32, BTreeSet<u64>>,
+}
+
+impl Blocks {
+    fn insert(&mut self, home: u64, block: NotHome) {
+        self.kept.entry(block.keeps.0).or_default().insert(home);
+        self.by_home.insert(home, block);
+    }
+
+    fn remove(&mut self, home: u64) -> Option<NotHome> {
+        let block = self.by_home.remove(&home)?;
+        block.unpin();
+        self.keep_no_longer(home, block.keeps);
+        Some(block)
+    }
+
+    /// Another transaction stays in the log for a block, with all behind.
+    fn keep_from(&mut self, home: u64, keeps: Sequence) {
+        if let Some(block) = self.by_home.get_mut(&home) {
+            let before = std::mem::replace(&mut block.keeps, keeps);
+            self.keep_no_longer(home, before);
+            self.kept.entry(keeps.0).or_default().insert(home);
+        }
+    }
+
+    fn keep_no_longer(&mut self, home: u64, keeps: Sequence) {
+        if let Some(kept) = self.kept.get_mut(&keeps.0) {
+            kept.remove(&home);
+            if kept.is_empty() {
+                self.kept.remove(&keeps.0);
+            }
+        }
+    }
+}
+
 /// Blocks to be brought home, by their homes. Only what is transferred with its commit block comes here (J5 a).
 #[derive(Default)]
-pub(crate) struct Unwritten(RefCell<BTreeMap<u64, NotHome>>);
+pub(crate) struct Unwritten(RefCell<Blocks>);
 
 impl Unwritten {
     /// Takes in what a retired transaction holds, and drops what it revokes: those blocks have another owner.
@@ -36,40 +78,66 @@ impl Unwritten {
     /// The SHARE paper's tree of pairs keeps those until its next checkpoint, which remaps their homes to copies that
     /// no file owns any more, over file data that was written in place since: as it says, SOJ may lose what was durable.
     /// What ours costs is the first loop: a look-up in memory for each block that is revoked.
-    pub(crate) fn take_in(&self, logged: &Logged, options: &JournalOptions) {
+    ///
+    /// With `changes_alone` in the log, an older transaction stays in it as long as its changes of a block are not home.
+    pub(crate) fn take_in(&self, logged: &Logged, options: &JournalOptions, changes_alone: bool) {
         let mut blocks = self.0.borrow_mut();
         let outlive = options.rules.drops(JournalMutant::PairsOutliveRevokes);
         for block in logged.revokes.iter().filter(|_| !outlive) {
-            if let Some(old) = blocks.remove(block) {
-                old.unpin();
-            }
+            drop(blocks.remove(*block));
         }
         for copy in &logged.blocks {
             let (sequence, buffer) = (logged.sequence, Rc::clone(&copy.buffer));
-            let mut way = WayHome::of(copy, options);
-            if let Some(old) = blocks.remove(&buffer.block()) {
-                old.unpin();
+            let (mut way, mut keeps) = (WayHome::of(copy, options), sequence);
+            if let Some(old) = blocks.remove(buffer.block()) {
                 if options.rules.drops(JournalMutant::PairsOutOfDate) {
                     way = old.way;
                 }
+                if changes_alone && !options.rules.drops(JournalMutant::ChangesFreedEarly) {
+                    keeps = old.keeps;
+                }
             }
-            blocks.insert(buffer.block(), NotHome { sequence, buffer, way });
+            blocks.insert(buffer.block(), NotHome { sequence, keeps, buffer, way });
         }
     }
 
     /// Shows all of them to `look`, in the order of their homes.
     pub(crate) fn each(&self, mut look: impl FnMut(u64, &NotHome)) {
-        self.0.borrow().iter().for_each(|(home, block)| look(*home, block));
+        self.0.borrow().by_home.iter().for_each(|(home, block)| look(*home, block));
     }
 
-    /// Forgets blocks that are home, unless a newer one has come.
+    /// Shows those of `homes` that are not home to `look`.
+    pub(crate) fn each_of(&self, homes: &[u64], mut look: impl FnMut(u64, &NotHome)) {
+        let blocks = self.0.borrow();
+        for home in homes {
+            if let Some(block) = blocks.by_home.get(home) {
+                look(*home, block);
+            }
+        }
+    }
+
+    /// Whether a transaction has to stay in the log for a block.
+    pub(crate) fn keeps(&self, sequence: Sequence) -> bool {
+        self.0.borrow().kept.contains_key(&sequence.0)
+    }
+
+    /// The blocks for which a transaction has to stay in the log, at most so many of them, in the order of their homes.
+    pub(crate) fn kept_by(&self, sequence: Sequence, most: usize) -> Vec<Rc<BufferHead>> {
+        let blocks = self.0.borrow();
+        let kept = blocks.kept.get(&sequence.0).into_iter().flatten();
+        kept.filter_map(|home| Some(Rc::clone(&blocks.by_home.get(home)?.buffer))).take(most).collect()
+    }
+
+    /// Forgets blocks that are home. Of one that has come anew since, what came with later transactions is not.
     pub(crate) fn are_home(&self, written: &[(u64, Sequence)]) {
         let mut blocks = self.0.borrow_mut();
-        for (block, sequence) in written {
-            if blocks.get(block).is_some_and(|newest| newest.sequence == *sequence)
-                && let Some(old) = blocks.remove(block)
-            {
-                old.unpin();
+        for (home, sequence) in written {
+            let Some(newest) = blocks.by_home.get(home) else { continue };
+            let (is_newest, keeps) = (newest.sequence == *sequence, newest.keeps);
+            if is_newest {
+                drop(blocks.remove(*home));
+            } else if !keeps.is_after(*sequence) {
+                blocks.keep_from(*home, sequence.next());
             }
         }
     }

@@ -12,8 +12,8 @@ use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, LogFeatures, Sequence};
 use weir_format::BLOCK_BYTES;
 use weir_journal::{
-    Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, HomeIntegrity, Journal, JournalExtent,
-    JournalMutant, JournalOptions, JournalRules, Reuse, Role, Until,
+    Buffers, CheckpointBy, Checkpoints, Conflicts, Disk, Engine, FoundJournal, HomeIntegrity, Journal,
+    JournalExtent, JournalMutant, JournalOptions, JournalRules, Reuse, Role, Until,
 };
 use weir_runtime::{Handle as Clock, Random, Runtime, Simulation};
 use weir_storage::{
@@ -151,6 +151,8 @@ impl Run {
         let disk = self.disk(Rc::clone(&storage));
         let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
         let options = JournalOptions {
+            checkpoints: Checkpoints::Background,
+            commits_running: false,
             log_blocks_max: u32::MAX,
             engine: self.setup.engine,
             commit_interval: Duration::from_secs(5),

@@ -10,8 +10,8 @@ use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_format::BLOCK_BYTES;
 use weir_journal::{
-    Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, Journal, JournalError, JournalExtent,
-    JournalMutant, JournalOptions, JournalRules, Reuse, Role, Until,
+    Buffers, CheckpointBy, Checkpoints, Conflicts, Disk, Engine, FoundJournal, Journal, JournalError,
+    JournalExtent, JournalMutant, JournalOptions, JournalRules, Reuse, Role, Until,
 };
 use weir_runtime::{Buffer as Memory, Handle as Clock, Random, Runtime, Simulation};
 use weir_storage::{
@@ -124,6 +124,8 @@ impl Run {
         let commit_interval = Duration::from_secs(5);
         let (checkpoint, checkpoint_blocks) = (CheckpointBy::Remap, u32::MAX);
         let options = JournalOptions {
+            checkpoints: Checkpoints::Background,
+            commits_running: false,
             log_blocks_max: u32::MAX,
             engine,
             commit_interval,

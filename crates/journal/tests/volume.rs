@@ -10,8 +10,8 @@ use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_format::BLOCK_BYTES;
 use weir_journal::{
-    Buffers, CheckpointBy, Conflicts, Disk, Engine, Journal, JournalExtent, JournalOptions, Reuse, Role,
-    Until,
+    Buffers, CheckpointBy, Checkpoints, Conflicts, Disk, Engine, Journal, JournalExtent, JournalOptions,
+    Reuse, Role, Until,
 };
 use weir_runtime::{Handle as Clock, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Extent, Rules, Storage};
@@ -54,6 +54,8 @@ async fn checkpoint_bytes(clock: &Clock, checkpoint: CheckpointBy, apart: u64) -
     let commit_interval = Duration::from_secs(5);
     let (checkpoint_blocks, rules) = (u32::MAX, Rules::all());
     let options = JournalOptions {
+        checkpoints: Checkpoints::Background,
+        commits_running: false,
         log_blocks_max: u32::MAX,
         engine,
         commit_interval,

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use weir_block::{Class, Run};
+use weir_block::{Class, Durable, Run};
 use weir_f2fs::{
     Allocation, BlockAddress, CheckpointPack, Log, LogState, NodeId, SEGMENT_ENTRIES_PER_BLOCK,
     SEGMENT_JOURNAL_ENTRIES, SegmentEntry, SegmentJournal, SegmentJournalEntry, SegmentNumber,
@@ -244,7 +244,10 @@ impl Durability<'_> {
         } else {
             self.submit_blocks(blocks, Class::Orderless, &mut tickets).await?;
             self.disk.wait_transferred(&tickets).await?;
-            let is_flushed = !self.options.rules.drops(LfsMutant::FooterNotFlushed);
+            let is_flushed = match self.options.rules.drops(LfsMutant::FooterNotFlushed) {
+                true => Durable::Nothing,
+                false => Durable::WriteAndEarlier,
+            };
             Some(self.disk.write_commit(footer.place, &footer.content, is_flushed).await?)
         };
         // Before anything is free: a share command waits for it.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use tracing::{info, warn};
-use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_block::{BlockLayer, BlockOptions, Dispatch, Durable};
 use weir_cache::PageCache;
 use weir_f2fs::{
     BlockAddress, CheckpointPack, Image, Layout, Log, NodeFooter, SegmentEntry, SegmentTableBlock,
@@ -138,7 +138,7 @@ pub(crate) async fn mount(
 async fn write_superblock_copy(mounted: &Mounted, place: BlockAddress) -> Result<(), FsError> {
     let whole = read_block(&*mounted.image, BlockAddress(1 - place.0)).await?;
     let copy = BlockWrite::new(place, &whole[..]);
-    mounted.disk.write_in_place(copy.place, &copy.content, true).await?;
+    mounted.disk.write_in_place(copy.place, &copy.content, Durable::WriteAndEarlier).await?;
     Ok(())
 }
 

@@ -39,7 +39,8 @@ impl SyncCalls for BarrierFs {
             let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
             fs.changes.journal()?;
             fs.atomic.commit(std::slice::from_ref(&node)).await?;
-            Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), call).await?)
+            let inode = node.synced_inode()?;
+            Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), inode, call).await?)
         })
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use weir_cache::{CachedFile, PageCache};
 use weir_ext4::{Extent, INODE_BYTES, Inode, inode_flags};
 use weir_format::{FileTime, FileType, Stamp};
-use weir_journal::{BufferHead, Sequence, TxHandle};
+use weir_journal::{BufferHead, Sequence, SyncedInode, TxHandle};
 use weir_runtime::{Acquire, Permit, Semaphore};
 use weir_vfs::FsError;
 use zerocopy::IntoBytes;
@@ -107,6 +107,16 @@ impl Node {
     /// Whether its data goes through the journal.
     pub(crate) fn is_journaled(&self, mode: JournalMode) -> bool {
         mode == JournalMode::Data || self.is_atomic()
+    }
+
+    /// The inode for a call that synchronises it, with the directory in which it has got a name since.
+    pub(crate) fn synced_inode(&self) -> Result<SyncedInode, FsError> {
+        let table = |number| Ok::<_, FsError>(self.metadata.space.inode_place(number)?.0);
+        let named_in = match self.last_changes.take_name() {
+            Some(directory) => Some((directory, table(directory)?)),
+            None => None,
+        };
+        Ok(SyncedInode { number: self.number, table: table(self.number)?, named_in })
     }
 
     /// Puts the inode, as it is now, into the transaction.

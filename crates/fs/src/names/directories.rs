@@ -180,6 +180,7 @@ impl Directories {
         node: &Node,
     ) -> Result<(), FsError> {
         let target = self.entry_of(node);
+        node.last_changes.note_name(directory.number);
         self.within(directory, Some(handle), async |entries| entries.insert(name, target).await)
             .await
             .map_err(FsError::full_is_no_space)

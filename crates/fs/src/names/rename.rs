@@ -319,6 +319,7 @@ impl Namespace {
 
     async fn replace_name(&self, handle: &TxHandle, end: End<'_>, node: &Node) -> Result<(), FsError> {
         let target = self.directories.entry_of(node);
+        node.last_changes.note_name(end.directory.number);
         self.directories
             .within(end.directory, Some(handle), async |entries| entries.replace(end.name, target).await)
             .await?

@@ -13,6 +13,8 @@ pub(crate) struct LastChanges {
     data_in: Cell<Option<Sequence>>,
     /// Something of that kind has changed since the inode was logged.
     data: Cell<bool>,
+    /// The directory in which it has got a name since it was synchronised last.
+    named_in: Cell<Option<u32>>,
 }
 
 impl LastChanges {
@@ -20,6 +22,16 @@ impl LastChanges {
     /// has to be committed before `fdatasync` and `fdatabarrier` have done their work (J3).
     pub(crate) fn note_data(&self) {
         self.data.set(true);
+    }
+
+    /// It has got a name in a directory.
+    pub(crate) fn note_name(&self, directory: u32) {
+        self.named_in.set(Some(directory));
+    }
+
+    /// The directory in which it has got a name since this was asked last.
+    pub(crate) fn take_name(&self) -> Option<u32> {
+        self.named_in.take()
     }
 
     /// Whether that is noted, and not logged.

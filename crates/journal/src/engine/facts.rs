@@ -74,7 +74,7 @@ impl Engine {
                 Facts { order: OrderBy::Receipt, flushes_for_callers: true, needs: Needs::Prefix, ..legacy }
             }
             Engine::FlushAhead => Facts { needs: Needs::Packed, ..legacy },
-            Engine::Unjournaled => Facts { order: OrderBy::Receipt, logs: false, ..legacy },
+            Engine::Unjournaled => Facts { order: OrderBy::Receipt, flushes: false, logs: false, ..legacy },
         }
     }
 

@@ -5,6 +5,7 @@
 //! commit, without           D --wait-- JD --wait-- JC --wait-- next                    (EXT4-OD)
 //! fsync, fbarrier           D --wait-- the commit, or a flush
 //! checkpoint, with barriers homes --wait, flush-- tail, FUA --wait-- what overwrites freed log space
+//!             by a commit   homes --wait-- JD --wait, flush-- JC, FUA --wait-- tail, FUA --wait-- the same
 //! checkpoint, without       as on the engine for prefix devices
 //! ```
 //!
@@ -14,10 +15,11 @@
 
 use std::rc::Rc;
 
-use weir_block::Class;
+use weir_block::{Class, Durable};
 use weir_runtime::Buffer as Memory;
 
 use crate::call::{SyncRequest, SyncedFile, later_of};
+use crate::checkpoint::{HomesFlushed, free_log_to};
 use crate::error::JournalError;
 use crate::journal::{Journal, Until};
 use crate::mutants::JournalMutant;
@@ -35,9 +37,22 @@ pub(super) async fn commit(
     let (composed, logged) = commit.compose(locked).await?;
     commit.write_log(composed.log).await?;
     let round = journal.durability.begin_flush(logged.sequence);
-    let ticket = journal.disk.write_commit(composed.commit_at, &composed.commit, barrier).await?;
+    let mut home = journal.tail_behind_commit();
+    let durable = if barrier { Durable::WriteAndEarlier } else { Durable::Nothing };
+    let ticket = journal.disk.write_commit(composed.commit_at, &composed.commit, durable).await?;
     drop(round);
     commit.times.commit_block = commit.clock.step();
+    if journal.drops(JournalMutant::TailCoversLater) {
+        home = journal.tail_behind_commit();
+    }
+    if let Some(home) = home {
+        let _turn = journal.checkpointing.acquire(1).await;
+        // A checkpoint meanwhile may have freed more.
+        let is_there = journal.log.borrow().retired(home.sequence).is_some();
+        if is_there {
+            free_log_to(journal, home, HomesFlushed::Yes).await?;
+        }
+    }
     commit.end_durable(logged, Some(ticket));
     Ok(())
 }
@@ -55,6 +70,9 @@ pub(super) async fn make_durable<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Re
     let trusts = journal.drops(JournalMutant::TrustsEarlierFlush);
     let flushed = changed_in
         .is_some_and(|sequence| journal.will_flush(sequence) || trusts && !journal.is_durable(sequence));
+    if call.in_log && journal.options.commits_running {
+        return journal.commit_newest().await;
+    }
     if let Some(sequence) = changed_in {
         journal.commit(sequence, Until::Durable).await?;
     }
@@ -63,10 +81,19 @@ pub(super) async fn make_durable<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Re
 }
 
 /// Moves the log's tail behind a flush, and lets it be durable before the freed space is used again (J5 b, c).
-pub(super) async fn move_tail(journal: &Journal, home: u64, block: Rc<Memory>) -> Result<(), JournalError> {
-    let durable = !journal.drops(JournalMutant::TailBeforeDurable);
-    if durable {
-        journal.disk.flush().await?;
-    }
-    journal.disk.write_in_place(home, &block, durable).await.map(drop)
+pub(super) async fn move_tail(
+    journal: &Journal,
+    place: u64,
+    block: Rc<Memory>,
+    homes: HomesFlushed,
+) -> Result<(), JournalError> {
+    let durable = match homes {
+        _ if journal.drops(JournalMutant::TailBeforeDurable) => Durable::Nothing,
+        HomesFlushed::Yes => Durable::Write,
+        HomesFlushed::No => {
+            journal.disk.flush().await?;
+            Durable::WriteAndEarlier
+        }
+    };
+    journal.disk.write_in_place(place, &block, durable).await.map(drop)
 }

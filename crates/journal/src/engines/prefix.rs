@@ -12,7 +12,7 @@
 
 use std::rc::Rc;
 
-use weir_block::Class;
+use weir_block::{Class, Durable};
 use weir_runtime::Buffer as Memory;
 
 use crate::call::{SyncRequest, SyncedFile, later_of};
@@ -29,7 +29,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(),
     commit.write_data(&locked).await?;
     let (composed, logged) = commit.compose(locked).await?;
     commit.write_log(composed.log).await?;
-    let ticket = journal.disk.write_commit(composed.commit_at, &composed.commit, false).await?;
+    let ticket = journal.disk.write_commit(composed.commit_at, &composed.commit, Durable::Nothing).await?;
     commit.times.commit_block = commit.clock.step();
     commit.end_transferred(logged, ticket);
     Ok(())
@@ -55,5 +55,5 @@ pub(super) async fn make_durable<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Re
 
 /// Moves the log's tail: the transfers of the homes, and that of the tail, are order enough (J5).
 pub(super) async fn move_tail(journal: &Journal, home: u64, block: Rc<Memory>) -> Result<(), JournalError> {
-    journal.disk.write_in_place(home, &block, false).await.map(drop)
+    journal.disk.write_in_place(home, &block, Durable::Nothing).await.map(drop)
 }

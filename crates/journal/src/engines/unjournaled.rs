@@ -1,41 +1,62 @@
-//! A commit without a journal (eMMC paper, section VI, variant N), to be compared with, and nothing else: the blocks go home at
-//! once, and a flush makes them durable. A crash may leave some of them and not others.
+//! No journal (eMMC paper, section VI, variant N), as ext4 without one, to be compared with and nothing else: a crash may leave some
+//! blocks and not others.
 //!
 //! ```text
-//! commit            D --wait-- blocks home --wait, flush-- next
-//! calls             as those of jbd2
+//! calls             D --wait-- the blocks of the file --wait--
+//! commit            D --wait-- blocks home --wait-- next
 //! ```
+//!
+//! The blocks of a file are that of its inode, its extent tree's, and, if it has a new name, those of directories. All others go
+//! home when they are as old as a transaction that is committed, as the kernel's flusher has it. Nothing is flushed: ext4 without a
+//! journal did not before Linux 3.15.
 
 use std::rc::Rc;
 
 use weir_block::{Class, Run};
 
+use crate::call::{SyncRequest, SyncedFile};
 use crate::error::JournalError;
+use crate::journal::Journal;
 use crate::steps::Commit;
-use crate::transaction::{Locked, Logged};
+use crate::transaction::{FrozenBlock, Locked, Logged};
 
-/// Writes the blocks of a transaction home, and flushes. Nothing of it is in the log, so nothing of it is left to be
-/// checkpointed.
+/// All four calls.
+pub(super) async fn synchronise<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Result<(), JournalError> {
+    let &SyncRequest { journal, file, inode, .. } = call;
+    file.submit_dirty(Class::Orderless, Class::Orderless).await?;
+    file.wait_transferred().await?;
+    let blocks = {
+        let mut running = journal.running.borrow_mut();
+        running.take_blocks(|buffer| inode.needs(buffer), journal.buffers.checksums())?
+    };
+    write_home(journal, blocks).await
+}
+
+/// Writes blocks home, and waits until they are transferred: they need not stay in memory any more.
+async fn write_home(journal: &Journal, mut blocks: Vec<FrozenBlock>) -> Result<(), JournalError> {
+    blocks.sort_by_key(|block| block.buffer.block());
+    let mut runs = Vec::new();
+    for block in &blocks {
+        Run::push(&mut runs, block.buffer.block(), Rc::clone(&block.content));
+    }
+    let mut tickets = Vec::new();
+    for Run { start, blocks } in &runs {
+        journal.disk.write_home(*start, blocks, false, &mut tickets).await?;
+    }
+    journal.disk.wait_transferred(&tickets).await?;
+    for block in &blocks {
+        block.buffer.pins.set(block.buffer.pins.get().saturating_sub(1));
+    }
+    Ok(())
+}
+
+/// Writes the blocks of a transaction home. Nothing of it is in the log, so nothing of it is left to be checkpointed.
 pub(super) async fn commit(mut commit: Commit<'_>, mut locked: Locked) -> Result<(), JournalError> {
     let journal = commit.journal;
     commit.write_data(&locked).await?;
-    locked.frozen.sort_by_key(|copy| copy.buffer.block());
-    let mut home = Vec::new();
-    for copy in &locked.frozen {
-        Run::push(&mut home, copy.buffer.block(), Rc::clone(&copy.content));
-    }
-    let mut tickets = Vec::new();
-    commit.submit_runs(home, (Class::Orderless, Class::Orderless), &mut tickets).await?;
-    journal.disk.wait_transferred(&tickets).await?;
+    write_home(journal, std::mem::take(&mut locked.frozen)).await?;
     commit.times.log = commit.clock.step();
-    let round = journal.durability.begin_flush(locked.sequence);
-    journal.disk.flush().await?;
-    drop(round);
-    commit.times.flush = commit.clock.step();
     journal.count(|stats| stats.commits += 1);
-    for copy in &locked.frozen {
-        copy.buffer.pins.set(copy.buffer.pins.get().saturating_sub(1));
-    }
     let Locked { sequence, revokes, data, freed, .. } = locked;
     let log_end = journal.log.borrow().tail();
     let (blocks, in_place) = (Vec::new(), Vec::new());

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use weir_block::Durable;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_runtime::Semaphore;
 use weir_storage::Ordering;
@@ -28,7 +29,7 @@ use crate::running::Running;
 use crate::signals::Signals;
 use crate::stop::Stop;
 use crate::unwritten::Unwritten;
-use crate::{checkpoint, commit, flush, notice};
+use crate::{checkpoint, commit, flush, foreground, notice};
 
 /// Share of the log that one transaction may take: a quarter, as jbd2 has it. A single *large* handle may ask for more:
 /// then it is alone in its transaction.
@@ -65,12 +66,14 @@ impl Journal {
         if !facts.logs {
             disk.has_no_log();
         }
+        let log = Log::new(superblock, area, options.log_blocks_max, integrity, options.rules);
         let journal = Rc::new(Journal {
+            makes_room_in_foreground: foreground::makes_room(&options, &log),
             disk,
             buffers,
             options,
             running: RefCell::new(Running::new(first)),
-            log: RefCell::new(Log::new(superblock, area, options.log_blocks_max, integrity, options.rules)),
+            log: RefCell::new(log),
             progress: Progress::new(before),
             durability: Durability::new(before),
             unwritten: Unwritten::default(),
@@ -139,6 +142,10 @@ impl Journal {
                     return Ok(TxHandle::new(Rc::clone(self), credits));
                 }
                 Admission::AfterCommit => self.request(),
+                Admission::AfterCheckpoint if self.makes_room_in_foreground && self.is_short() => {
+                    foreground::make_room(self).await?;
+                    continue;
+                }
                 Admission::AfterCheckpoint => {
                     let nothing_to_free = self.log.borrow().newest_retired().is_none();
                     if nothing_to_free && !self.running.borrow().is_empty() {
@@ -154,7 +161,7 @@ impl Journal {
     }
 
     /// Blocks that a transaction takes of the log, unless a single handle asks for more.
-    fn share(&self) -> u32 {
+    pub(crate) fn share(&self) -> u32 {
         self.log.borrow().blocks() / TRANSACTION_SHARE
     }
 
@@ -171,6 +178,9 @@ impl Journal {
         let is_alone = blocks == credits && running.revoked() == 0 && !running.has_handles();
         if if is_large { !is_alone } else { blocks > self.share() } {
             return Admission::AfterCommit;
+        }
+        if self.makes_room_in_foreground && self.is_short() {
+            return Admission::AfterCheckpoint;
         }
         // A block granted may be changed, or revoked, which takes less.
         if log.blocks_for(blocks as usize, running.revoked() + 1) > log.free() {
@@ -228,7 +238,7 @@ impl Journal {
             let tail = needed.then_some(log.tail());
             log.superblock(tail, sequence)?
         };
-        self.disk.write_in_place(home, &block, false).await?;
+        self.disk.write_in_place(home, &block, Durable::Nothing).await?;
         self.disk.flush().await
     }
 }

@@ -1,0 +1,108 @@
+//! Checkpoints in the foreground, as jbd2 has them: no task empties the log in the background. A task that wants a handle, and
+//! finds the log short, writes blocks home itself, of the oldest transaction alone, and then asks again.
+//!
+//! 1. The log is *short* when less is free than a transaction may take (a quarter), beside what the locked one takes.
+//! 2. Transactions at the tail that keep no block (all are home, or in the log again with a later one) are freed first: a flush,
+//!    and the tail by FUA.
+//! 3. Otherwise the blocks of the oldest transaction go home, [`BATCH`] at a time, each batch waited for. A block that a later
+//!    transaction has changed is not written: that one is committed, and the log has the block with it.
+//! 4. A commit that would free a quarter of the log so moves the tail itself: the flush before JC has made the homes durable.
+//!
+//! One task at a time does this, and holds no handle; the others wait. The kernel's flusher, which writes home what is older than
+//! 30 s, has no counterpart here.
+
+use weir_ext4::journal::Sequence;
+
+use crate::checkpoint::{HomesFlushed, free_log_to, write_home};
+use crate::error::JournalError;
+use crate::home::HomeWrites;
+use crate::integrity::HomeIntegrity;
+use crate::journal::Journal;
+use crate::log::{Log, Retired};
+use crate::mutants::JournalMutant;
+use crate::options::{Checkpoints, JournalOptions};
+
+/// Blocks that go home at a time.
+const BATCH: usize = 64;
+
+impl Journal {
+    /// Whether the log has no room for another transaction, beside those that are in it or about to be.
+    pub(crate) fn is_short(&self) -> bool {
+        let log = self.log.borrow();
+        log.free() < log.blocks_for(self.share() as usize, 1) + log.reserved()
+    }
+
+    /// The newest transaction up to which none keeps a block.
+    fn newest_not_kept(&self) -> Option<Retired> {
+        let frees_all = self.drops(JournalMutant::OldestFreedEarly);
+        self.log.borrow().newest_not_kept(|sequence| !frees_all && self.unwritten.keeps(sequence))
+    }
+
+    /// The transaction behind which a commit that flushes now moves the log's tail, if it does.
+    pub(crate) fn tail_behind_commit(&self) -> Option<Retired> {
+        let home = if self.makes_room_in_foreground { self.newest_not_kept()? } else { return None };
+        (self.log.borrow().freed_by(home) >= self.share()).then_some(home)
+    }
+}
+
+/// Whether the tasks that want room in a log make it.
+///
+/// Where the log holds blocks whole to make up for damaged homes (J9), a checkpoint has to cover all that was composed; and where
+/// checksums stand for flushes (J10), all that was noticed. There the background has it.
+pub(crate) fn makes_room(options: &JournalOptions, log: &Log) -> bool {
+    options.checkpoints == Checkpoints::Foreground
+        && !(log.has_coalition() && log.integrity() == HomeIntegrity::LoggedWhole)
+        && !options.engine.facts().log.data_checksums
+}
+
+/// Makes room in the log, one step of it: the caller asks again whether it is short.
+pub(crate) async fn make_room(journal: &Journal) -> Result<(), JournalError> {
+    let turn = journal.checkpointing.acquire(1).await;
+    journal.check()?;
+    if !journal.is_short() {
+        return Ok(());
+    }
+    if let Some(home) = journal.newest_not_kept() {
+        return free_log_to(journal, home, HomesFlushed::No).await;
+    }
+    let changed = journal.signals.changed.listen();
+    let oldest = journal.log.borrow().oldest_retired();
+    let holder = match oldest {
+        Some(oldest) => write_oldest_home(journal, oldest.sequence).await?,
+        None => None,
+    };
+    // A commit that finds no room in the log needs a checkpoint, and a checkpoint the turn.
+    drop(turn);
+    match holder {
+        Some(holder) => {
+            journal.request_commit(holder);
+            journal.reached(&journal.progress.transferred, holder).await
+        }
+        // Transactions that are not transferred take all of the log.
+        None if oldest.is_none() => {
+            changed.await;
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Writes home what a transaction keeps, up to a block that a later one holds which is not in the log: which holds it.
+pub(crate) async fn write_oldest_home(
+    journal: &Journal,
+    oldest: Sequence,
+) -> Result<Option<Sequence>, JournalError> {
+    loop {
+        let transferred = journal.progress.transferred.to();
+        let kept = journal.unwritten.kept_by(oldest, BATCH);
+        let held = kept.iter().position(|buffer| buffer.holder_behind(transferred).is_some());
+        let batch: Vec<u64> =
+            kept[..held.unwrap_or(kept.len())].iter().map(|buffer| buffer.block()).collect();
+        if batch.is_empty() {
+            return Ok(kept.first().and_then(|buffer| buffer.holder_behind(transferred)));
+        }
+        let home = HomeWrites::of_blocks(&journal.unwritten, &journal.options, &batch);
+        write_home(journal, &home).await?;
+        journal.unwritten.are_home(home.blocks());
+    }
+}
