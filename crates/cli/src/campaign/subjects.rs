@@ -11,7 +11,7 @@ use weir_crash::{
     WorkloadCampaign,
 };
 use weir_flash::Mechanism;
-use weir_fs::{Discards, Engine, JournalMode, MountOptions};
+use weir_fs::{Checkpoints, Discards, Engine, JournalMode, MountOptions};
 use weir_lfs::{Cleaner, Flushes};
 use weir_sqlite_vfs::Mode;
 use weir_storage::BLOCK_BYTES;
@@ -196,6 +196,9 @@ pub(super) struct FsOptions {
     /// The journal logs changed bytes, and not whole blocks
     #[arg(long)]
     coalition: bool,
+    /// As ext4 in Linux: the tasks that want room in the journal empty it, and in mode data a durable call commits whatever runs
+    #[arg(long)]
+    as_linux: bool,
     /// Show one of N states to e2fsck and the kernel, where they are available; 0 for none
     #[arg(long, value_name = "N", default_value_t = 500)]
     outside: u64,
@@ -460,6 +463,10 @@ impl Tested for FsOptions {
             let mut campaign = FsCampaign { outside, flush_faults, tear_bytes, ..campaign };
             campaign.options.checkpoint = checkpoint;
             campaign.options.coalition = self.coalition;
+            if self.as_linux {
+                (campaign.options.checkpoints, campaign.options.commits_running) =
+                    (Checkpoints::Foreground, true);
+            }
             if self.discard {
                 campaign.options.discard = Discards::On;
             }
@@ -468,6 +475,7 @@ impl Tested for FsOptions {
                 ("journal", journal_mode::name(mode, checkpoint).to_owned()),
                 ("ground", ground.name().to_owned()),
                 ("coalition", yes(self.coalition)),
+                ("as-linux", yes(self.as_linux)),
                 ("flush-faults", yes(self.flush_faults)),
                 ("discard", yes(self.discard)),
                 ("tear", self.tear.to_string()),

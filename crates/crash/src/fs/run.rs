@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::{FileType, FormatError, Structure};
-use weir_fs::{BarrierFs, CheckpointBy, Discards, Engine, MountOptions, Needs, OrderBy};
+use weir_fs::{BarrierFs, CheckpointBy, Checkpoints, Discards, Engine, MountOptions, Needs, OrderBy};
 use weir_runtime::{Handle, Random};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};
 use weir_vfs::{FsError, NewNode};
@@ -32,6 +32,9 @@ const OPERATIONS_MAX: u64 = 120;
 const OPERATIONS_WARM: u64 = 600;
 /// Blocks of the log that are in use when the filesystem checkpoints: half of the smallest journal.
 const LOG_CROWDED: u32 = 512;
+
+/// The same for a checkpoint in the foreground: three quarters.
+const LOG_SHORT: u32 = 768;
 /// States of a round that are judged, at most: what comes later in it is judged in other rounds.
 const STATES_MAX: u64 = 600;
 
@@ -186,8 +189,7 @@ impl FsRun {
         let history = History::from_visible(guarantees, &visible, names);
         let history = Rc::new(RefCell::new(history.map_err(|error| error.to_string())?));
         let mut random = self.handle.random("life");
-        let warm_up =
-            WarmUp::draw(&mut random, &mut self.handle.random("crowded"), self.options.checkpoint_blocks);
+        let warm_up = WarmUp::draw(&mut random, &mut self.handle.random("crowded"), &self.options);
         let operations = 10 + random.below(OPERATIONS_MAX - 10);
         let last = Cell::new(None);
         let (begun, inodes) = (Cell::new(0), Rc::default());
@@ -335,9 +337,13 @@ struct WarmUp {
 
 impl WarmUp {
     /// Some cuts come late, when the log has gone round, or begin when a checkpoint is about to come.
-    fn draw(random: &mut Random, crowded: &mut Random, checkpoint_blocks: u32) -> WarmUp {
+    fn draw(random: &mut Random, crowded: &mut Random, options: &MountOptions) -> WarmUp {
         let operations = pick(random, &[None, None, Some(0), Some(OPERATIONS_WARM)]);
-        WarmUp { operations, log_blocks: LOG_CROWDED.min(checkpoint_blocks) - pick(crowded, &[4, 24]) }
+        let log_blocks = match options.checkpoints {
+            Checkpoints::Background => LOG_CROWDED.min(options.checkpoint_blocks),
+            Checkpoints::Foreground => LOG_SHORT,
+        };
+        WarmUp { operations, log_blocks: log_blocks - pick(crowded, &[4, 24]) }
     }
 
     /// Whether cuts may begin after so many operations.
