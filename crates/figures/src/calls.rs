@@ -1,6 +1,7 @@
 //! *Calls*: what threads ask of a filesystem again and again.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::Deserialize;
 use weir_fs::{Conflicts, Engine};
@@ -145,6 +146,11 @@ impl On {
             On::FlushAhead | On::CoalitionFlushAhead => Engine::FlushAhead,
             On::Unjournaled => Engine::Unjournaled,
         }
+    }
+
+    /// How old changes are when they are written without a call: as a commit, or by the kernel's flusher.
+    pub(crate) fn commit_interval(self) -> Duration {
+        Duration::from_secs(if self == On::Unjournaled { 30 } else { 5 })
     }
 
     /// Whether its journal logs changed bytes alone.

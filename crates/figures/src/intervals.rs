@@ -42,6 +42,9 @@ pub struct Paced {
     /// What is made of the intervals.
     #[serde(default)]
     pub take: Take,
+    /// As [`Mounting::as_linux`].
+    #[serde(default)]
+    pub as_linux: bool,
 }
 
 impl Intervals {
@@ -51,11 +54,15 @@ impl Intervals {
     }
 
     fn of(&self, paced: &Paced) -> Vec<Series> {
-        let Paced { mode, over, take } = *paced;
-        let name = over.map_or_else(|| mode.to_string(), |over| format!("{mode} over {over}"));
+        let Paced { mode, over, take, as_linux } = *paced;
+        let mut name = over.map_or_else(|| mode.to_string(), |over| format!("{mode} over {over}"));
+        if as_linux {
+            name.push_str(" as Linux");
+        }
         let row = |what: String, intervals: &[u32]| {
             let of = |fsync_every: &u32| {
-                (self.fio(mode, *fsync_every), over.map(|over| self.fio(over, *fsync_every)))
+                let run = |mode| self.fio(mode, as_linux, *fsync_every);
+                (run(mode), over.map(run))
             };
             Series::of_several(format!("{name}, {what}"), take, WRITES.name, intervals.iter().map(of))
         };
@@ -69,9 +76,9 @@ impl Intervals {
         row(take.name().to_owned(), &self.fsync_every).into_iter().collect()
     }
 
-    fn fio(&self, mode: Mode, fsync_every: u32) -> Rc<dyn Experiment> {
+    fn fio(&self, mode: Mode, as_linux: bool, fsync_every: u32) -> Rc<dyn Experiment> {
         let Intervals { journal_mib, files, file_writes, .. } = *self;
-        let on = Mounting { mode, journal_mib, ..Mounting::of(On::Ext4) };
+        let on = Mounting { mode, journal_mib, as_linux, ..Mounting::of(On::Ext4) };
         Rc::new(Fio { on, files, file_writes, fsync_every })
     }
 }
@@ -101,7 +108,7 @@ take = "mean"
         let names: Vec<&str> = all.iter().map(|series| series.name.as_str()).collect();
         assert_eq!(names, ["DJ, fsync/1", "DJ, fsync/128", "DJ over OJ, mean"]);
         let seen = |experiment: &Rc<dyn Experiment>| format!("{experiment:?}");
-        let fio = |mode, every| seen(&intervals.fio(mode, every));
+        let fio = |mode, every| seen(&intervals.fio(mode, false, every));
         assert_eq!(seen(&all[1].experiment), fio(Mode::DJ, 128));
         assert!(all[1].over.is_none() && all[1].rest.is_empty());
         let pairs =

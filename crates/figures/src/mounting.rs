@@ -19,6 +19,10 @@ pub struct Mounting {
     /// The journal's size in MiB; by the size of the filesystem if it is left out.
     #[serde(default)]
     pub journal_mib: Option<u32>,
+    /// As ext4 in Linux: the tasks that want room in the journal empty it, and in the modes DJ and SDJ a durable call commits whatever
+    /// runs.
+    #[serde(default)]
+    pub as_linux: bool,
 }
 
 fn ext4() -> On {
@@ -63,7 +67,7 @@ impl fmt::Display for Mode {
 impl Mounting {
     /// With this engine, and otherwise by default.
     pub(crate) fn of(on: On) -> Mounting {
-        Mounting { on, mode: Mode::OJ, journal_mib: None }
+        Mounting { on, mode: Mode::OJ, journal_mib: None, as_linux: false }
     }
 }
 

@@ -26,7 +26,7 @@ fn sharing() -> Profile {
 }
 
 fn on(mode: Mode) -> Mounting {
-    Mounting { on: On::Ext4, mode, journal_mib: Some(4) }
+    Mounting { on: On::Ext4, mode, journal_mib: Some(4), as_linux: false }
 }
 
 fn fio(mode: Mode, fsync_every: u32) -> Shared {
