@@ -1,14 +1,16 @@
 //! `weir disk`: a volume, an emulated device or the worst disk as one file, to put a loop device on.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
+use weir_crash::LoggedStorage;
 use weir_flash::Profile;
 use weir_fuse::{DISK_NAME, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerOptions, SyncMode, absolute};
 use weir_runtime::Handle;
 use weir_stack::{Base, StackName, StackSpec};
-use weir_storage::Ordering;
+use weir_storage::{Ordering, Storage};
 use weir_volume::VolumeOptions;
 
 use crate::cuts::Cuts;
@@ -43,6 +45,10 @@ pub(crate) struct DiskArguments {
     /// power cut at that moment would leave of the disk. The disk goes on
     #[arg(long, value_name = "DIR", conflicts_with = "volume")]
     cuts: Option<PathBuf>,
+    /// With --device, --worst or --stack: append each request to FILE, a block that is written or a flush, as the example
+    /// kernel_table2 of the crate weir-crash reads it
+    #[arg(long, value_name = "FILE", conflicts_with = "volume")]
+    requests: Option<PathBuf>,
     /// A volume, in a file or on a block device
     #[arg(long, value_name = "PATH")]
     volume: Option<PathBuf>,
@@ -113,6 +119,20 @@ async fn open_stack(
     Ok((Stack::make(handle, &spec).await?, PathBuf::from(shown), Some(spec)))
 }
 
+/// A storage whose requests are appended to a file.
+fn log_before(storage: Rc<dyn Storage>, path: &Path) -> Result<Rc<dyn Storage>, CliError> {
+    let opened = File::options().create(true).append(true).open(path);
+    let failed = |source| CliError::File { doing: "write requests to", path: path.to_owned(), source };
+    let mut file = opened.map_err(failed)?;
+    let (logged, name) = (LoggedStorage::before(storage), path.display().to_string());
+    logged.send_to(move |request| {
+        if let Err(error) = request.write_to(&mut file) {
+            messages::print_message(&format!("a request is missing in {name}: {error}"));
+        }
+    });
+    Ok(logged)
+}
+
 async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) -> Result<(), CliError> {
     let (stack, name, spec) = open_stack(&handle, arguments).await?;
     let cuts = match (&arguments.cuts, spec) {
@@ -134,12 +154,15 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         request_bytes_max: REQUEST_BYTES_UNDER_WAY_MAX,
     };
     let stack = Rc::new(stack);
+    let storage = match &arguments.requests {
+        Some(path) => log_before(stack.storage(), &absolute(path))?,
+        None => stack.storage(),
+    };
     let status = {
         let (handle, stack) = (handle.clone(), Rc::clone(&stack));
         async move |load| status::of_disk(&handle, &stack, load).await
     };
-    let server =
-        Server::mount_disk(&handle, stack.storage(), &arguments.mountpoint, &options, status).await?;
+    let server = Server::mount_disk(&handle, storage, &arguments.mountpoint, &options, status).await?;
     if let Some(cuts) = cuts {
         drop(handle.spawn(cuts.serve()));
     }

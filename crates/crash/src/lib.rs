@@ -50,6 +50,7 @@
 //! | [`FsCampaign`] | the same for a filesystem, on each of these grounds, with e2fsck and the kernel as judges |
 //! | [`Setup`], [`Bench`], [`Session`], [`Cut`] | tests of a user on a filesystem: play, promise, cut the power, recover, judge |
 //! | [`Workload`], [`WorkloadCampaign`] | operations as text, and a campaign on them |
+//! | [`Permuter`], [`Request`] | CrashMonkey's choice of what is left, from a log of requests |
 //! | [`Judges`], [`Judgement`] | what our model, our check, e2fsck and the kernel say of an image, each for itself |
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
 //! | [`UpdateCampaign`] | the same for atomic files, which are at one commit all together, and for units |
@@ -69,10 +70,12 @@ mod fs;
 mod model;
 mod named;
 mod options;
+mod permuter;
 mod player;
 mod reader;
 mod recovery;
 mod request_history;
+mod request_log;
 mod run;
 mod shrink;
 mod sqlite;
@@ -87,15 +90,17 @@ pub use content::{Stamp, push_page, stamp_of};
 pub use findings::{Findings, RunFailure, Totals};
 pub use flash::{FlashCampaign, FlashTotals};
 pub use fs::workload::{
-    ATTRIBUTE_BYTES_MAX, Allocation, Bench, ByJudge, Cut, CutName, Defect, FILE_BYTES_MAX, Found, FoundKind,
-    Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, Outcome, ParseError,
-    PathError, PlayError, Session, Setup, SetupError, Shrunk, StateName, SweepResult, TEXT_BYTES_MAX, Tally,
-    Workload, WorkloadCampaign, WorkloadFailure, WorkloadPath, WorkloadTotals, generate, is_visible,
-    operation_lines,
+    ATTRIBUTE_BYTES_MAX, Allocation, Bench, ByJudge, CrashMonkeyCheck, Cut, CutName, Defect, FILE_BYTES_MAX,
+    Found, FoundKind, Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation,
+    Outcome, ParseError, PathError, PlayError, Session, Setup, SetupError, Shrunk, StateName, SweepResult,
+    TEXT_BYTES_MAX, Tally, Workload, WorkloadCampaign, WorkloadFailure, WorkloadPath, WorkloadTotals,
+    generate, is_visible, operation_lines,
 };
 pub use fs::{Condition, F2fsCampaign, F2fsTotals, FsCampaign, FsGround, FsTotals, Judgement, Judges};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
+pub use permuter::{Overlaps, Permutation, Permuter};
+pub use request_log::{LoggedStorage, Request};
 pub use run::run;
 pub use sqlite::{SqliteCampaign, SqliteFaultTotals, SqliteFaults, SqliteJournal, SqliteSync, SqliteTotals};
 pub use streams::{StreamCampaign, StreamOptions, run_streams};

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use weir_crash::{Condition, Found, Judgement, Judges, Setup, Tally, Workload};
+use weir_crash::{Condition, CrashMonkeyCheck, Found, Judgement, Judges, Overlaps, Setup, Tally, Workload};
 use weir_ext4::{Descriptor, Mkfs, SUPERBLOCK_OFFSET};
 use weir_format::BLOCK_BYTES;
 
@@ -107,6 +107,45 @@ fn all_but_the_engine_without_flushes_are_clean() {
             assert_eq!(clean("adversary", "dual", ordered), 150, "BFS-OD: {ordered}");
             let without = clean("legacy", "jbd2-nobarrier", durable);
             assert!(without < 150, "EXT4-OD is clean in {without}: {durable}");
+        }
+    }
+}
+
+/// So as CrashMonkey chooses, too, and as it judges.
+#[test]
+fn all_but_the_engine_without_flushes_are_clean_in_every_permutation() {
+    let tests = |ground, engine, [before, run]: [&Workload; 2], overlaps, check| {
+        let mut setup = Setup { check: 0, checksums: false, ..Setup::named(ground, engine).unwrap() };
+        // What is committed goes home at once.
+        setup.options.checkpoint_blocks = 1;
+        let bench = setup.prepare().unwrap().after(before).unwrap();
+        let tally = bench.permuted_tests(run, 100, overlaps, Judges::OURS, check).unwrap();
+        assert_eq!(
+            Condition::ALL.map(|condition| tally.tested(condition)).iter().sum::<u64>(),
+            tally.tests()
+        );
+        (tally.tests(), tally.all(Condition::Clean), tally.tested(Condition::Clean))
+    };
+    let renames = [workload!("rename_root_to_sub.setup"), workload!("rename_root_to_sub")];
+    let deletes = [workload!("create_delete.setup"), workload!("create_delete")];
+    let ordered = [workload!("rename_root_to_sub.ordered"), workload!("create_delete.ordered")];
+    let checks = [CrashMonkeyCheck::RenameRootToSub, CrashMonkeyCheck::CreateDelete];
+    for (([before, durable], ordered), check) in [renames, deletes].iter().zip(&ordered).zip(checks) {
+        for overlaps in Overlaps::ALL {
+            let clean =
+                [("legacy", "jbd2", durable), ("adversary", "dual", durable), ("adversary", "dual", ordered)];
+            for (ground, engine, run) in clean {
+                let (all, clean, passed) = tests(ground, engine, [before, run], overlaps, check);
+                assert!(
+                    all > 10 && (clean, passed) == (all, all),
+                    "{engine} {overlaps}: {clean}, {passed} of {all}"
+                );
+            }
+            let (all, clean, passed) = tests("legacy", "jbd2-nobarrier", [before, durable], overlaps, check);
+            assert!(
+                all == 100 && clean < 90 && passed < 90,
+                "EXT4-OD {overlaps}: {clean}, {passed} of {all}"
+            );
         }
     }
 }

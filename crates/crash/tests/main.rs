@@ -17,6 +17,7 @@ mod kill;
 mod logical_pages;
 mod mutants;
 mod passing;
+mod permuter;
 mod regressions;
 mod remap;
 mod sqlite;

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use serde::Deserialize;
-use weir_crash::{Condition, Judges, Setup, Tally, Workload};
+use weir_crash::{Condition, CrashMonkeyCheck, Judges, Overlaps, Setup, Tally, Workload};
 use weir_flash::FlashOptions;
 
 use crate::error::FigureError;
@@ -37,6 +37,18 @@ pub enum Tested {
     BfsOd,
 }
 
+/// Which states of a workload are tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cuts {
+    /// Those of power cuts at its events.
+    Events,
+    /// CrashMonkey's permutations of its requests, as they are: of writes to one block any may win.
+    Crashmonkey,
+    /// The same, where writes to one block keep their order.
+    CrashmonkeyLegal,
+}
+
 /// Crash tests of a workload on a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +59,8 @@ pub struct CrashTest {
     pub on: Tested,
     /// Whether metadata and journal have checksums.
     pub checksums: bool,
+    /// Which states.
+    pub cuts: Cuts,
 }
 
 /// The workloads' files, below the figure's folder.
@@ -69,6 +83,13 @@ impl Scenario {
         match self {
             Scenario::RenameRootToSub => workload!("rename_root_to_sub.setup"),
             Scenario::CreateDelete => workload!("create_delete.setup"),
+        }
+    }
+
+    fn check(self) -> CrashMonkeyCheck {
+        match self {
+            Scenario::RenameRootToSub => CrashMonkeyCheck::RenameRootToSub,
+            Scenario::CreateDelete => CrashMonkeyCheck::CreateDelete,
         }
     }
 
@@ -108,6 +129,10 @@ impl fmt::Display for CrashTest {
     }
 }
 
+/// Blocks of the journal in use from which on what is committed goes home, where CrashMonkey chooses: at once. There Linux writes
+/// home whatever has been dirty for 5 s, and the test sleeps longer behind each deletion, and 20 s at its end.
+const LOG_BLOCKS: u32 = 1;
+
 /// Different states after a power cut.
 const STATES: Metric = Metric::new("states", "states");
 
@@ -131,7 +156,11 @@ impl Experiment for CrashTest {
             .map_err(|what| FigureError::CrashTest { run: self.name(), what })?;
         let mut outcome = Outcome::steady();
         for (metric, condition) in CONDITIONS {
-            outcome.set(metric, 1e3 * tally.all(condition) as f64 / tally.tests() as f64);
+            let tests = match self.cuts {
+                Cuts::Events => tally.all(condition),
+                Cuts::Crashmonkey | Cuts::CrashmonkeyLegal => tally.tested(condition),
+            };
+            outcome.set(metric, 1e3 * tests as f64 / tally.tests() as f64);
             outcome.judges.push((metric.name, tally.by_judge(condition)));
         }
         outcome.set(STATES, tally.states() as f64);
@@ -143,7 +172,12 @@ impl CrashTest {
     /// The name in rows.
     pub(crate) fn name(self) -> String {
         let checksums = if self.checksums { " with checksums" } else { "" };
-        format!("{} {}{checksums}", self.scenario.letter(), self.on.name())
+        let cuts = match self.cuts {
+            Cuts::Events => " at events",
+            Cuts::Crashmonkey => "",
+            Cuts::CrashmonkeyLegal => " with overlaps in order",
+        };
+        format!("{} {}{checksums}{cuts}", self.scenario.letter(), self.on.name())
     }
 
     /// Makes so many tests, with the judges that this machine has.
@@ -152,15 +186,24 @@ impl CrashTest {
         let (before, work) = (workload(self.scenario.setup())?, workload(self.scenario.run(self.on))?);
         let (ground, engine) = self.on.place();
         let setup = Setup::named(ground, engine).map_err(|error| error.to_string())?;
-        let setup = Setup { seed, checksums: self.checksums, check: 0, ..setup };
+        let mut setup = Setup { seed, checksums: self.checksums, check: 0, ..setup };
+        if self.cuts != Cuts::Events {
+            setup.options.checkpoint_blocks = LOG_BLOCKS;
+        }
         let bench = setup.prepare().map_err(|error| error.to_string())?;
         let bench = bench.after(&before).map_err(|error| error.to_string())?;
         let judges = if asks_kernel { Judges::here()? } else { Judges::without_kernel() };
-        bench.crash_tests(&work, tests, judges).map_err(|error| error.to_string())
+        let permuted = |overlaps| bench.permuted_tests(&work, tests, overlaps, judges, self.scenario.check());
+        let tally = match self.cuts {
+            Cuts::Events => bench.crash_tests(&work, tests, judges),
+            Cuts::Crashmonkey => permuted(Overlaps::AsDrawn),
+            Cuts::CrashmonkeyLegal => permuted(Overlaps::InOrder),
+        };
+        tally.map_err(|error| error.to_string())
     }
 }
 
-/// Crash tests of every combination (`[crash_tests]` in `figure.toml`): a row for each condition, and one for the number of
+/// Crash tests of every combination (a `[[crash_tests]]` in `figure.toml`): a row for each condition, and one for the number of
 /// different states.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -171,6 +214,8 @@ pub struct CrashTests {
     pub on: Vec<Tested>,
     /// With checksums and without, or one of them.
     pub checksums: Vec<bool>,
+    /// Of which states.
+    pub cuts: Vec<Cuts>,
 }
 
 impl CrashTests {
@@ -178,8 +223,15 @@ impl CrashTests {
     pub(crate) fn all(&self) -> Vec<CrashTest> {
         let mut all = Vec::new();
         for scenario in &self.scenarios {
-            for checksums in &self.checksums {
-                let on = |on: &Tested| CrashTest { scenario: *scenario, on: *on, checksums: *checksums };
+            for (cuts, checksums) in
+                self.cuts.iter().flat_map(|cuts| self.checksums.iter().map(move |is| (cuts, is)))
+            {
+                let on = |on: &Tested| CrashTest {
+                    scenario: *scenario,
+                    on: *on,
+                    checksums: *checksums,
+                    cuts: *cuts,
+                };
                 all.extend(self.on.iter().map(on));
             }
         }

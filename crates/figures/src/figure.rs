@@ -144,7 +144,7 @@ pub struct Config {
     pub servers: Option<Servers>,
     /// Further series of crash tests, described together.
     #[serde(default)]
-    pub crash_tests: Option<CrashTests>,
+    pub crash_tests: Vec<CrashTests>,
 }
 
 fn sample_us() -> f64 {

@@ -92,7 +92,7 @@ pub use behaviour::Behaviour;
 pub use block_writes::BlockWrites;
 pub use calls::{Call, Calls, Change, On};
 pub use cleaning::{Cleaning, Drawn, FlushCount};
-pub use crash_test::{CrashTest, CrashTests, Scenario, Tested};
+pub use crash_test::{CrashTest, CrashTests, Cuts, Scenario, Tested};
 pub use database::Rollback;
 pub use error::FigureError;
 pub use experiment::Experiment;

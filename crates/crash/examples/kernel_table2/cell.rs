@@ -55,6 +55,13 @@ impl fmt::Display for Cell {
     }
 }
 
+impl Cell {
+    /// How it is mounted.
+    pub fn options(&self) -> &'static str {
+        if self.barriers { "barrier" } else { "nobarrier" }
+    }
+}
+
 /// How a cell is run.
 pub struct Run<'a> {
     pub cell: Cell,
@@ -111,7 +118,7 @@ impl Run<'_> {
     }
 
     /// Makes the filesystem and what the workload begins with, and says what that is.
-    fn set_up(&self, disk: &Disk, at: &Path) -> Result<Expected, Box<dyn Error>> {
+    pub(crate) fn set_up(&self, disk: &Disk, at: &Path) -> Result<Expected, Box<dyn Error>> {
         let checksums = if self.cell.checksums { "metadata_csum" } else { "^metadata_csum" };
         let features = format!("{FEATURES},{checksums}");
         let device = disk.device().to_string_lossy().into_owned();
@@ -133,8 +140,7 @@ impl Run<'_> {
         steps: &[Operation],
         random: &mut Random,
     ) -> Result<Vec<Left>, Box<dyn Error>> {
-        let options = if self.cell.barriers { "barrier" } else { "nobarrier" };
-        let mounted = Mounted::new(disk, options, at)?;
+        let mounted = Mounted::new(disk, self.cell.options(), at)?;
         let cuts = (steps.len() / STEPS_PER_CUT).clamp(1, CUTS_MAX);
         let mut moments: Vec<(usize, u64)> = (0..cuts)
             .map(|_| (random.below(steps.len() as u64 + 1) as usize, random.below(DELAY_US_MAX)))

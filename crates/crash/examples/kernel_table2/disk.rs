@@ -2,18 +2,23 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, BufReader, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::Advice;
 use rustix::process::{Pid, Signal, kill_process};
+use weir_crash::Request;
 
 /// Its size: room for the smallest journal and as much again, as mkfs.ext4 wants it.
 const SIZE: &str = "16M";
 /// Between two looks at what another process does, and looks: 20 s in all.
 const PAUSE: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 20_000;
+/// What writing home takes, amply.
+const WRITES_HOME: Duration = Duration::from_millis(50);
 
 /// Runs a program to its end.
 ///
@@ -46,6 +51,7 @@ pub struct Disk {
     server: Child,
     mountpoint: PathBuf,
     cuts: PathBuf,
+    log: PathBuf,
     cut: u64,
     device: Option<String>,
 }
@@ -53,17 +59,19 @@ pub struct Disk {
 impl Disk {
     /// Serves it below `place`.
     pub fn serve(weir: &Path, place: &Path) -> io::Result<Disk> {
-        let (mountpoint, cuts) = (place.join("disk"), place.join("cuts"));
+        let (mountpoint, cuts, log) = (place.join("disk"), place.join("cuts"), place.join("log"));
         fs::create_dir(&mountpoint)?;
         fs::create_dir(&cuts)?;
         let mut command = Command::new(weir);
         command
             .args(["disk", "--foreground", "--worst", "--size", SIZE, "--cuts"])
             .arg(&cuts)
+            .arg("--requests")
+            .arg(&log)
             .arg(&mountpoint);
         let server = command.stderr(Stdio::null()).spawn()?;
         let file = mountpoint.join("disk");
-        let mut disk = Disk { server, mountpoint, cuts, cut: 0, device: None };
+        let mut disk = Disk { server, mountpoint, cuts, log, cut: 0, device: None };
         let server = &mut disk.server;
         wait_until("the disk", || file.exists() || !matches!(server.try_wait(), Ok(None)))?;
         let options = ["--find", "--show", "--direct-io=on"].map(OsStr::new);
@@ -86,6 +94,31 @@ impl Disk {
         let mut device = File::options().write(true).open(self.device())?;
         device.write_all(bytes)?;
         device.sync_all()
+    }
+
+    /// Has the kernel write home what is dirty in its cache of the device, as it does by itself behind some time; without a flush.
+    pub fn write_home(&self) -> io::Result<()> {
+        rustix::fs::fadvise(&File::open(self.device())?, 0, None, Advice::DontNeed)?;
+        std::thread::sleep(WRITES_HOME);
+        Ok(())
+    }
+
+    /// How long its log of requests is now, in bytes.
+    pub fn log_bytes(&self) -> io::Result<u64> {
+        Ok(fs::metadata(&self.log)?.len())
+    }
+
+    /// The requests from one place in the log to another, and behind each the place where it ends.
+    pub fn log(&self, bytes: Range<u64>) -> io::Result<Vec<(Request, u64)>> {
+        let mut log = BufReader::new(File::open(&self.log)?);
+        log.seek(SeekFrom::Start(bytes.start))?;
+        let (mut requests, mut at) = (Vec::new(), bytes.start);
+        while at < bytes.end {
+            let Some(request) = Request::read_from(&mut log)? else { break };
+            at += request.record_bytes();
+            requests.push((request, at));
+        }
+        Ok(requests)
     }
 
     /// What a power cut at this moment would leave.

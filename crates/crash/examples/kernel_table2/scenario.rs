@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use weir_crash::{Found, FoundKind, Operation, ParseError, Workload, WorkloadPath};
+use weir_crash::{CrashMonkeyCheck, Found, FoundKind, Operation, ParseError, Workload, WorkloadPath};
 
 /// Who may do what with files and directories: everybody everything.
 const MODE: u16 = 0o777;
@@ -36,6 +36,14 @@ impl Scenario {
         match self {
             Scenario::Rename => workload!("rename_root_to_sub.setup").parse(),
             Scenario::CreateDelete => workload!("create_delete.setup").parse(),
+        }
+    }
+
+    /// What CrashMonkey asks of what is left.
+    pub fn check(self) -> CrashMonkeyCheck {
+        match self {
+            Scenario::Rename => CrashMonkeyCheck::RenameRootToSub,
+            Scenario::CreateDelete => CrashMonkeyCheck::CreateDelete,
         }
     }
 

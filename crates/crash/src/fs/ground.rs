@@ -23,6 +23,7 @@ use weir_volume::{Format, VolumeOptions};
 use crate::bound::in_new_runtime;
 use crate::flash::profile;
 use crate::options::pick;
+use crate::request_log::LoggedStorage;
 
 /// Blocks of the filesystem: the least that ext4 takes with a journal, so that everything is close together.
 pub(crate) const BLOCKS: u64 = 2048;
@@ -226,6 +227,8 @@ pub(crate) struct Ground {
     spec: Rc<StackSpec>,
     /// Stands before it where a flush fails.
     watch: Option<Rc<Watch>>,
+    /// Stands before it where its requests are logged.
+    logged: Option<Rc<LoggedStorage>>,
     /// Judges what a power cut would leave; none at rest.
     observer: Rc<RefCell<Option<Observer>>>,
     /// The storage calls `observer` at its events.
@@ -373,7 +376,7 @@ impl Ground {
 
     fn on(stack: Stack, spec: StackSpec) -> Ground {
         let (observer, observed) = Default::default();
-        Ground { stack, spec: Rc::new(spec), watch: None, observer, observed }
+        Ground { stack, spec: Rc::new(spec), watch: None, logged: None, observer, observed }
     }
 
     /// The ground that comes back from what a power cut has left, and tells `recorder` what it does.
@@ -399,7 +402,17 @@ impl Ground {
         self.watch.clone()
     }
 
+    /// Puts a log before it, for whoever takes its storage from now on.
+    pub(crate) fn log_requests(&mut self) -> Rc<LoggedStorage> {
+        let logged = LoggedStorage::before(self.storage());
+        self.logged = Some(Rc::clone(&logged));
+        logged
+    }
+
     pub(crate) fn storage(&self) -> Rc<dyn Storage> {
+        if let Some(logged) = &self.logged {
+            return Rc::clone(logged) as Rc<dyn Storage>;
+        }
         if let Some(watch) = &self.watch {
             return Rc::clone(watch) as Rc<dyn Storage>;
         }

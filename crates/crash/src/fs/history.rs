@@ -87,6 +87,7 @@ pub(super) struct Call {
 }
 
 /// On what guarantees a run is judged.
+#[derive(Clone)]
 pub(super) struct Guarantees {
     pub(super) mode: JournalMode,
     /// A page that was reserved may show what its blocks held before, as one may that gets its place in mode writeback:
@@ -170,6 +171,7 @@ pub(super) enum Reach {
 }
 
 /// What one task changes: a directory, and all below it.
+#[derive(Clone)]
 struct Part {
     /// The directory's name; none for the root.
     name: Option<&'static [u8]>,
@@ -183,6 +185,7 @@ struct Part {
 }
 
 /// An operation, and what it left.
+#[derive(Clone)]
 struct Step {
     operation: Operation,
     tree: Rc<Tree>,
@@ -194,6 +197,7 @@ struct Step {
 }
 
 /// What a run did.
+#[derive(Clone)]
 pub(super) struct History {
     guarantees: Guarantees,
     parts: Vec<Part>,

@@ -51,6 +51,8 @@ pub struct Judgement {
     pub e2fsck: Option<Condition>,
     /// The kernel's ext4; none where it was not asked.
     pub kernel: Option<Condition>,
+    /// A test as CrashMonkey makes it: e2fsck, and then a check of what it left; none where there was no such test.
+    pub tested: Option<Condition>,
 }
 
 impl Judgement {
@@ -113,14 +115,38 @@ impl Judges {
     /// What kept a judge from judging, which says nothing about the image.
     pub fn judge(&self, image: &[u8], is_allowed: &dyn Fn(&Found) -> bool) -> Result<Judgement, String> {
         let e2fsck = self.e2fsck.then(|| outside::by_e2fsck(image)).transpose();
+        let e2fsck = e2fsck.map_err(|complaint| complaint.to_string())?;
+        self.judge_beside(image, is_allowed, e2fsck)
+    }
+
+    /// The same, and the verdict of a test as CrashMonkey makes it: e2fsck mends the image, and `check` has to be content with
+    /// what is there then. Where e2fsck is not installed, our check and our recovery stand in its place.
+    ///
+    /// # Errors
+    /// As [`judge`](Self::judge).
+    pub fn test(
+        &self,
+        image: &[u8],
+        is_allowed: &dyn Fn(&Found) -> bool,
+        check: &dyn Fn(&Found) -> bool,
+    ) -> Result<Judgement, String> {
+        let by_others = self.e2fsck.then(|| outside::tested(image, check)).transpose();
+        let (e2fsck, tested) = by_others.map_err(|complaint| complaint.to_string())?.unzip();
+        let judgement = self.judge_beside(image, is_allowed, e2fsck)?;
+        let tested = tested.unwrap_or_else(|| judgement.check.max(by_model(image, check)));
+        Ok(Judgement { tested: Some(tested), ..judgement })
+    }
+
+    fn judge_beside(
+        &self,
+        image: &[u8],
+        is_allowed: &dyn Fn(&Found) -> bool,
+        e2fsck: Option<Condition>,
+    ) -> Result<Judgement, String> {
         let kernel = self.kernel.then(|| outside::by_kernel(image, is_allowed)).transpose();
-        let told = |complaint: outside::Complaint| complaint.to_string();
-        Ok(Judgement {
-            model: by_model(image, is_allowed),
-            check: by_check(image)?,
-            e2fsck: e2fsck.map_err(told)?,
-            kernel: kernel.map_err(told)?,
-        })
+        let kernel = kernel.map_err(|complaint| complaint.to_string())?;
+        let (model, check) = (by_model(image, is_allowed), by_check(image)?);
+        Ok(Judgement { model, check, e2fsck, kernel, tested: None })
     }
 }
 

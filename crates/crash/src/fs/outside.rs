@@ -99,10 +99,34 @@ pub(super) fn judge_recovered(recovered: &[u8]) -> Result<(), Complaint> {
 /// What e2fsck makes of an image: it mends nothing but orphans and totals, or more, or it does not get it clean.
 pub(super) fn by_e2fsck(image: &[u8]) -> Result<Condition, Complaint> {
     let place = TempDir::new().map_err(|error| Complaint::Io("a directory for images", error))?;
+    mended(image, &place.path().join("image"))
+}
+
+/// The same, and with `check`, which has to be content with what is there then. Another program of the same judge reads it, as
+/// e2fsck mends files in a way that a mount of ours refuses: without extents.
+pub(super) fn tested(
+    image: &[u8],
+    check: &dyn Fn(&Found) -> bool,
+) -> Result<(Condition, Condition), Complaint> {
+    let place = TempDir::new().map_err(|error| Complaint::Io("a directory for images", error))?;
     let path = place.path().join("image");
-    write_sparsely(&path, image).map_err(|error| Complaint::Io("writing an image", error))?;
-    let mended = run("e2fsck", &["-fy"], &path)?;
-    is_mended(&path, mends_little(&mended).is_ok())
+    let condition = mended(image, &path)?;
+    if condition == Condition::Failed {
+        return Ok((condition, condition));
+    }
+    let files = place.path().join("files");
+    fs::create_dir(&files).map_err(|error| Complaint::Io("a directory for files", error))?;
+    let dump = format!("rdump / {}", files.display());
+    run("debugfs", &["-R", &dump], &path)?;
+    let is_whole = walk(&files).is_ok_and(|tree| check(&Found(Rc::new(tree))));
+    Ok((condition, if is_whole { condition } else { Condition::Failed }))
+}
+
+/// Writes an image, and lets e2fsck mend it.
+fn mended(image: &[u8], path: &Path) -> Result<Condition, Complaint> {
+    write_sparsely(path, image).map_err(|error| Complaint::Io("writing an image", error))?;
+    let mended = run("e2fsck", &["-fy"], path)?;
+    is_mended(path, mends_little(&mended).is_ok())
 }
 
 /// What the kernel makes of an image: it mounts it and shows what `is_allowed`, and leaves it clean or so that e2fsck can

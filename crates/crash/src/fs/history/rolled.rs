@@ -19,6 +19,7 @@ use crate::fs::tree::{FileId, Kind, Shape, Tree};
 use crate::fs::visible::Visible;
 
 /// A synchronisation call that has begun.
+#[derive(Clone)]
 pub(super) struct FileCall {
     pub(super) operation: Operation,
     /// What it is for; none for everything.

@@ -55,6 +55,12 @@ impl Tally {
         self.count(|judgement| judgement.all() == condition)
     }
 
+    /// Tests of which CrashMonkey would say this; none where it was not asked.
+    #[must_use]
+    pub fn tested(&self, condition: Condition) -> u64 {
+        self.count(|judgement| judgement.tested == Some(condition))
+    }
+
     /// Tests of which each judge by itself says this; none for one who was not asked.
     #[must_use]
     pub fn by_judge(&self, condition: Condition) -> ByJudge {

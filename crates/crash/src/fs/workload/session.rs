@@ -22,15 +22,18 @@ use crate::fs::history::{Guarantees, History};
 use crate::fs::run::{corrupts, mount, observe_zeros};
 use crate::fs::visible::Visible;
 use crate::model::Verdict;
+use crate::request_log::LoggedStorage;
 
 /// A filesystem that is being played on. See [`Bench::play`].
 pub struct Session {
-    handle: Handle,
+    pub(super) handle: Handle,
     setup: Setup,
-    ground: Ground,
+    pub(super) ground: Ground,
+    /// Stands below the filesystem, where its requests are logged.
+    pub(super) logged: Option<Rc<LoggedStorage>>,
     fs: BarrierFs,
     calls: RefCell<Option<Calls>>,
-    judge: Rc<Judge>,
+    pub(super) judge: Rc<Judge>,
     cuts: Rc<Counts>,
     recorder: Option<Rc<Recorder>>,
 }
@@ -57,11 +60,21 @@ impl Bench {
     /// [`PlayError::Ground`] if the filesystem cannot be mounted there, if the play does not end, or if the storage has
     /// broken the order that it was asked for.
     pub fn play<T>(&self, work: impl AsyncFnOnce(&Session) -> T) -> Result<T, PlayError> {
+        self.play_logged(false, work)
+    }
+
+    /// The same, where the requests of the filesystem can be logged.
+    pub(super) fn play_logged<T>(
+        &self,
+        is_logged: bool,
+        work: impl AsyncFnOnce(&Session) -> T,
+    ) -> Result<T, PlayError> {
         let seed = self.setup.seed;
         let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
         let handle = runtime.handle();
         let bound = Bound::new();
-        let played = bound.within(&handle, async { Ok::<_, Verdict>(self.play_on(&handle, work).await) });
+        let played =
+            bound.within(&handle, async { Ok::<_, Verdict>(self.play_on(&handle, is_logged, work).await) });
         match runtime.block_on(played) {
             Ok(Ok(played)) => played,
             Ok(Err(verdict)) => Err(PlayError::Ground(verdict.to_string())),
@@ -72,16 +85,19 @@ impl Bench {
     async fn play_on<T>(
         &self,
         handle: &Handle,
+        is_logged: bool,
         work: impl AsyncFnOnce(&Session) -> T,
     ) -> Result<T, PlayError> {
         let failed = |what: String| PlayError::Ground(what);
         let recorder =
             matches!(self.setup.engine(), Engine::Dual { .. }).then(|| self.setup.ground.recorder());
         let ground = Ground::from_left(&self.base, handle, recorder.as_ref()).await;
-        let ground = ground.map_err(|error| failed(error.to_string()))?;
+        let mut ground = ground.map_err(|error| failed(error.to_string()))?;
+        let logged = is_logged.then(|| ground.log_requests());
         let mounted = mount(handle, &ground, self.setup.options, recorder.clone()).await;
         let fs = mounted.map_err(|unfit| failed(unfit.into()))?;
         let session = self.session(handle, ground, fs, recorder).await.map_err(failed)?;
+        let session = Session { logged, ..session };
         // Boxed, as futures within futures have a limit.
         let done = Box::pin(work(&session)).await;
         session.ground.rest();
@@ -115,6 +131,7 @@ impl Bench {
             handle: handle.clone(),
             setup: self.setup,
             ground,
+            logged: None,
             fs,
             calls: RefCell::new(Some(calls)),
             judge,
