@@ -197,12 +197,17 @@ impl VstCampaign {
     ) -> Result<(), String> {
         let options = FlashOptions { never_cut: self.uncut_bytes.is_some(), ..self.options.clone() };
         let device = FlashDevice::new(handle, &profile(), options);
-        if self.uncut_bytes.is_none() {
+        let cuts = self.uncut_bytes.is_none();
+        if cuts && self.server.is_none() {
             self.cut_at_random_events(handle, &device, found);
         }
         let mut driver = Driver::new(self, device, found);
         let stopped = |stopped: Stopped| stopped.to_string();
         driver.fill().await.map_err(stopped)?;
+        // What is left of the fill is the same on every trace: a server's crash states are of its requests.
+        if cuts && self.server.is_some() {
+            self.cut_at_random_events(handle, &driver.device, found);
+        }
         let random = handle.random("pass");
         while !driver.is_over() {
             let before = found.borrow().golden.requests;
