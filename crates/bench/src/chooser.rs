@@ -3,9 +3,9 @@
 //! A chooser is cheap to clone, and a clone makes the same choices again: what a round has written is
 //! found out afterwards by choosing once more, so that the measured loop keeps no books.
 
-use rand_distr::{Distribution as _, Zipf};
 use serde::Serialize;
 use weir_runtime::Random;
+use weir_workload::Popularity;
 
 /// The exponent of the Zipf distribution: the value that key-value benchmarks have settled on
 /// (YCSB, SoCC 2010, section 5.2).
@@ -34,13 +34,9 @@ pub struct Chooser {
 #[derive(Clone, Debug)]
 enum Kind {
     Uniform(Random),
-    Zipf(Random, Zipf<f64>),
+    Zipf(Random, Popularity),
     Sequential(u64),
 }
-
-/// A prime above any span (2^61 - 1): multiplying by it modulo a smaller number of units is a permutation,
-/// and scatters neighbouring ranks.
-const SCATTER: u128 = (1 << 61) - 1;
 
 impl Chooser {
     /// A chooser over `units` units (at least one; 0 counts as 1).
@@ -50,11 +46,7 @@ impl Chooser {
         let kind = match distribution {
             Distribution::Sequential => Kind::Sequential(0),
             Distribution::Uniform => Kind::Uniform(random),
-            // Only an empty span or a negative exponent is refused, and neither can be here.
-            Distribution::Zipf => match Zipf::new(units as f64, ZIPF_EXPONENT) {
-                Ok(zipf) => Kind::Zipf(random, zipf),
-                Err(_) => Kind::Uniform(random),
-            },
+            Distribution::Zipf => Kind::Zipf(random, Popularity::new(units, ZIPF_EXPONENT)),
         };
         Chooser { units, kind }
     }
@@ -64,7 +56,7 @@ impl Chooser {
     pub fn choose(&mut self) -> u64 {
         match &mut self.kind {
             Kind::Uniform(random) => random.below(self.units),
-            Kind::Zipf(random, zipf) => scatter(zipf.sample(random) as u64 - 1, self.units),
+            Kind::Zipf(random, popularity) => popularity.choose(random),
             Kind::Sequential(next) => {
                 let unit = *next;
                 *next = (unit + 1) % self.units;
@@ -74,16 +66,12 @@ impl Chooser {
     }
 }
 
-/// Where the unit of popularity `rank` lies.
-fn scatter(rank: u64, units: u64) -> u64 {
-    (u128::from(rank) * SCATTER % u128::from(units)) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use weir_runtime::{Runtime, Simulation};
+    use weir_workload::scatter;
 
     use super::*;
 

@@ -32,6 +32,7 @@ const NAMES: &[&str] = &[
     "share-fig2b",
     "share-fig3",
     "share-fig4",
+    "share-fig4-linkbench",
     "emmc-table4",
     "emmc-fig12",
     "emmc-fig13",

@@ -8,24 +8,29 @@
 //!
 //! The paper cuts a compiled firmware from a second thread, and rebuilds the golden disk for each image by a replay of the
 //! trace. Here the cut is at an event that the seed draws, and the golden disk is read from the history of each sector.
+//!
+//! As the first of the paper's three tests, a campaign can also write so many bytes without a cut. What the trace reads, and
+//! now and then the whole device, is compared with the golden disk.
+
+mod device;
+mod driver;
+mod golden;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
-use weir_flash::{
-    Allocation, Barrier, Cache, FlashDevice, FlashOptions, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout,
-    Mechanism, Medium, Nand, OrderedService, Profile, RecoveryPoint, Replacement, SimpleService,
-};
+use weir_flash::{FlashDevice, FlashOptions, Medium};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
-use weir_storage::{
-    BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, Storage, Ticket, Write, submit_when_free,
-};
+use weir_storage::BLOCK_BYTES;
+use weir_workload::{ServerTrace, TraceKind, TraceRequest};
 
 use crate::campaign::{Campaign, Failure, Plan, Run, counts};
 use crate::content::mix;
 use crate::cuts::Cuts;
 use crate::shrink::leave_out;
+use device::profile;
+use driver::{Driver, Stopped};
+use golden::GoldenDisk;
 
 /// Bytes of a sector.
 pub const SECTOR_BYTES: usize = 512;
@@ -38,7 +43,7 @@ const STATES_PER_RUN: u64 = 200;
 /// Events of the device from one power cut to the next, on average.
 const EVENTS_PER_CUT: u64 = 60;
 
-/// Requests of a synthetic trace.
+/// Requests of a synthetic trace, and of a stretch of a server's.
 const SYNTHETIC_REQUESTS: usize = 4000;
 
 /// Traces that are tried to make one that fails shorter, at most.
@@ -50,6 +55,13 @@ const CHANGES_NOTHING: &str = "the trace changes nothing";
 /// A request of the trace; sectors are those of any disk, and are folded onto the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VstRequest {
+    /// Reads so many sectors from this one, and compares them.
+    Read {
+        /// The first sector.
+        sector: u64,
+        /// How many, 1 and more.
+        sectors: u64,
+    },
     /// Writes so many sectors from this one.
     Write {
         /// The first sector.
@@ -75,8 +87,12 @@ pub struct VstCampaign {
     pub plan: Plan,
     /// A flush after so many writes, besides those of the trace.
     pub flush_every: Option<u64>,
-    /// Each run replays it until it has judged its crash states; empty: random writes.
+    /// Each run replays it until it has judged its crash states; empty: random writes, or those of a server.
     pub trace: Vec<VstRequest>,
+    /// Without a trace: each run has a stretch of this one, as chance draws it.
+    pub server: Option<ServerTrace>,
+    /// One run alone, which cuts no power and writes so many bytes. It replays whole passes of a server's trace.
+    pub uncut_bytes: Option<u64>,
     /// The device gets no flush, and each counts as done: the negative control.
     pub ignores_flushes: bool,
     /// How the firmware runs: for mutants.
@@ -92,6 +108,12 @@ counts! {
         pub requests: u64,
         /// Flushes awaited.
         pub flushes: u64,
+        /// Reads of the trace, compared.
+        pub reads: u64,
+        /// Bytes written by the trace, where no power is cut.
+        pub bytes_written: u64,
+        /// Comparisons of the whole device, where no power is cut.
+        pub comparisons: u64,
         /// Events of the device.
         pub events: u64,
         /// Power cuts judged, some of which left the same.
@@ -119,15 +141,38 @@ impl VstCampaign {
     /// Random writes, without flushes, on firmware without bugs.
     #[must_use]
     pub fn new(plan: Plan) -> VstCampaign {
-        let options = FlashOptions::default();
-        VstCampaign { plan, flush_every: None, trace: Vec::new(), ignores_flushes: false, options }
+        VstCampaign {
+            plan,
+            flush_every: None,
+            trace: Vec::new(),
+            server: None,
+            uncut_bytes: None,
+            ignores_flushes: false,
+            options: FlashOptions::default(),
+        }
     }
 
     /// The trace of a run.
     fn trace(&self, handle: &Handle) -> Vec<VstRequest> {
-        match self.trace.is_empty() {
-            true => random_writes(&mut handle.random("trace")),
-            false => self.trace.clone(),
+        if !self.trace.is_empty() {
+            return self.trace.clone();
+        }
+        let mut random = handle.random("trace");
+        match self.server {
+            Some(server) => requests_of(server, random).take(SYNTHETIC_REQUESTS).collect(),
+            None => random_writes(&mut random),
+        }
+    }
+
+    /// The requests of a pass: the trace, or where no power is cut a whole pass of the server's, the same each time.
+    fn pass<'a>(
+        &self,
+        trace: &'a [VstRequest],
+        random: &Random,
+    ) -> Box<dyn Iterator<Item = VstRequest> + 'a> {
+        match self.server.filter(|_| self.uncut_bytes.is_some()) {
+            Some(server) => Box::new(requests_of(server, random.clone())),
+            None => Box::new(trace.iter().copied()),
         }
     }
 
@@ -135,7 +180,7 @@ impl VstCampaign {
     fn play_trace(&self, seed: u64, trace: Option<&[VstRequest]>) -> Run<VstTotals> {
         let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
         let handle = runtime.handle();
-        let found = Rc::new(RefCell::new(Found::new(&handle)));
+        let found = Rc::new(RefCell::new(Found::new(&handle, self.uncut_bytes.is_none())));
         let ended = runtime.block_on(async {
             let trace = trace.map_or_else(|| self.trace(&handle), <[VstRequest]>::to_vec);
             self.submit_trace(&handle, &trace, &found).await
@@ -150,23 +195,34 @@ impl VstCampaign {
         trace: &[VstRequest],
         found: &Rc<RefCell<Found>>,
     ) -> Result<(), String> {
-        let device = FlashDevice::new(handle, &profile(), self.options.clone());
-        self.cut_at_random_events(handle, &device, found);
-        let (found, in_flight) = (Rc::clone(found), VecDeque::new());
-        let mut driver = Driver { campaign: self, device, found: Rc::clone(&found), in_flight, writes: 0 };
-        let rejected = |rejected: Rejected| format!("a command was rejected: {rejected}");
-        driver.fill().await.map_err(rejected)?;
-        while !found.borrow().cuts.is_over() {
+        let options = FlashOptions { never_cut: self.uncut_bytes.is_some(), ..self.options.clone() };
+        let device = FlashDevice::new(handle, &profile(), options);
+        let cuts = self.uncut_bytes.is_none();
+        if cuts && self.server.is_none() {
+            self.cut_at_random_events(handle, &device, found);
+        }
+        let mut driver = Driver::new(self, device, found);
+        let stopped = |stopped: Stopped| stopped.to_string();
+        driver.fill().await.map_err(stopped)?;
+        // What is left of the fill is the same on every trace: a server's crash states are of its requests.
+        if cuts && self.server.is_some() {
+            self.cut_at_random_events(handle, &driver.device, found);
+        }
+        let random = handle.random("pass");
+        while !driver.is_over() {
             let before = found.borrow().golden.requests;
-            for request in trace {
-                driver.submit_request(*request).await.map_err(rejected)?;
-                if found.borrow().cuts.is_over() {
+            for request in self.pass(trace, &random) {
+                driver.submit_request(request).await.map_err(stopped)?;
+                if driver.is_over() {
                     break;
                 }
             }
             if found.borrow().golden.requests == before {
                 return Err(CHANGES_NOTHING.to_owned());
             }
+        }
+        if self.uncut_bytes.is_some() {
+            driver.compare_all().await.map_err(stopped)?;
         }
         let stats = driver.device.stats();
         let requests = found.borrow().golden.requests;
@@ -213,11 +269,19 @@ impl Campaign for VstCampaign {
         Ok(())
     }
 
+    fn runs(&self) -> u64 {
+        if self.uncut_bytes.is_some() { 1 } else { u64::MAX }
+    }
+
     fn play_run(&self, (): &(), _number: u64, seed: u64) -> Run<VstTotals> {
         self.play_trace(seed, None)
     }
 
     fn shrink_failure(&self, (): &(), failure: Failure) -> Failure {
+        // One run without cuts takes too long to be tried again.
+        if self.uncut_bytes.is_some() {
+            return failure;
+        }
         let seed = mix(self.plan.seed, failure.run);
         let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
         let (mut trace, mut trials) = (self.trace(&runtime.handle()), TRIALS_MAX);
@@ -239,61 +303,17 @@ impl Campaign for VstCampaign {
     }
 }
 
-/// The device: 64 MiB on 8 dies, laid out as the paper's drive, and small enough that it is cleaned all the time.
-fn profile() -> Profile {
-    Profile {
-        name: "vst".to_owned(),
-        title: "for virtual stress testing".to_owned(),
-        blocks: 8192,
-        host: Host {
-            queue_depth: 32,
-            max_transfer_blocks: 128,
-            link_bytes_per_second: 500_000_000,
-            full_duplex: false,
-            command_ns: 10_000,
-            latency_ns: 10_000,
-            ordered_service: OrderedService::None,
-            simple_service: SimpleService::Fifo,
-            fua: true,
-            packed_header_ns: None,
-            packed_pages: false,
-            reliable_extra_ns: None,
-        },
-        cache: Cache { bytes: 1 << 20, destage_share: 0.5, replacement: Replacement::Lru },
-        nand: Nand {
-            channels: 4,
-            ways: 2,
-            planes: 1,
-            multi_plane: false,
-            blocks_per_plane: 20,
-            pages_per_block: 32,
-            page_bytes: 16_384,
-            read_ns: vec![60_000],
-            program_ns: vec![500_000, 1_500_000],
-            erase_ns: 3_000_000,
-            channel_bytes_per_second: 200_000_000,
-            torn_program: false,
-        },
-        ftl: Ftl {
-            gc: GcPolicy::Greedy,
-            gc_free_blocks: 7,
-            checkpoint_share: 0.1,
-            log_share: 1.0,
-            share: 0,
-            layout: Layout {
-                logical_page_blocks: 4,
-                allocation: Allocation::Static,
-                summary_pages: true,
-                log_buffer_bytes: 16_384,
-            },
-        },
-        flush: Flush { fixed_ns: 100_000, journal_pages: 0 },
-        barrier: Barrier {
-            mechanism: Mechanism::OrderPreservingRecovery,
-            penalty: 0.0,
-            internal: InternalFlush { every_ns: 500_000_000, cleaning_batch: 8 },
-        },
-    }
+/// The requests of a pass of a server's trace.
+fn requests_of(server: ServerTrace, random: Random) -> impl Iterator<Item = VstRequest> {
+    server.generate(random).map(|TraceRequest { kind, offset, bytes, .. }| {
+        let (sector, sectors) = (offset / SECTOR_BYTES as u64, bytes.div_ceil(SECTOR_BYTES as u64));
+        match kind {
+            TraceKind::Read => VstRequest::Read { sector, sectors },
+            TraceKind::Write => VstRequest::Write { sector, sectors },
+            TraceKind::Discard => VstRequest::Discard { sector, sectors },
+            TraceKind::Flush => VstRequest::Flush,
+        }
+    })
 }
 
 /// Small writes to few sectors, large ones anywhere, and runs.
@@ -318,104 +338,6 @@ fn random_writes(random: &mut Random) -> Vec<VstRequest> {
         .collect()
 }
 
-/// What each sector held after each request that changed it.
-struct GoldenDisk {
-    /// By sector: the requests, and the version that each left; 0 for a discard.
-    history: Vec<Vec<(u64, u64)>>,
-    /// Requests submitted.
-    requests: u64,
-    /// Of these, those that a flush covers.
-    flushed: u64,
-}
-
-impl GoldenDisk {
-    fn new(blocks: u64) -> GoldenDisk {
-        GoldenDisk {
-            history: vec![Vec::new(); (blocks * SECTORS_PER_BLOCK) as usize],
-            requests: 0,
-            flushed: 0,
-        }
-    }
-
-    /// The number of the next request.
-    fn begin_request(&mut self) -> u64 {
-        self.requests += 1;
-        self.requests
-    }
-
-    fn write(&mut self, sector: u64, request: u64) {
-        let history = &mut self.history[sector as usize];
-        let version = history.iter().rev().map(|(_, version)| *version).find(|version| *version > 0);
-        history.push((request, version.unwrap_or(0) + 1));
-    }
-
-    fn discard(&mut self, sector: u64, request: u64) {
-        self.history[sector as usize].push((request, 0));
-    }
-
-    /// The version of a sector after so many requests; 0 where it reads zeroes.
-    fn version(&self, sector: u64, requests: u64) -> u64 {
-        let history = &self.history[sector as usize];
-        let until = history.partition_point(|(request, _)| *request <= requests);
-        history[..until].last().map_or(0, |(_, version)| *version)
-    }
-
-    /// What a sector holds after so many requests.
-    fn fill(&self, sector: u64, requests: u64, bytes: &mut [u8]) {
-        bytes.fill(0);
-        let version = self.version(sector, requests);
-        if version > 0 {
-            bytes[..8].copy_from_slice(&(sector + 1).to_le_bytes());
-            bytes[8..16].copy_from_slice(&version.to_le_bytes());
-            bytes[SECTOR_BYTES - 8..].copy_from_slice(&version.to_le_bytes());
-        }
-    }
-
-    /// What a block holds after so many requests.
-    fn block(&self, block: u64, requests: u64) -> [u8; BLOCK_BYTES] {
-        let mut bytes = [0; BLOCK_BYTES];
-        let first = block * SECTORS_PER_BLOCK;
-        for (sector, bytes) in (first..).zip(bytes.chunks_exact_mut(SECTOR_BYTES)) {
-            self.fill(sector, requests, bytes);
-        }
-        bytes
-    }
-
-    /// Judges a recovered device by the recovery point that it reports.
-    fn judge(&self, recovered: &FlashDevice, totals: &mut VstTotals) -> Result<(), String> {
-        let point = recovered.recovery_point().unwrap_or(RecoveryPoint { kept: u64::MAX, found: 0 });
-        let (kept, dropped) = (point.kept, point.found.saturating_sub(point.kept));
-        totals.states_rolled_back += u64::from(dropped > 0);
-        totals.dropped_max = totals.dropped_max.max(dropped);
-        if kept < self.flushed {
-            return Err(format!("{kept} requests are kept, and a flush covers {}", self.flushed));
-        }
-        if kept > self.requests {
-            return Err(format!("{kept} requests are kept, and {} were submitted", self.requests));
-        }
-        let mut found = [0; BLOCK_BYTES];
-        let wrong = (0..recovered.blocks()).find_map(|block| {
-            recovered.peek(Lba(block), &mut found);
-            let golden = self.block(block, kept);
-            if found == golden {
-                return None;
-            }
-            let sectors = found.chunks_exact(SECTOR_BYTES).zip(golden.chunks_exact(SECTOR_BYTES));
-            let at = sectors.take_while(|(found, golden)| found == golden).count();
-            let sector = block * SECTORS_PER_BLOCK + at as u64;
-            let held = &found[at * SECTOR_BYTES..];
-            let number = |at: usize| held.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            let [number, version] = [number(0), number(8)].map(|bytes| bytes.map_or(0, u64::from_le_bytes));
-            let right = self.version(sector, kept);
-            Some(format!(
-                "sector {sector} after {kept} requests: version {right} is right, found version {version} of sector {}",
-                number.saturating_sub(1)
-            ))
-        });
-        wrong.map_or(Ok(()), Err)
-    }
-}
-
 /// What a run has found so far.
 struct Found {
     cuts: Cuts<VstTotals, Medium>,
@@ -426,122 +348,12 @@ struct Found {
 }
 
 impl Found {
-    fn new(handle: &Handle) -> Found {
+    fn new(handle: &Handle, keeps_past: bool) -> Found {
         Found {
             cuts: Cuts::new(handle.random("cut"), STATES_PER_RUN, 1),
-            golden: GoldenDisk::new(profile().blocks),
+            golden: GoldenDisk::new(profile().blocks, keeps_past),
             random: handle.random("events"),
             events_left: EVENTS_PER_CUT,
         }
-    }
-}
-
-/// Submits the requests, as many at a time as the device takes and do not overlap (S6).
-struct Driver<'a> {
-    campaign: &'a VstCampaign,
-    device: Rc<FlashDevice>,
-    found: Rc<RefCell<Found>>,
-    in_flight: VecDeque<(Ticket, Extent)>,
-    /// Writes since the last flush.
-    writes: u64,
-}
-
-impl Driver<'_> {
-    /// Writes every sector once, so that cleaning comes soon.
-    async fn fill(&mut self) -> Result<(), Rejected> {
-        const AT_ONCE: u64 = 512;
-        for first in (0..self.device.blocks() * SECTORS_PER_BLOCK).step_by(AT_ONCE as usize) {
-            self.write(first, AT_ONCE).await?;
-        }
-        Ok(())
-    }
-
-    async fn submit_request(&mut self, request: VstRequest) -> Result<(), Rejected> {
-        let all = self.device.blocks() * SECTORS_PER_BLOCK;
-        match request {
-            VstRequest::Write { sector, sectors } => {
-                let first = sector % all;
-                let mut sector = first;
-                let end = first.saturating_add(sectors.max(1)).min(all);
-                let most = u64::from(self.device.capabilities().max_transfer_blocks - 1) * SECTORS_PER_BLOCK;
-                while sector < end {
-                    let part = (end - sector).min(most);
-                    self.write(sector, part).await?;
-                    sector += part;
-                }
-                self.writes += 1;
-            }
-            VstRequest::Discard { sector, sectors } => {
-                let first = (sector % all).div_ceil(SECTORS_PER_BLOCK);
-                let end = (sector % all).saturating_add(sectors).min(all) / SECTORS_PER_BLOCK;
-                if first < end {
-                    self.discard(Extent::new(Lba(first), (end - first) as u32)).await?;
-                }
-            }
-            VstRequest::Flush => self.flush().await?,
-        }
-        if self.campaign.flush_every.is_some_and(|every| self.writes >= every) {
-            self.flush().await?;
-        }
-        Ok(())
-    }
-
-    /// One request: whole blocks, in which other sectors stay as they are.
-    async fn write(&mut self, sector: u64, sectors: u64) -> Result<(), Rejected> {
-        let first = sector / SECTORS_PER_BLOCK;
-        let end = (sector + sectors).div_ceil(SECTORS_PER_BLOCK);
-        let extent = Extent::new(Lba(first), (end - first) as u32);
-        self.wait_for(extent).await?;
-        let bytes: Vec<u8> = {
-            let golden = &mut self.found.borrow_mut().golden;
-            let request = golden.begin_request();
-            (sector..sector + sectors).for_each(|sector| golden.write(sector, request));
-            (first..end).flat_map(|block| golden.block(block, request)).collect()
-        };
-        let parts = [Part::bytes(Lba(first), &bytes)];
-        let ticket = submit_when_free(&*self.device, Command::Write(Write::new(&parts))).await?;
-        self.in_flight.push_back((ticket, extent));
-        Ok(())
-    }
-
-    async fn discard(&mut self, extent: Extent) -> Result<(), Rejected> {
-        self.wait_for(extent).await?;
-        {
-            let golden = &mut self.found.borrow_mut().golden;
-            let request = golden.begin_request();
-            for block in extent.iter() {
-                let first = block.0 * SECTORS_PER_BLOCK;
-                (first..first + SECTORS_PER_BLOCK).for_each(|sector| golden.discard(sector, request));
-            }
-        }
-        let ticket = submit_when_free(&*self.device, Command::Discard(&[extent])).await?;
-        self.in_flight.push_back((ticket, extent));
-        Ok(())
-    }
-
-    async fn flush(&mut self) -> Result<(), Rejected> {
-        while let Some((ticket, _)) = self.in_flight.pop_front() {
-            ticket.transferred().await?;
-        }
-        let covered = self.found.borrow().golden.requests;
-        if !self.campaign.ignores_flushes {
-            submit_when_free(&*self.device, Command::Flush).await?.transferred().await?;
-        }
-        let found = &mut *self.found.borrow_mut();
-        found.golden.flushed = covered;
-        found.cuts.totals.flushes += 1;
-        self.writes = 0;
-        Ok(())
-    }
-
-    /// Waits until nothing in flight overlaps an extent.
-    async fn wait_for(&mut self, extent: Extent) -> Result<(), Rejected> {
-        while self.in_flight.iter().any(|(_, theirs)| theirs.overlaps(extent)) {
-            if let Some((ticket, _)) = self.in_flight.pop_front() {
-                ticket.transferred().await?;
-            }
-        }
-        self.in_flight.retain(|(ticket, _)| ticket.poll_transferred().is_none());
-        Ok(())
     }
 }

@@ -3,12 +3,20 @@
 use weir_crash::{Campaign as _, Plan, Summary, VstCampaign, VstRequest, VstTotals};
 use weir_flash::{FlashMutant, FlashOptions};
 use weir_storage::Rules;
+use weir_workload::ServerTrace;
 
 /// States of a campaign, those of one run. `weir crash campaign vst` goes on for as long as you like.
 const STATES: u64 = 200;
 
 fn campaign(seed: u64) -> VstCampaign {
     VstCampaign::new(Plan::new(STATES, seed))
+}
+
+/// The trace of this name.
+fn of_server(name: &str, seed: u64) -> VstCampaign {
+    let server = ServerTrace::ALL.into_iter().find(|server| server.name == name);
+    assert!(server.is_some(), "{name}");
+    VstCampaign { server, ..campaign(seed) }
 }
 
 fn is_clean(campaign: &VstCampaign) -> VstTotals {
@@ -71,4 +79,44 @@ fn firmware_that_tears_requests_or_forgets_records_is_noticed() {
         let Some(failure) = failure else { panic!("{mutant:?} survives") };
         assert!((1..4000).contains(&failure.story.len()), "{mutant:?}: {} requests", failure.story.len());
     }
+}
+
+/// As the paper has it: without a flush a prefix is left, and with them what they cover as well.
+#[test]
+fn servers_traces_leave_a_prefix_and_what_was_flushed() {
+    for (server, flush_every) in [("prxy_0", None), ("proj_0", Some(100)), ("hm_0", Some(100))] {
+        let totals = is_clean(&VstCampaign { flush_every, ..of_server(server, 11) });
+        assert!(totals.reads > 0, "{server}: {totals:?}");
+        assert_eq!(totals.flushes > 0, flush_every.is_some(), "{server}: {totals:?}");
+    }
+}
+
+/// The negative control: a device that gets no flush is found on each of the traces.
+#[test]
+fn flushes_that_are_ignored_are_noticed_on_every_servers_trace() {
+    for server in ServerTrace::ALL {
+        let campaign =
+            VstCampaign { flush_every: Some(100), ignores_flushes: true, ..of_server(server.name, 1) };
+        // One run, whose failure is not made smaller.
+        let failure = campaign.play_run(&(), 0, 1).failure;
+        assert!(failure.is_some_and(|failure| failure.what.contains("a flush covers")), "{server}");
+    }
+}
+
+#[test]
+fn without_cuts_everything_is_as_the_golden_disk_has_it() {
+    let campaign = VstCampaign { uncut_bytes: Some(256 << 20), ..of_server("usr_0", 1) };
+    let Summary { totals, failure, runs, .. } = campaign.run_campaign();
+    assert_eq!((failure, runs, totals.comparisons), (None, 1, 1));
+    assert!(totals.bytes_written >= 256 << 20 && totals.reads > 1000 && totals.erases > 100, "{totals:?}");
+}
+
+/// The control of the one above: what a request does not change of a page comes from flash, though the cache has a newer one.
+#[test]
+fn firmware_that_loses_data_without_a_cut_is_noticed() {
+    let options =
+        FlashOptions { rules: Rules::but(Some(FlashMutant::RestFromFlash)), ..FlashOptions::default() };
+    let campaign = VstCampaign { uncut_bytes: Some(256 << 20), options, ..of_server("prxy_0", 1) };
+    let failure = campaign.run_campaign().failure;
+    assert!(failure.is_some_and(|failure| failure.what.contains("without a power cut, sector")));
 }

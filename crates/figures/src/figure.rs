@@ -73,6 +73,7 @@ const FOLDERS: &[Folder] = &[
     folder!("share-fig2b"),
     folder!("share-fig3"),
     folder!("share-fig4"),
+    folder!("share-fig4-linkbench"),
     folder!("emmc-table4"),
     folder!("emmc-fig12"),
     folder!("emmc-fig13"),

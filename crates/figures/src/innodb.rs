@@ -15,7 +15,7 @@
 //!   Batches of several cleaners overlap, but for those in the doublewrite buffer, which has room for one.
 //! - Threads wait when too many pages are dirty.
 //!
-//! Pages are read from the buffer pool: nothing is read from the drive.
+//! Pages are read from the buffer pool: nothing is read from the drive, but for a [`Load`] that says so.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -150,8 +150,22 @@ impl Experiment for InnoDb {
     }
 
     fn run(&self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+        self.serve(Rc::new(*self), TRANSACTIONS, run, seed, options)
+    }
+}
+
+impl InnoDb {
+    /// Runs this load on a server that is otherwise as it says.
+    pub(crate) fn serve(
+        &self,
+        load: Rc<dyn Load>,
+        rate: Metric,
+        run: &Run,
+        seed: u64,
+        options: FlashOptions,
+    ) -> Result<Outcome, FigureError> {
         let play = async |stage: &Rc<Stage>| {
-            let server = Rc::new(Server::start(stage, *self).await?);
+            let server = Rc::new(Server::start(stage, *self, Rc::clone(&load)).await?);
             let mut threads: Vec<Thread> = Vec::new();
             for _ in 0..self.cleaners.max(1) {
                 threads.push(Box::pin(Rc::clone(&server).write_out()));
@@ -165,23 +179,70 @@ impl Experiment for InnoDb {
             }
             Ok(threads)
         };
-        let setting = Setting { mounting: self.on, cores: self.cores, rate: TRANSACTIONS };
+        let setting = Setting { mounting: self.on, cores: self.cores, rate };
         perform(run, setting, seed, options, play)
     }
-}
 
-impl InnoDb {
     /// Pages that are written out together.
     fn batch(self) -> usize {
         self.batch.clamp(1, 1 << 12) as usize
     }
 }
 
+/// A page of a table: the table, and the page's number in it.
+pub(crate) type TablePage = (u32, u32);
+
+/// What a transaction does.
+pub(crate) struct Transaction {
+    /// Bytes that it adds to the log.
+    pub(crate) log_bytes: u64,
+    /// Pages that it reads from the drive first.
+    pub(crate) reads: Vec<TablePage>,
+    /// Pages that it makes dirty.
+    pub(crate) changes: Vec<TablePage>,
+}
+
+impl Transaction {
+    /// Whether it changes nothing.
+    fn only_reads(&self) -> bool {
+        self.log_bytes == 0 && self.changes.is_empty()
+    }
+}
+
+/// Which transactions there are.
+pub(crate) trait Load {
+    /// The next transaction.
+    fn transaction(&self, random: &mut Random) -> Transaction;
+
+    /// Whether some pages are changed so often that they are dirty already. Where all are changed alike, that is left out.
+    fn repeats(&self) -> bool {
+        false
+    }
+}
+
+/// All are alike: so many bytes, and pages anywhere.
+impl Load for InnoDb {
+    fn transaction(&self, random: &mut Random) -> Transaction {
+        let changes = (0..pages_of(self.pages_of_hundred, random))
+            .map(|_| {
+                let table = random.below(u64::from(self.tables.max(1)));
+                (table as u32, random.below(u64::from(self.table_pages.max(1))) as u32)
+            })
+            .collect();
+        Transaction { log_bytes: u64::from(self.log_bytes), reads: Vec::new(), changes }
+    }
+}
+
+/// Pages of one transaction, of which a hundred have so many.
+pub(crate) fn pages_of(of_hundred: u32, random: &mut Random) -> u64 {
+    let of_hundred = u64::from(of_hundred);
+    of_hundred / 100 + u64::from(random.below(100) < of_hundred % 100)
+}
+
 /// A page that was changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Dirty {
-    table: u32,
-    page: u32,
+    place: TablePage,
     /// Where the log ends that it needs.
     logged: u64,
 }
@@ -190,6 +251,7 @@ struct Dirty {
 struct Server {
     stage: Rc<Stage>,
     innodb: InnoDb,
+    load: Rc<dyn Load>,
     tables: Vec<InodeNumber>,
     /// The file with the doublewrite buffer.
     system: InodeNumber,
@@ -206,7 +268,7 @@ struct Server {
 }
 
 impl Server {
-    async fn start(stage: &Rc<Stage>, innodb: InnoDb) -> Result<Server, FsError> {
+    async fn start(stage: &Rc<Stage>, innodb: InnoDb, load: Rc<dyn Load>) -> Result<Server, FsError> {
         let new = NewNode::new(FileType::Regular, 0o640);
         let make = async |name: &str, bytes: u64| {
             let file = stage.filesystem.create(ROOT_INODE, name.as_bytes(), &new).await?;
@@ -231,6 +293,7 @@ impl Server {
             binary_log: ServerLog::new(stage, binary_log, Shape::Grows, innodb.call),
             stage: Rc::clone(stage),
             innodb,
+            load,
             tables,
             dirty: RefCell::default(),
             cleaning: Cell::new(0),
@@ -250,10 +313,15 @@ impl Server {
             for _ in 0..SLICES {
                 self.stage.work(f64::from(self.innodb.transaction_us) / f64::from(SLICES)).await;
             }
-            let end = self.log.add(u64::from(self.innodb.log_bytes));
-            self.change_pages(&mut random, end).await;
-            if self.innodb.durable {
-                self.log.commit(end).await?;
+            let transaction = self.load.transaction(&mut random);
+            self.read_pages(&transaction.reads).await?;
+            if !transaction.only_reads() {
+                let Transaction { log_bytes, changes, .. } = transaction;
+                let end = self.log.add(log_bytes);
+                self.change_pages(&changes, end).await;
+                if self.innodb.durable {
+                    self.log.commit(end).await?;
+                }
             }
             if self.innodb.binary_log_bytes > 0 {
                 let end = self.binary_log.add(u64::from(self.innodb.binary_log_bytes));
@@ -265,14 +333,24 @@ impl Server {
         Ok(())
     }
 
-    async fn change_pages(&self, random: &mut Random, logged: u64) {
-        let of_hundred = u64::from(self.innodb.pages_of_hundred);
-        let pages = of_hundred / 100 + u64::from(random.below(100) < of_hundred % 100);
-        for _ in 0..pages {
-            let table = random.below(self.tables.len() as u64);
-            let page = random.below(u64::from(self.innodb.table_pages.max(1)));
-            self.stage.handle.trace(&[table, page]);
-            self.dirty.borrow_mut().push_back(Dirty { table: table as u32, page: page as u32, logged });
+    async fn read_pages(&self, pages: &[TablePage]) -> Result<(), FsError> {
+        let mut data = vec![0; if pages.is_empty() { 0 } else { PAGE_BYTES as usize }];
+        for (table, page) in pages {
+            self.work(PAGE_BYTES).await;
+            let offset = u64::from(*page) * PAGE_BYTES;
+            self.stage.filesystem.read(self.tables[*table as usize], offset, &mut data).await?;
+        }
+        Ok(())
+    }
+
+    async fn change_pages(&self, pages: &[TablePage], logged: u64) {
+        for place in pages {
+            self.stage.handle.trace(&[u64::from(place.0), u64::from(place.1)]);
+            let mut dirty = self.dirty.borrow_mut();
+            match dirty.iter_mut().find(|dirty| self.load.repeats() && dirty.place == *place) {
+                Some(dirty) => dirty.logged = logged,
+                None => dirty.push_back(Dirty { place: *place, logged }),
+            }
         }
         self.pages_changed.notify(usize::MAX);
         while self.dirty.borrow().len() + self.cleaning.get() > BATCHES_DIRTY * self.innodb.batch()
@@ -323,10 +401,10 @@ impl Server {
         }
         let file = |table: u32| self.tables[table as usize];
         self.work(pages.len() as u64 * PAGE_BYTES).await;
-        for Dirty { table, page, .. } in pages {
+        for Dirty { place: (table, page), .. } in pages {
             self.write(file(*table), u64::from(*page) * PAGE_BYTES, PAGE_BYTES).await?;
         }
-        let written: BTreeSet<u32> = pages.iter().map(|page| page.table).collect();
+        let written: BTreeSet<u32> = pages.iter().map(|page| page.place.0).collect();
         if self.innodb.pages == Pages::Atomic {
             let files: Vec<InodeNumber> = written.into_iter().map(file).collect();
             self.stage.work(self.stage.host.sync_us.value).await;

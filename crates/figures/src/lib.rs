@@ -21,6 +21,7 @@
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
 //! | applications of a phone, what they do, their run, SQLite's calls in it, the steps of calls, and series | `application.rs`, `behaviour.rs`, `database.rs`, `steps.rs`, `variants.rs` |
 //! | varmail, InnoDB, their runs, the log of the latter, and series on several filesystems | `varmail.rs`, `innodb.rs`, `server_log.rs`, `servers.rs` |
+//! | LinkBench on InnoDB | `linkbench.rs` |
 //! | cleaning of F2FS | `cleaning.rs` |
 //! | random writes with flushes, a run of them, and series | `random_writes.rs`, `sweep.rs`, `take.rs` |
 //! | what recovery reads after them | `recovery.rs` |
@@ -62,6 +63,7 @@ mod innodb;
 mod inserts;
 mod intervals;
 mod lab;
+mod linkbench;
 mod metric;
 mod mounting;
 mod notes;
@@ -106,6 +108,7 @@ pub use innodb::{InnoDb, Pages};
 pub use inserts::{Inserts, Journal, Synchronous, Syncs, Table};
 pub use intervals::{Intervals, Paced};
 pub use lab::{Curve, Lab, Origin, Progress, Sheet};
+pub use linkbench::LinkBench;
 pub use metric::Metric;
 pub use mounting::{Mode, Mounting};
 pub use paper::{Explanation, Paper, Printed, PrintedKind};

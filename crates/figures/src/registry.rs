@@ -16,6 +16,7 @@ use crate::fact::Fact;
 use crate::fio::Fio;
 use crate::innodb::InnoDb;
 use crate::inserts::Inserts;
+use crate::linkbench::LinkBench;
 use crate::random_writes::RandomWrites;
 use crate::recovery::Recovery;
 use crate::varmail::Varmail;
@@ -24,12 +25,13 @@ use crate::varmail::Varmail;
 type Make = fn(Value) -> Result<Rc<dyn Experiment>, toml::de::Error>;
 
 /// The experiments with parameters, by their names in `figure.toml`; those at the block layer have a name alone.
-const EXPERIMENTS: [(&str, Make); 11] = [
+const EXPERIMENTS: [(&str, Make); 12] = [
     ("Files", make::<Calls>),
     ("Sqlite", make::<Inserts>),
     ("Fio", make::<Fio>),
     ("Varmail", make::<Varmail>),
     ("InnoDb", make::<InnoDb>),
+    ("LinkBench", make::<LinkBench>),
     ("Cleaning", make::<Cleaning>),
     ("App", make::<Application>),
     ("Random", make::<RandomWrites>),

@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use crate::drive::drive;
 use weir_figures::{
-    Call, Experiment, FigureError, Fio, Host, InnoDb, Mode, Mounting, On, Outcome, Pages, Run, Varmail,
+    Call, Experiment, FigureError, Fio, Host, InnoDb, LinkBench, Mode, Mounting, On, Outcome, Pages, Run,
+    Varmail,
 };
 use weir_flash::{Mechanism, Profile};
 
@@ -134,6 +135,35 @@ fn a_group_of_atomic_files_saves_the_second_write_and_the_flushes() {
         flushes[0] > 3.0 * flushes[3] && flushes[0] > flushes[2] && flushes[2] > flushes[3],
         "{flushes:?}"
     );
+}
+
+/// An operation of LinkBench is mostly a read, so it writes less than a transaction; the order is the same.
+#[test]
+fn atomic_files_save_linkbench_the_second_write_and_the_flushes() {
+    let load = |pages, mode| LinkBench {
+        on: on(mode),
+        pages,
+        tables: 12,
+        table_pages: 256,
+        pool_pages: 600,
+        ids: 20_000,
+        threads: 8,
+        operation_us: 20,
+        batch: 40,
+        cleaners: 2,
+        durable: false,
+    };
+    // Two thirds of the operations change nothing.
+    let of = |pages, mode| {
+        let run = Run { writes: 6000, warm_up_max: 1000, ..run(Rc::new(load(pages, mode))) };
+        run.outcome(1).unwrap()
+    };
+    let twice = of(Pages::Doublewrite, Mode::OJ);
+    let atomic = of(Pages::Atomic, Mode::SDJ);
+    assert_eq!(atomic, of(Pages::Atomic, Mode::SDJ));
+    assert!(twice.value("total-written") > 1.5 * atomic.value("total-written"), "{twice:?} {atomic:?}");
+    assert!(twice.value("total-flushes") > 3.0 * atomic.value("total-flushes"), "{twice:?} {atomic:?}");
+    assert!(rate(&atomic) > rate(&twice), "{twice:?} {atomic:?}");
 }
 
 /// A run on a drive with barriers, by a call.

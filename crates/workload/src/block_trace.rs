@@ -52,7 +52,7 @@ pub struct TraceRequest {
 impl TraceRequest {
     const FLUSH: TraceRequest = TraceRequest::plain(TraceKind::Flush, 0, 0);
 
-    const fn plain(kind: TraceKind, offset: u64, bytes: u64) -> TraceRequest {
+    pub(crate) const fn plain(kind: TraceKind, offset: u64, bytes: u64) -> TraceRequest {
         TraceRequest { kind, offset, bytes, preflush: false, fua: false }
     }
 }
