@@ -95,7 +95,7 @@ impl Summary {
             self.bounds += 1;
             self.broken += usize::from(row.breaks_bound());
         } else {
-            let off = row.residual.unwrap_or_default().abs();
+            let off = distance_of(row);
             self.numbers += 1;
             self.fitted += usize::from(row.ours_kind == Ours::Fitted);
             self.within_10 += usize::from(off <= 0.1);
@@ -108,6 +108,15 @@ impl Summary {
     }
 }
 
+/// How far ours is from the paper's number, relative to it; infinite from a number that is 0, unless ours is 0, too.
+fn distance_of(row: &Row) -> f64 {
+    match (&row.paper, row.residual) {
+        (_, Some(residual)) => residual.abs(),
+        (Some(paper), None) if paper.value != row.ours => f64::INFINITY,
+        (_, None) => 0.0,
+    }
+}
+
 fn standing_of(row: &Row, explanation: Option<&Explanation>, rows: &[Row]) -> Standing {
     let (Some(paper), residual) = (&row.paper, row.residual.unwrap_or_default()) else {
         return Standing::Met;
@@ -115,7 +124,7 @@ fn standing_of(row: &Row, explanation: Option<&Explanation>, rows: &[Row]) -> St
     if row.is_bound() && !row.breaks_bound() {
         return Standing::Kept { margin: residual.abs() };
     }
-    if !row.is_bound() && residual.abs() <= EXPLAINED_WITHIN {
+    if !row.is_bound() && distance_of(row) <= EXPLAINED_WITHIN {
         return Standing::Met;
     }
     let Some(explanation) = explanation else { return Standing::Unexplained };
@@ -186,6 +195,8 @@ mod tests {
             row("what if", None, PrintedKind::Measured, 110.0),
             row("kept", Some(100.0), PrintedKind::AtMost, 10.0),
             row("broken", Some(100.0), PrintedKind::AtLeast, 90.0),
+            row("none", Some(0.0), PrintedKind::Measured, 0.0),
+            row("some", Some(0.0), PrintedKind::Measured, 27.0),
         ];
         let mut summary = Summary::default();
         let explained = explanation("far", "what if");
@@ -194,8 +205,8 @@ mod tests {
         }
         let Summary { numbers, within_10, within_25, beyond, explained, unexplained, bounds, broken, .. } =
             summary;
-        assert_eq!((numbers, within_10, within_25, beyond), (3, 1, 2, 1));
-        assert_eq!((explained, unexplained, bounds, broken), (1, 1, 2, 1));
+        assert_eq!((numbers, within_10, within_25, beyond), (5, 2, 3, 2));
+        assert_eq!((explained, unexplained, bounds, broken), (1, 2, 2, 1));
         let standings: Vec<_> = summary.rows.iter().map(|row| row.standing.clone()).collect();
         assert_eq!(standings[3], Standing::Kept { margin: 0.9 });
         assert_eq!(standings[4], Standing::Unexplained);

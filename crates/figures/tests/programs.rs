@@ -168,7 +168,7 @@ fn atomic_files_save_linkbench_the_second_write_and_the_flushes() {
 
 /// A run on a drive with barriers, by a call.
 fn with_barriers(on: On, call: Call, way: impl Fn(Mounting, Call) -> Shared) -> Outcome {
-    let way = way(Mounting { on, mode: Mode::OJ, journal_mib: Some(4) }, call);
+    let way = way(Mounting { on, mode: Mode::OJ, journal_mib: Some(4), as_linux: false }, call);
     Run {
         device: sharing().with_mechanism(Mechanism::InOrderRecovery),
         host: Host::builtin("pc").unwrap(),

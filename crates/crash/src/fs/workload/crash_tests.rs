@@ -12,16 +12,19 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use super::crashmonkey_check::CrashMonkeyCheck;
 use super::cut::Cut;
 use super::found::Found;
 use super::parse::Workload;
 use super::perform::PlayError;
+use super::permuted_tests::log_play;
 use super::session::Session;
 use super::setup::Bench;
 use crate::bound::in_new_runtime;
 use crate::content::mix;
 use crate::fs::ground::{Ground, Left, bytes_of};
 use crate::fs::judges::{Condition, Judgement, Judges};
+use crate::permuter::Overlaps;
 
 /// Judgements of power cuts, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,6 +113,22 @@ impl Bench {
         self.base =
             left.ok_or_else(|| PlayError::Ground("the state of the ground cannot be read".to_owned()))?;
         Ok(self)
+    }
+
+    /// Makes so many crash tests of `workload`, or fewer if the log has fewer permutations, of which none comes twice. `check` is
+    /// what CrashMonkey asks of what e2fsck has left. They are a function of the setup's seed, but for what outside judges say.
+    ///
+    /// # Errors
+    /// [`PlayError`] if the workload cannot be done, or if something keeps a judge from judging.
+    pub fn permuted_tests(
+        &self,
+        workload: &Workload,
+        tests: u64,
+        overlaps: Overlaps,
+        judges: Judges,
+        check: CrashMonkeyCheck,
+    ) -> Result<Tally, PlayError> {
+        log_play(self, workload)?.test(tests, overlaps, judges, check).map_err(PlayError::Ground)
     }
 
     /// Makes so many crash tests of `workload`. They are a function of the setup's seed, but for what outside judges say.

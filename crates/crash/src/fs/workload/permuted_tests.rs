@@ -32,7 +32,7 @@ use crate::request_log::Request;
 const WRITE_DELAY: Duration = Duration::from_secs(40);
 
 /// What a play has written.
-struct Log {
+pub(super) struct Log {
     /// The disk when the log begins, and what the filesystem shows then.
     base: Vec<u8>,
     before: Found,
@@ -58,7 +58,7 @@ impl Log {
     }
 
     /// Judges so many permutations.
-    fn test(
+    pub(super) fn test(
         &self,
         tests: u64,
         overlaps: Overlaps,
@@ -86,57 +86,39 @@ impl Log {
     }
 }
 
-impl Bench {
-    /// Makes so many crash tests of `workload`, or fewer if the log has fewer permutations, of which none comes twice. `check` is
-    /// what CrashMonkey asks of what e2fsck has left. They are a function of the setup's seed, but for what outside judges say.
-    ///
-    /// # Errors
-    /// [`PlayError`] if the workload cannot be done, or if something keeps a judge from judging.
-    pub fn permuted_tests(
-        &self,
-        workload: &Workload,
-        tests: u64,
-        overlaps: Overlaps,
-        judges: Judges,
-        check: CrashMonkeyCheck,
-    ) -> Result<Tally, PlayError> {
-        self.log_of(workload)?.test(tests, overlaps, judges, check).map_err(PlayError::Ground)
-    }
-
-    /// Plays once.
-    fn log_of(&self, workload: &Workload) -> Result<Log, PlayError> {
-        self.play_logged(true, async |session: &Session| {
-            let base = bytes_of(&*session.ground.storage()).await;
-            let base = base.map_err(|error| PlayError::Ground(error.to_string()))?;
-            let before = session.read_content().await.map_err(|defect| PlayError::Ground(defect.what))?;
-            let logged = Rc::new(RefCell::new((Vec::new(), Vec::new())));
-            let moment = {
-                let history = Rc::clone(&session.judge.history);
-                move || history.borrow().clone()
-            };
-            if let Some(storage) = &session.logged {
-                let (logged, moment) = (Rc::clone(&logged), moment.clone());
-                storage.send_to(move |request| {
-                    let (requests, moments) = &mut *logged.borrow_mut();
-                    if request.ends_epoch {
-                        moments.push(moment());
-                    }
-                    requests.push(request);
-                });
-            }
-            for operation in &workload.operations {
-                session.perform(operation).await?;
-            }
-            session.sleep(WRITE_DELAY).await;
-            if let Some(storage) = &session.logged {
-                storage.stop();
-            }
-            let (requests, mut moments) = logged.take();
-            moments.push(moment());
-            let random = session.handle.random("permutations");
-            Ok(Log { base, before, requests, moments, random })
-        })?
-    }
+/// Plays a workload once, with a log.
+pub(super) fn log_play(bench: &Bench, workload: &Workload) -> Result<Log, PlayError> {
+    bench.play_logged(true, async |session: &Session| {
+        let base = bytes_of(&*session.ground.storage()).await;
+        let base = base.map_err(|error| PlayError::Ground(error.to_string()))?;
+        let before = session.read_content().await.map_err(|defect| PlayError::Ground(defect.what))?;
+        let logged = Rc::new(RefCell::new((Vec::new(), Vec::new())));
+        let moment = {
+            let history = Rc::clone(&session.judge.history);
+            move || history.borrow().clone()
+        };
+        if let Some(storage) = &session.logged {
+            let (logged, moment) = (Rc::clone(&logged), moment.clone());
+            storage.send_to(move |request| {
+                let (requests, moments) = &mut *logged.borrow_mut();
+                if request.ends_epoch {
+                    moments.push(moment());
+                }
+                requests.push(request);
+            });
+        }
+        for operation in &workload.operations {
+            session.perform(operation).await?;
+        }
+        session.sleep(WRITE_DELAY).await;
+        if let Some(storage) = &session.logged {
+            storage.stop();
+        }
+        let (requests, mut moments) = logged.take();
+        moments.push(moment());
+        let random = session.handle.random("permutations");
+        Ok(Log { base, before, requests, moments, random })
+    })?
 }
 
 #[cfg(test)]
@@ -149,7 +131,7 @@ mod tests {
     fn log(engine: &str) -> Log {
         let setup = Setup { check: 0, checksums: false, ..Setup::named("legacy", engine).unwrap() };
         let workload = "create /a\nappend /a 5000\nfsync /a\nrename /a /b\nfsync /b\n".parse().unwrap();
-        setup.prepare().unwrap().log_of(&workload).unwrap()
+        log_play(&setup.prepare().unwrap(), &workload).unwrap()
     }
 
     fn tally(log: &Log, overlaps: Overlaps) -> Tally {
