@@ -138,14 +138,11 @@ fn checkpoints_in_the_foreground_keep_the_promises() {
 }
 
 #[test]
-fn checkpoints_in_the_foreground_that_drop_a_rule_are_found_out() {
-    use JournalMutant::{ChangesFreedEarly, OldestFreedEarly};
-    for mutant in [OldestFreedEarly, ChangesFreedEarly] {
-        let mut campaign = as_linux(on_the_worst_disk(JBD2, JournalMode::Ordered, 30_000));
-        campaign.options.coalition = mutant == ChangesFreedEarly;
-        (campaign.plan.seed, campaign.options.rules) = (7, Rules::but(Some(FsMutant::Journal(mutant))));
-        assert_ne!(failure(campaign), None, "{mutant:?} survives");
-    }
+fn checkpoints_in_the_foreground_that_free_the_log_early_are_found_out() {
+    let mut campaign = as_linux(on_the_worst_disk(JBD2, JournalMode::Ordered, 30_000));
+    let mutant = FsMutant::Journal(JournalMutant::OldestFreedEarly);
+    (campaign.plan.seed, campaign.options.rules) = (7, Rules::but(Some(mutant)));
+    assert_ne!(failure(campaign), None);
 }
 
 #[test]

@@ -31,6 +31,9 @@ async fn lock_running(journal: &Journal) -> Result<Option<Locked>, JournalError>
     let running = journal.running.replace_with(|running| Running::new(running.sequence().next()));
     journal.signals.changed.notify(usize::MAX);
     let empty = running.is_empty();
+    if empty {
+        journal.log.borrow_mut().reserve(0);
+    }
     let locked = running.freeze(journal.buffers.checksums())?;
     Ok((!empty).then_some(locked))
 }

@@ -16,7 +16,6 @@ use weir_ext4::journal::Sequence;
 use crate::checkpoint::{HomesFlushed, free_log_to, write_home};
 use crate::error::JournalError;
 use crate::home::HomeWrites;
-use crate::integrity::HomeIntegrity;
 use crate::journal::Journal;
 use crate::log::{Log, Retired};
 use crate::mutants::JournalMutant;
@@ -47,11 +46,12 @@ impl Journal {
 
 /// Whether the tasks that want room in a log make it.
 ///
-/// Where the log holds blocks whole to make up for damaged homes (J9), a checkpoint has to cover all that was composed; and where
-/// checksums stand for flushes (J10), all that was noticed. There the background has it.
+/// Where the log holds changes alone (J9), a transaction stays in it though a later one holds the same block; and where checksums
+/// stand for flushes (J10), a checkpoint has to cover all that was noticed. There the background has it.
 pub(crate) fn makes_room(options: &JournalOptions, log: &Log) -> bool {
     options.checkpoints == Checkpoints::Foreground
-        && !(log.has_coalition() && log.integrity() == HomeIntegrity::LoggedWhole)
+        && !log.has_coalition()
+        && options.engine.facts().logs
         && !options.engine.facts().log.data_checksums
 }
 

@@ -227,7 +227,7 @@ impl Journal {
 
     /// The blocks that a transaction holds may go home.
     pub(crate) fn may_go_home(&self, logged: &Logged) {
-        self.unwritten.take_in(logged, &self.options, self.coalition().is_some());
+        self.unwritten.take_in(logged, &self.options);
         self.log.borrow_mut().retire(logged);
     }
 

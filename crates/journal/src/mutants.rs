@@ -77,8 +77,6 @@ pub enum JournalMutant {
     OldestFreedEarly,
     /// J5 (f): a commit moves the tail behind homes that are transferred after its flush has begun.
     TailCoversLater,
-    /// J5 (f), J9: where the log holds changes alone, a transaction leaves it though its changes of a block are not home.
-    ChangesFreedEarly,
     /// J9: one of the byte ranges that have changed in a block is not logged.
     RangeForgotten,
     /// J9: of a block that is new, what is not zero is logged.

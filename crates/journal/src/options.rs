@@ -38,7 +38,7 @@ pub struct JournalOptions {
     /// Which task empties the log.
     pub checkpoints: Checkpoints,
     /// A durable call on a file whose data is in the log commits the running transaction, also if nothing of the file is in it: as
-    /// ext4 in Linux does in its mode data.
+    /// ext4 did in its mode data up to Linux 6.3.
     pub commits_running: bool,
     /// Blocks of the log in use from which on a checkpoint begins; half of the log at most.
     pub checkpoint_blocks: u32,

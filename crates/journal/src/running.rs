@@ -235,6 +235,10 @@ impl Running {
             }
             !takes
         });
+        if self.is_empty() {
+            // Its age counts from the next change.
+            self.since = None;
+        }
         taken.into_iter().map(|buffer| FrozenBlock::from_buffer(buffer, self.sequence, checksums)).collect()
     }
 

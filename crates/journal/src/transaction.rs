@@ -36,6 +36,8 @@ pub(crate) struct FrozenBlock {
     pub(crate) content: Rc<Memory>,
     /// What the transaction has changed of it.
     pub(crate) changed: ChangedRanges,
+    /// The transaction.
+    sequence: Sequence,
 }
 
 impl FrozenBlock {
@@ -51,7 +53,12 @@ impl FrozenBlock {
         }
         buffer.held_by.set(Some(sequence));
         let (content, changed) = (buffer.snapshot(), buffer.take_changed());
-        Ok(FrozenBlock { buffer, content, changed })
+        Ok(FrozenBlock { buffer, content, changed, sequence })
+    }
+
+    /// Whether no later transaction holds the block.
+    pub(crate) fn is_newest(&self) -> bool {
+        self.buffer.held_by.get() == Some(self.sequence)
     }
 }
 

@@ -14,11 +14,8 @@ use crate::transaction::Logged;
 
 /// A block to be brought home.
 pub(crate) struct NotHome {
-    /// The newest transaction that holds it.
+    /// The newest transaction that holds it, which stays in the log for it.
     pub(crate) sequence: Sequence,
-    /// The transaction that stays in the log for it, with all behind: that one, but where the log holds changes alone, the
-    /// oldest whose changes are not home.
-    keeps: Sequence,
     pub(crate) buffer: Rc<BufferHead>,
     pub(crate) way: WayHome,
 }
@@ -38,33 +35,20 @@ struct Blocks {
 
 impl Blocks {
     fn insert(&mut self, home: u64, block: NotHome) {
-        self.kept.entry(block.keeps.0).or_default().insert(home);
+        self.kept.entry(block.sequence.0).or_default().insert(home);
         self.by_home.insert(home, block);
     }
 
     fn remove(&mut self, home: u64) -> Option<NotHome> {
         let block = self.by_home.remove(&home)?;
         block.unpin();
-        self.keep_no_longer(home, block.keeps);
-        Some(block)
-    }
-
-    /// Another transaction stays in the log for a block, with all behind.
-    fn keep_from(&mut self, home: u64, keeps: Sequence) {
-        if let Some(block) = self.by_home.get_mut(&home) {
-            let before = std::mem::replace(&mut block.keeps, keeps);
-            self.keep_no_longer(home, before);
-            self.kept.entry(keeps.0).or_default().insert(home);
-        }
-    }
-
-    fn keep_no_longer(&mut self, home: u64, keeps: Sequence) {
-        if let Some(kept) = self.kept.get_mut(&keeps.0) {
+        if let Some(kept) = self.kept.get_mut(&block.sequence.0) {
             kept.remove(&home);
             if kept.is_empty() {
-                self.kept.remove(&keeps.0);
+                self.kept.remove(&block.sequence.0);
             }
         }
+        Some(block)
     }
 }
 
@@ -78,9 +62,7 @@ impl Unwritten {
     /// The SHARE paper's tree of pairs keeps those until its next checkpoint, which remaps their homes to copies that
     /// no file owns any more, over file data that was written in place since: as it says, SOJ may lose what was durable.
     /// What ours costs is the first loop: a look-up in memory for each block that is revoked.
-    ///
-    /// With `changes_alone` in the log, an older transaction stays in it as long as its changes of a block are not home.
-    pub(crate) fn take_in(&self, logged: &Logged, options: &JournalOptions, changes_alone: bool) {
+    pub(crate) fn take_in(&self, logged: &Logged, options: &JournalOptions) {
         let mut blocks = self.0.borrow_mut();
         let outlive = options.rules.drops(JournalMutant::PairsOutliveRevokes);
         for block in logged.revokes.iter().filter(|_| !outlive) {
@@ -88,16 +70,13 @@ impl Unwritten {
         }
         for copy in &logged.blocks {
             let (sequence, buffer) = (logged.sequence, Rc::clone(&copy.buffer));
-            let (mut way, mut keeps) = (WayHome::of(copy, options), sequence);
+            let mut way = WayHome::of(copy, options);
             if let Some(old) = blocks.remove(buffer.block()) {
                 if options.rules.drops(JournalMutant::PairsOutOfDate) {
                     way = old.way;
                 }
-                if changes_alone && !options.rules.drops(JournalMutant::ChangesFreedEarly) {
-                    keeps = old.keeps;
-                }
             }
-            blocks.insert(buffer.block(), NotHome { sequence, keeps, buffer, way });
+            blocks.insert(buffer.block(), NotHome { sequence, buffer, way });
         }
     }
 
@@ -128,16 +107,12 @@ impl Unwritten {
         kept.filter_map(|home| Some(Rc::clone(&blocks.by_home.get(home)?.buffer))).take(most).collect()
     }
 
-    /// Forgets blocks that are home. Of one that has come anew since, what came with later transactions is not.
+    /// Forgets blocks that are home, unless a newer one has come.
     pub(crate) fn are_home(&self, written: &[(u64, Sequence)]) {
         let mut blocks = self.0.borrow_mut();
         for (home, sequence) in written {
-            let Some(newest) = blocks.by_home.get(home) else { continue };
-            let (is_newest, keeps) = (newest.sequence == *sequence, newest.keeps);
-            if is_newest {
+            if blocks.by_home.get(home).is_some_and(|newest| newest.sequence == *sequence) {
                 drop(blocks.remove(*home));
-            } else if !keeps.is_after(*sequence) {
-                blocks.keep_from(*home, sequence.next());
             }
         }
     }

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The blocks of a file are that of its inode, its extent tree's, and, if it has a new name, those of directories. All others go
-//! home when they are as old as a transaction that is committed, as the kernel's flusher has it. Nothing is flushed: ext4 without a
-//! journal did not before Linux 3.15.
+//! home when they are as old as a transaction that is committed, as the kernel's flusher has it. Nothing is flushed, as in
+//! Linux 3.10; later versions do.
 
 use std::rc::Rc;
 
@@ -32,11 +32,12 @@ pub(super) async fn synchronise<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Res
     write_home(journal, blocks).await
 }
 
-/// Writes blocks home, and waits until they are transferred: they need not stay in memory any more.
+/// Writes blocks home, and waits until they are transferred: they need not stay in memory any more. One that a call has taken out of
+/// a later transaction meanwhile is there, and newer.
 async fn write_home(journal: &Journal, mut blocks: Vec<FrozenBlock>) -> Result<(), JournalError> {
     blocks.sort_by_key(|block| block.buffer.block());
     let mut runs = Vec::new();
-    for block in &blocks {
+    for block in blocks.iter().filter(|block| block.is_newest()) {
         Run::push(&mut runs, block.buffer.block(), Rc::clone(&block.content));
     }
     let mut tickets = Vec::new();

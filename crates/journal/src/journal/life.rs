@@ -143,7 +143,8 @@ impl Journal {
                 }
                 Admission::AfterCommit => self.request(),
                 Admission::AfterCheckpoint if self.makes_room_in_foreground && self.is_short() => {
-                    foreground::make_room(self).await?;
+                    let made = foreground::make_room(self).await;
+                    made.inspect_err(|error| self.abort(error.stop_reason()))?;
                     continue;
                 }
                 Admission::AfterCheckpoint => {
