@@ -55,9 +55,9 @@
 //!   is locked never changes.
 //! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and
 //!   freed log space is written in later epochs. What was freed is revoked. Only an empty journal is flushed first, and it
-//!   has no feature of ours. A checkpoint in the foreground frees the log up to the first transaction of which a block is
-//!   neither home nor in the log again; a commit that moves the tail counts what was home before its flush. A remap of a home to the log's copy is a home write; a block that the log holds in another form
-//!   is copied.
+//!   has no feature of ours. A checkpoint in the foreground frees the log up to the first transaction that holds a block which
+//!   is neither home nor in a later transaction of the log; a commit that moves the tail frees what was home before its flush.
+//!   A remap of a home to the log's copy is a home write; a block that the log holds in another form is copied.
 //! - **J7** A freed block may take order-preserving data once the JC that freed it is dispatched, other data once that is
 //!   transferred. It is discarded when the newest transaction that freed it is durable and nothing has allocated it.
 //! - **J8** Metadata changes through a handle. What is changed with one handle is one group, and no commit parts it.

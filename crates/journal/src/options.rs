@@ -53,3 +53,23 @@ pub struct JournalOptions {
     /// The rules that it keeps.
     pub rules: JournalRules,
 }
+
+impl JournalOptions {
+    /// A journal of this engine which commits after 5 s, uses all of its log, empties half of it in the background by copies, and
+    /// keeps all rules.
+    #[must_use]
+    pub fn new(engine: Engine) -> JournalOptions {
+        JournalOptions {
+            engine,
+            commit_interval: Duration::from_secs(5),
+            checkpoint: CheckpointBy::Copy,
+            checkpoints: Checkpoints::Background,
+            commits_running: false,
+            checkpoint_blocks: u32::MAX,
+            log_blocks_max: u32::MAX,
+            selective: false,
+            notice: Duration::from_secs(30),
+            rules: JournalRules::all(),
+        }
+    }
+}

@@ -26,7 +26,7 @@ use crate::freed::Reuse;
 use crate::journal::{Journal, Until};
 use crate::log::JournalExtent;
 use crate::mutants::JournalMutant;
-use crate::options::{CheckpointBy, Checkpoints, JournalOptions};
+use crate::options::{Checkpoints, JournalOptions};
 use crate::transaction::{Local, OrderedData};
 
 /// Where the journal lies, and how large it is.
@@ -295,18 +295,8 @@ fn play_with<T>(
     let rules = Rules::but(mutant);
     let disk = Disk::new(&clock, layer, capabilities, rules);
     let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
-    let options = JournalOptions {
-        checkpoints,
-        commits_running: false,
-        log_blocks_max: u32::MAX,
-        engine,
-        commit_interval: Duration::from_secs(5),
-        selective: engine.facts().log.data_checksums,
-        notice: Duration::from_secs(30),
-        checkpoint: CheckpointBy::Copy,
-        checkpoint_blocks: u32::MAX,
-        rules,
-    };
+    let selective = engine.facts().log.data_checksums;
+    let options = JournalOptions { checkpoints, selective, rules, ..JournalOptions::new(engine) };
     let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
     let freed = Rc::new(Freed::default());
     let reuse = Rc::<Freed>::clone(&freed);

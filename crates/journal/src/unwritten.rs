@@ -71,10 +71,9 @@ impl Unwritten {
         for copy in &logged.blocks {
             let (sequence, buffer) = (logged.sequence, Rc::clone(&copy.buffer));
             let mut way = WayHome::of(copy, options);
-            if let Some(old) = blocks.remove(buffer.block()) {
-                if options.rules.drops(JournalMutant::PairsOutOfDate) {
-                    way = old.way;
-                }
+            let old = blocks.remove(buffer.block());
+            if let Some(old) = old.filter(|_| options.rules.drops(JournalMutant::PairsOutOfDate)) {
+                way = old.way;
             }
             blocks.insert(buffer.block(), NotHome { sequence, buffer, way });
         }

@@ -5,15 +5,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, LogFeatures, Sequence};
 use weir_format::BLOCK_BYTES;
 use weir_journal::{
-    Buffers, CheckpointBy, Checkpoints, Conflicts, Disk, Engine, FoundJournal, HomeIntegrity, Journal,
-    JournalExtent, JournalMutant, JournalOptions, JournalRules, Reuse, Role, Until,
+    Buffers, Conflicts, Disk, Engine, FoundJournal, HomeIntegrity, Journal, JournalExtent, JournalMutant,
+    JournalOptions, JournalRules, Reuse, Role, Until,
 };
 use weir_runtime::{Handle as Clock, Random, Runtime, Simulation};
 use weir_storage::{
@@ -151,16 +150,9 @@ impl Run {
         let disk = self.disk(Rc::clone(&storage));
         let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
         let options = JournalOptions {
-            checkpoints: Checkpoints::Background,
-            commits_running: false,
-            log_blocks_max: u32::MAX,
-            engine: self.setup.engine,
-            commit_interval: Duration::from_secs(5),
-            selective: false,
-            notice: Duration::from_secs(30),
-            checkpoint: CheckpointBy::Copy,
             checkpoint_blocks: 4,
             rules: self.rules,
+            ..JournalOptions::new(self.setup.engine)
         };
         let mut superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
         superblock

@@ -10,8 +10,8 @@ use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_format::BLOCK_BYTES;
 use weir_journal::{
-    Buffers, CheckpointBy, Checkpoints, Conflicts, Disk, Engine, FoundJournal, Journal, JournalError,
-    JournalExtent, JournalMutant, JournalOptions, Reuse, Role, Until,
+    Buffers, Conflicts, Disk, Engine, FoundJournal, Journal, JournalError, JournalExtent, JournalMutant,
+    JournalOptions, Reuse, Role, Until,
 };
 use weir_runtime::{Handle as Clock, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Extent, Ordering, Rules, Storage};
@@ -73,19 +73,7 @@ impl Stage {
         let disk = Disk::new(clock, layer.expect("it fits"), capabilities, rules);
         let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
         let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
-        let (commit_interval, checkpoint) = (Duration::from_secs(5), CheckpointBy::Copy);
-        let options = JournalOptions {
-            checkpoints: Checkpoints::Background,
-            commits_running: false,
-            log_blocks_max: u32::MAX,
-            engine,
-            commit_interval,
-            checkpoint,
-            checkpoint_blocks: u32::MAX,
-            selective: false,
-            notice: Duration::from_secs(30),
-            rules,
-        };
+        let options = JournalOptions { rules, ..JournalOptions::new(engine) };
         let reuse = Rc::new(Ignored);
         let journal =
             Journal::new(Rc::clone(&disk), Rc::clone(&buffers), reuse, options, superblock, vec![AREA]);

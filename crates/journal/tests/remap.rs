@@ -3,15 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
 use weir_block::{BlockLayer, BlockOptions, Class, Dispatch};
 use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_format::BLOCK_BYTES;
 use weir_journal::{
-    Buffers, CheckpointBy, Checkpoints, Conflicts, Disk, Engine, FoundJournal, Journal, JournalError,
-    JournalExtent, JournalMutant, JournalOptions, JournalRules, Reuse, Role, Until,
+    Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, Journal, JournalError, JournalExtent,
+    JournalMutant, JournalOptions, JournalRules, Reuse, Role, Until,
 };
 use weir_runtime::{Buffer as Memory, Handle as Clock, Random, Runtime, Simulation};
 use weir_storage::{
@@ -121,20 +120,8 @@ impl Run {
 
     fn journal(&self, disk: &Rc<Disk>, buffers: &Rc<Buffers>) -> Rc<Journal> {
         let (engine, rules) = (self.setup.engine, self.rules);
-        let commit_interval = Duration::from_secs(5);
-        let (checkpoint, checkpoint_blocks) = (CheckpointBy::Remap, u32::MAX);
-        let options = JournalOptions {
-            checkpoints: Checkpoints::Background,
-            commits_running: false,
-            log_blocks_max: u32::MAX,
-            engine,
-            commit_interval,
-            checkpoint,
-            checkpoint_blocks,
-            selective: false,
-            notice: Duration::from_secs(30),
-            rules,
-        };
+        let checkpoint = CheckpointBy::Remap;
+        let options = JournalOptions { checkpoint, rules, ..JournalOptions::new(engine) };
         let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
         let reuse = Rc::new(Ignored);
         Journal::new(Rc::clone(disk), Rc::clone(buffers), reuse, options, superblock, vec![AREA])

@@ -3,15 +3,14 @@
 #![allow(clippy::print_stdout, reason = "figures belong in the log of a test run")]
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_ext4::Checksums;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_format::BLOCK_BYTES;
 use weir_journal::{
-    Buffers, CheckpointBy, Checkpoints, Conflicts, Disk, Engine, Journal, JournalExtent, JournalOptions,
-    Reuse, Role, Until,
+    Buffers, CheckpointBy, Conflicts, Disk, Engine, Journal, JournalExtent, JournalOptions, Reuse, Role,
+    Until,
 };
 use weir_runtime::{Handle as Clock, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Extent, Rules, Storage};
@@ -51,20 +50,7 @@ async fn checkpoint_bytes(clock: &Clock, checkpoint: CheckpointBy, apart: u64) -
     let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
     let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
     let engine = Engine::Dual { conflicts: Conflicts::Copy };
-    let commit_interval = Duration::from_secs(5);
-    let (checkpoint_blocks, rules) = (u32::MAX, Rules::all());
-    let options = JournalOptions {
-        checkpoints: Checkpoints::Background,
-        commits_running: false,
-        log_blocks_max: u32::MAX,
-        engine,
-        commit_interval,
-        checkpoint,
-        checkpoint_blocks,
-        selective: false,
-        notice: Duration::from_secs(30),
-        rules,
-    };
+    let options = JournalOptions { checkpoint, ..JournalOptions::new(engine) };
     let (disk, reuse) = (Rc::clone(&disk), Rc::new(Ignored));
     let journal = Journal::new(disk, Rc::clone(&buffers), reuse, options, superblock, vec![AREA]);
     journal.open().await.expect("open");

@@ -1,6 +1,6 @@
 //! *Server traces*: requests as the servers of Microsoft Research Cambridge made them in a week of 2007 (Narayanan and others,
-//! Write Off-Loading, FAST 2008), generated anew by their published statistics. The traces themselves are not here: who has
-//! them reads them with [`BlockTrace`](crate::BlockTrace).
+//! Write Off-Loading, FAST 2008), generated anew by their published statistics. The traces themselves are not here:
+//! [`BlockTrace`](crate::BlockTrace) reads them where a user has them.
 //!
 //! There are thirteen servers. The trace of a server's first volume, `NAME_0`, is mostly writes but for `src1_0`, of which 56 %
 //! are reads. The other twelve are those of this table. The OPTR paper tests its firmware with twelve write-heavy traces and

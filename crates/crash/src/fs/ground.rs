@@ -402,7 +402,7 @@ impl Ground {
         self.watch.clone()
     }
 
-    /// Puts a log before it, for whoever takes its storage from now on.
+    /// Puts a log of requests before the storage that callers get from now on.
     pub(crate) fn log_requests(&mut self) -> Rc<LoggedStorage> {
         let logged = LoggedStorage::before(self.storage());
         self.logged = Some(Rc::clone(&logged));

@@ -102,8 +102,8 @@ pub(super) fn by_e2fsck(image: &[u8]) -> Result<Condition, Complaint> {
     mended(image, &place.path().join("image"))
 }
 
-/// The same, and with `check`, which has to be content with what is there then. Another program of the same judge reads it, as
-/// e2fsck mends files in a way that a mount of ours refuses: without extents.
+/// The same, and with `check`, which has to be content with what is there then. debugfs reads the files: e2fsck may
+/// leave files without extents, which our mount refuses.
 pub(super) fn tested(
     image: &[u8],
     check: &dyn Fn(&Found) -> bool,

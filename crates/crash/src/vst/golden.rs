@@ -9,7 +9,7 @@ use super::{SECTOR_BYTES, SECTORS_PER_BLOCK, VstTotals};
 pub(super) struct GoldenDisk {
     /// By sector: the requests, and the version that each left; 0 for a discard.
     history: Vec<Vec<(u64, u64)>>,
-    /// Whether what a sector held before is kept. Where no power is cut nobody asks for it, and it would have no bound.
+    /// Whether earlier versions of a sector are kept. Without power cuts they are not compared, and their number has no bound.
     keeps_past: bool,
     /// Requests submitted.
     pub(super) requests: u64,
