@@ -166,6 +166,12 @@ fn shares_that_lose_names_or_pairs_are_noticed() {
 }
 
 #[test]
+fn shares_by_log_that_are_passed_are_noticed() {
+    is_killed(FlashMutant::SharePassed, Mechanism::None);
+    is_killed(FlashMutant::SharePassed, Mechanism::InOrderRecovery);
+}
+
+#[test]
 fn parts_of_logical_pages_that_go_wrong_are_noticed() {
     is_killed(FlashMutant::RestFromFlash, Mechanism::None);
 }

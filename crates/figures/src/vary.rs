@@ -1,7 +1,7 @@
 //! How far a prediction depends on what was assumed: the same device with one of its parameters moved, or with
 //! another word that was as likely.
 
-use weir_flash::{Mechanism, Profile};
+use weir_flash::{Mechanism, Profile, ShareBy};
 use weir_storage::BLOCK_BYTES;
 
 use crate::figure::service_named;
@@ -64,6 +64,13 @@ pub(crate) fn worded(device: &Profile, series: &Series, key: &str, word: &str) -
         "host.ordered_service" if series.service.is_none() => {
             device.host.ordered_service = service_named(word)?;
         }
+        "ftl.share_by" if !series.vary.contains_key(key) => {
+            device.ftl.share_by = match word {
+                "page" => ShareBy::Page,
+                "log" => ShareBy::Log,
+                _ => return None,
+            };
+        }
         "barrier.mechanism" if series.mechanism.is_none() && series.over_mechanism.is_none() => {
             device.barrier.mechanism = Mechanism::named(word)?;
         }
@@ -79,11 +86,12 @@ mod tests {
     use super::*;
 
     /// Words, and numbers that cannot be moved alone, are zero, or a limit that single blocks never meet.
-    const NOT_MOVED: [&str; 11] = [
+    const NOT_MOVED: [&str; 12] = [
         "barrier.mechanism",
         "barrier.penalty",
         "device.capacity",
         "ftl.gc",
+        "ftl.share_by",
         "host.fua",
         "host.max_transfer",
         "host.ordered_service",

@@ -7,11 +7,13 @@
 //! never end.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use hashbrown::HashTable;
 
 use crate::clean_pages::CleanPages;
 use crate::geometry::{BlockSet, Page};
+use crate::map::Pair;
 use crate::medium::{Content, Payload};
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::profile::{Mechanism, Replacement};
@@ -45,6 +47,13 @@ pub(crate) struct Entry {
     pub(crate) heirs: Vec<u32>,
     /// A page that holds it is not torn (F12).
     reliable: bool,
+}
+
+impl Entry {
+    /// The pairs of a share's record.
+    pub(crate) fn shared_pairs(&self) -> Option<&Rc<[Pair]>> {
+        if let Payload::Share(pairs) = &self.payload { Some(pairs) } else { None }
+    }
 }
 
 /// Where a version comes from.
@@ -370,6 +379,11 @@ impl Cache {
     /// The newest version of a logical page.
     pub(crate) fn find(&self, lpn: u32) -> Option<Content> {
         self.newest(lpn).map(|id| self.content(id))
+    }
+
+    /// Whether it has a version of a logical page that is not committed.
+    pub(crate) fn has(&self, lpn: u32) -> bool {
+        self.newest(lpn).is_some()
     }
 
     fn content(&self, id: EntryId) -> Content {

@@ -243,7 +243,7 @@ impl FlashDevice {
             Command::Discard(extents) => Kind::Discard(Discarded::new(extents, geometry)),
             Command::Barrier { .. } => Kind::Barrier,
             Command::Flush => Kind::Flush,
-            Command::Share(pairs) => Kind::Share(blocks_shared(pairs)),
+            Command::Share(pairs) => Kind::Share(blocks_shared(pairs), machine.share_by),
         })
     }
 }

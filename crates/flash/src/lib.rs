@@ -14,6 +14,7 @@
 //! | the queue's limit, controller, link | `service.rs` |
 //! | flushes, FUA writes and shares that wait | `waiters.rs` |
 //! | reads that wait | `reads.rs` |
+//! | shares that go through the map's log | `shares.rs` |
 //! | writes, discards and shares that are followed until they are committed | `requests.rs` |
 //! | answers whose time is known | `events.rs` |
 //! | write-back cache: bounded, coalescing, written back in epochs, units or freely | `cache.rs` |
@@ -60,8 +61,9 @@
 //!   before it.
 //! - **F7** A checkpoint is the map at one moment: a whole full one, and the whole increments behind it in their order.
 //!   The log that they are made of has every change of the map.
-//! - **F8** A share is one record, all of its pairs or none, of what was committed before it. A slot that several blocks
-//!   read is valid until the last of them reads something else, and moves with all of them.
+//! - **F8** A share is one record, all of its pairs or none, of what was committed before it; until it is committed itself, no
+//!   command changes what it names. A slot that several blocks read is valid until the last of them reads something else, and
+//!   moves with all of them.
 //! - **F9** With order-preserving recovery, what is left is a prefix of the requests in order of receipt, each of them
 //!   whole. Coalesced requests are kept together. A flush is answered when all requests before it and their records are
 //!   on flash. What a request superseded is kept until a flush covers the request, and a checkpoint is taken only behind
@@ -114,6 +116,7 @@ mod recovery;
 mod recovery_point;
 mod requests;
 mod service;
+mod shares;
 mod stats;
 mod unsettled;
 mod waiters;
@@ -129,7 +132,7 @@ pub use order_memory::OrderMemory;
 pub use probe::{Busy, Probe, Subject};
 pub use profile::{
     Allocation, Barrier, Cache, Changes, Flush, Ftl, GcPolicy, Host, InternalFlush, Kind, Layout, Mechanism,
-    Nand, OrderedService, Parameter, Profile, ProfileError, Replacement, SimpleService,
+    Nand, OrderedService, Parameter, Profile, ProfileError, Replacement, ShareBy, SimpleService,
 };
 pub use recovery::RecoveryReads;
 pub use recovery_point::RecoveryPoint;

@@ -10,7 +10,7 @@
 //!
 //! # The way of a share
 //!
-//! It is serviced exclusively. It waits until everything transferred before it is committed, as a flush does but without a
+//! By key `ftl.share_by` it goes through the map's log (see `shares`), or, by the word `page`, it is serviced exclusively. It waits until everything transferred before it is committed, as a flush does but without a
 //! flush's own time; then its record enters the empty cache, is written at once, and is answered when it is committed.
 //! Nothing else is serviced meanwhile. So the map has what its sources read, no version of a source or target is on its
 //! way, and it lies between two epochs on every mechanism without a word about shares in any of them (S3, S7). This
@@ -35,12 +35,13 @@ use crate::mutants::{FlashMutant, FlashRules};
 use crate::options::{FlashOptions, Keep};
 use crate::power;
 use crate::probe::{Busy, Probe, Subject};
-use crate::profile::{Host, Mechanism, Profile, SimpleService};
+use crate::profile::{Host, Mechanism, Profile, ShareBy, SimpleService};
 use crate::queue::{Blocks, HostWrite, InTurn, Kind, Queue, Queued};
 use crate::reads::{self, Reading, Reads};
 use crate::recovery::{Recovered, RecoveryReads, recover};
 use crate::requests::Requests;
 use crate::service::Service;
+use crate::shares::Shares;
 use crate::stats::Stats;
 use crate::waiters::{Wait, Waiter, Waiters};
 use prefix::Prefix;
@@ -62,6 +63,7 @@ pub(crate) struct Machine {
     requests: Requests,
     waiters: Waiters,
     reads: Reads,
+    shares: Shares,
     /// Order-preserving recovery.
     prefix: Option<Prefix>,
     /// Key `host.packed_pages`, where what waits in the cache goes to one page if it fits, and a torn one keeps what is
@@ -70,6 +72,7 @@ pub(crate) struct Machine {
     phase: Phase,
     mechanism: Mechanism,
     cache_is_off: bool,
+    pub(crate) share_by: ShareBy,
     tears_programs: bool,
     /// Writing back begins where more than this waits.
     destage_over: usize,
@@ -138,6 +141,7 @@ impl Machine {
             requests: Requests::new(options.recorder.clone(), protected),
             waiters: Waiters::new(profile.flush, ftl.array.page_ns(), ordered, now),
             reads: Reads::default(),
+            shares: Shares::new(rules),
             prefix,
             packed_pages: profile.host.packed_pages
                 && mechanism == Mechanism::None
@@ -147,6 +151,7 @@ impl Machine {
             mechanism,
             tears_programs: profile.tears_programs(),
             cache_is_off: profile.cache.bytes == 0,
+            share_by: profile.ftl.share_by,
             destage_over: (capacity as f64 * profile.cache.destage_share) as usize,
             keep: options.keep.clone(),
             rules,
@@ -305,7 +310,12 @@ impl Machine {
     fn start_commands(&mut self, now: u64) {
         while self.is_serving() {
             self.limit_waiting();
-            let Some(command) = self.service.next(&mut self.cache, now) else { return };
+            let Some(command) = self.service.next(&mut self.cache, &mut self.shares, now) else {
+                if self.service.awaits_commit() {
+                    self.demand_up_to(self.next_version - 1);
+                }
+                return;
+            };
             // A flush does not wait for the way of the writes: all its time is in the profile's `flush`.
             if matches!(command.kind, Kind::Flush) {
                 self.serve(command, now);
@@ -337,7 +347,8 @@ impl Machine {
                 self.answer(&completer, Ok(()), Ok(()), now);
             }
             Kind::Flush => self.wait(Wait::Flush(completer), now),
-            Kind::Share(pairs) => self.wait(Wait::Share(pairs, completer), now),
+            Kind::Share(pairs, ShareBy::Page) => self.wait(Wait::Share(pairs, completer), now),
+            Kind::Share(pairs, ShareBy::Log) => self.log_share(&pairs, &completer, now),
             Kind::Discard(discarded) => self.discard(discarded, completer, now),
             Kind::Read(extent) => self.read(extent, completer, now),
         }
@@ -487,6 +498,15 @@ impl Machine {
         });
     }
 
+    /// A share's record enters the cache as a write does, and is answered: a flush makes it durable (F8).
+    fn log_share(&mut self, pairs: &Rc<[Pair]>, completer: &Completer, now: u64) {
+        self.cache.redeem(1);
+        let target = pairs.first().map_or(0, |pair| pair.to);
+        self.enter(target, Payload::Share(Rc::clone(pairs)), Source::default());
+        self.shares.enter(pairs);
+        self.answer(completer, Ok(()), Err(StorageError::DurabilityUnknown), now);
+    }
+
     /// The records of a discard, and zeros for logical pages that it covers in part.
     fn discard(&mut self, discarded: Discarded, completer: Completer, now: u64) {
         let places = discarded.places();
@@ -615,10 +635,11 @@ impl Machine {
 
     /// Pages are committed from now on.
     fn pages_committed(&mut self, pages: &[Page], now: u64) {
-        let Machine { cache, requests, waiters, prefix, .. } = self;
+        let Machine { cache, requests, waiters, prefix, shares, .. } = self;
         for page in pages {
             cache.committed(*page, |entry| {
                 waiters.entry_committed(entry.first_version);
+                entry.shared_pairs().into_iter().for_each(|pairs| shares.commit(pairs));
                 let owners = entry.owner.iter().chain(&entry.heirs).copied();
                 match prefix {
                     Some(prefix) => prefix.hold_back(entry.version, owners),
@@ -645,7 +666,7 @@ impl Machine {
 impl Machine {
     fn read(&mut self, extent: Extent, completer: Completer, now: u64) {
         let mut buffer = Buffer::new(extent.bytes());
-        match reads::fill(extent, &mut buffer, &mut self.cache, &self.ftl, &mut self.stats) {
+        match reads::fill(extent, &mut buffer, (&mut self.cache, &self.shares), &self.ftl, &mut self.stats) {
             Err(failed) => self.answer(&completer, Err(failed), Err(failed), now),
             Ok(pages) => {
                 let reading = Reading { extent, buffer, completer };
@@ -664,6 +685,6 @@ impl Machine {
 
     /// What a read would find.
     pub(crate) fn peek(&self, block: u32, bytes: &mut [u8]) -> io::Result<()> {
-        reads::peek(block, bytes, &self.cache, &self.ftl)
+        reads::peek(block, bytes, (&self.cache, &self.shares), &self.ftl)
     }
 }

@@ -33,6 +33,11 @@ pub(crate) struct Pair {
 impl Pair {
     /// What a pair takes in a record of a share: two logical blocks.
     pub(crate) const BYTES: u64 = 8;
+
+    /// The blocks that it names.
+    pub(crate) fn blocks(&self) -> [u32; 2] {
+        [self.from, self.to]
+    }
 }
 
 /// What happened to one logical block, or to several.

@@ -40,6 +40,10 @@ pub enum FlashMutant {
     SharedErased,
     /// F8: a share is recorded before what was transferred earlier is committed.
     ShareAhead,
+    /// F8: a write to a block that a share names is serviced before the share is committed.
+    SharePassed,
+    /// F8: a read of a target finds what the map has, though the share that changes it is answered.
+    ShareUnseen,
     /// F7: recovery trusts an increment of which not all pages are programmed.
     TornIncrementTrusted,
     /// F7: what cleaning moves is not in the log of changes.

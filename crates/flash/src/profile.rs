@@ -167,8 +167,22 @@ pub struct Ftl {
     pub log_share: f64,
     /// Blocks that one share command remaps at most, 0 to 512; with 0 the device has no share.
     pub share: u32,
+    /// Key `ftl.share_by`: how a share is made durable.
+    pub share_by: ShareBy,
     /// Where logical pages go on flash.
     pub layout: Layout,
+}
+
+/// How a share is made durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShareBy {
+    /// The cache is emptied, the record is programmed in a page of its own, and the share is answered then. Nothing else is
+    /// serviced meanwhile.
+    #[default]
+    Page,
+    /// Its record goes through the cache and the map's log as a write does: it is answered when it is in the cache, and durable
+    /// behind a flush. Not with every mechanism: see [`Mechanism::can_log_shares`].
+    Log,
 }
 
 /// Where logical pages go on flash, and how the firmware writes down where they are.
@@ -293,6 +307,13 @@ impl Mechanism {
             Mechanism::InOrderRecovery => "in-order-recovery",
             Mechanism::OrderPreservingRecovery => "order-preserving-recovery",
         }
+    }
+
+    /// Whether a share may go through the map's log ([`ShareBy::Log`]): its record is in the order of the writes. Capacitors save
+    /// no records, and where requests are kept in order of receipt a record has no number.
+    #[must_use]
+    pub fn can_log_shares(self) -> bool {
+        !matches!(self, Mechanism::PowerLossProtection | Mechanism::OrderPreservingRecovery)
     }
 
     /// The mechanism of this name.

@@ -2,6 +2,7 @@
 //! order, but none past an ordered one; an ordered one when all before it have been.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use weir_runtime::Random;
@@ -11,7 +12,7 @@ use crate::logical_page::{Discarded, Update};
 use crate::map::Pair;
 use crate::medium::Payload;
 use crate::probe::Subject;
-use crate::profile::SimpleService;
+use crate::profile::{ShareBy, SimpleService};
 
 /// What a command asks for.
 pub(crate) enum Kind {
@@ -22,7 +23,7 @@ pub(crate) enum Kind {
     Barrier,
     Flush,
     Discard(Discarded),
-    Share(Rc<[Pair]>),
+    Share(Rc<[Pair]>, ShareBy),
 }
 
 /// A write, alone or in a packed command.
@@ -67,6 +68,15 @@ impl Blocks {
         if let Blocks::Updates(updates) = self { updates.len() } else { self.len() }
     }
 
+    /// The logical pages that they are in.
+    fn ranges(&self) -> Box<dyn Iterator<Item = RangeInclusive<u32>> + '_> {
+        match self {
+            Blocks::One(block, _) => Box::new(std::iter::once(*block..=*block)),
+            Blocks::Many(blocks) => Box::new(blocks.iter().map(|(block, _)| *block..=*block)),
+            Blocks::Updates(updates) => Box::new(updates.iter().map(|update| update.lpn..=update.lpn)),
+        }
+    }
+
     fn first(&self) -> Option<u64> {
         let block = match self {
             Blocks::One(block, _) => Some(*block),
@@ -99,10 +109,26 @@ impl Queued {
         matches!(self.kind, Kind::Barrier) || self.writes().iter().any(|write| write.barrier)
     }
 
+    /// The pairs of a share that goes through the map's log.
+    pub(crate) fn logged_pairs(&self) -> Option<&[Pair]> {
+        match &self.kind {
+            Kind::Share(pairs, ShareBy::Log) => Some(pairs),
+            _ => None,
+        }
+    }
+
+    /// The blocks that it writes or discards. A share names others.
+    pub(crate) fn changed_blocks(&self) -> impl Iterator<Item = RangeInclusive<u32>> {
+        let written = self.writes().iter().flat_map(|write| write.blocks.ranges());
+        let extents = if let Kind::Discard(discarded) = &self.kind { &discarded.whole[..] } else { &[] };
+        let discarded = extents.iter().map(|extent| extent.start.0 as u32..=(extent.end().0 - 1) as u32);
+        written.chain(discarded)
+    }
+
     /// Whether it waits for all that linger before it, and everything for it if it lingers itself (S1, S2, F8, F10).
     pub(crate) fn is_exclusive(&self) -> bool {
         let alone = match &self.kind {
-            Kind::Share(_) => true,
+            Kind::Share(_, by) => *by == ShareBy::Page,
             // Between its writes nothing else is transferred (F11).
             Kind::Packed(_) => self.lingers(),
             Kind::Discard(discarded) => discarded.exclusive,
@@ -116,7 +142,7 @@ impl Queued {
         let (block, blocks) = match &self.kind {
             Kind::Read(extent) => (Some(extent.start.0), extent.blocks),
             Kind::Discard(Discarded { first, blocks, .. }) => (Some(*first), *blocks),
-            Kind::Share(pairs) => (pairs.first().map(|pair| u64::from(pair.to)), pairs.len() as u32),
+            Kind::Share(pairs, _) => (pairs.first().map(|pair| u64::from(pair.to)), pairs.len() as u32),
             Kind::Barrier | Kind::Flush => (None, 0),
             Kind::Write(_) | Kind::Packed(_) => {
                 let first = self.writes().last().and_then(|write| write.blocks.first());
@@ -133,7 +159,7 @@ impl Queued {
 
     /// Whether it is answered only when it is committed to flash.
     pub(crate) fn lingers(&self) -> bool {
-        matches!(self.kind, Kind::Discard(_) | Kind::Share(_))
+        matches!(self.kind, Kind::Discard(_) | Kind::Share(_, ShareBy::Page))
             || self.writes().iter().any(|write| write.forced)
     }
 
@@ -142,7 +168,7 @@ impl Queued {
         let of_writes = self.writes().iter().map(|write| write.blocks.places());
         let other = match &self.kind {
             Kind::Discard(discarded) => Some(discarded.places()),
-            Kind::Share(_) => Some(1),
+            Kind::Share(..) => Some(1),
             _ => None,
         };
         of_writes.chain(other)

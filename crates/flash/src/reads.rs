@@ -10,6 +10,7 @@ use crate::cache::Cache;
 use crate::ftl::Ftl;
 use crate::geometry::{Page, Slot};
 use crate::medium::{Content, Part, Payload};
+use crate::shares::Shares;
 use crate::stats::Stats;
 
 /// A read, with what it found.
@@ -65,7 +66,7 @@ impl Reads {
 pub(crate) fn fill(
     extent: Extent,
     buffer: &mut Buffer,
-    cache: &mut Cache,
+    (cache, shares): (&mut Cache, &Shares),
     ftl: &Ftl,
     stats: &mut Stats,
 ) -> Result<Vec<Page>, StorageError> {
@@ -74,7 +75,7 @@ pub(crate) fn fill(
     for (lba, bytes) in extent.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
         stats.read_blocks += 1;
         let (lpn, nth) = ftl.geometry.logical_page_of(lba.0 as u32);
-        let Some((content, page)) = newest(cache, ftl, lpn) else { continue };
+        let Some((content, page)) = newest(cache, shares, ftl, lpn) else { continue };
         shown = shown.and(show_block(&content, nth, ftl, bytes).map_err(|cause| (lba, cause)));
         match page {
             None => stats.read_hits += 1,
@@ -92,9 +93,14 @@ pub(crate) fn fill(
 }
 
 /// What a read of a block would find.
-pub(crate) fn peek(block: u32, bytes: &mut [u8], cache: &Cache, ftl: &Ftl) -> io::Result<()> {
+pub(crate) fn peek(
+    block: u32,
+    bytes: &mut [u8],
+    (cache, shares): (&Cache, &Shares),
+    ftl: &Ftl,
+) -> io::Result<()> {
     let (lpn, nth) = ftl.geometry.logical_page_of(block);
-    match newest(cache, ftl, lpn) {
+    match newest(cache, shares, ftl, lpn) {
         Some((content, _)) => show_block(&content, nth, ftl, bytes),
         None => {
             bytes.fill(0);
@@ -104,8 +110,8 @@ pub(crate) fn peek(block: u32, bytes: &mut [u8], cache: &Cache, ftl: &Ftl) -> io
 }
 
 /// The newest content of a logical page, with the page of flash that it lies in if it is not in the cache.
-fn newest(cache: &Cache, ftl: &Ftl, lpn: u32) -> Option<(Content, Option<Page>)> {
-    cached(cache, lpn).or_else(|| stored(ftl, lpn))
+fn newest(cache: &Cache, shares: &Shares, ftl: &Ftl, lpn: u32) -> Option<(Content, Option<Page>)> {
+    cached(cache, lpn).or_else(|| stored(ftl, shares.source_of(lpn)))
 }
 
 pub(crate) fn cached(cache: &Cache, lpn: u32) -> Option<(Content, Option<Page>)> {

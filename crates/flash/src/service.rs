@@ -9,6 +9,7 @@ use crate::cache::Cache;
 use crate::probe::{Busy, Probe, Subject};
 use crate::profile::{Host, OrderedService, SimpleService};
 use crate::queue::{Kind, Queue, Queued};
+use crate::shares::Shares;
 
 /// What the header of a packed command takes on the link: one block of 512 bytes (JESD84-B451, packed commands).
 const PACKED_HEADER_BYTES: usize = 512;
@@ -37,6 +38,8 @@ pub(crate) struct Service {
     freed: bool,
     /// No command is begun: the firmware flushes for a checkpoint.
     paused: bool,
+    /// The next command waits for a share to be committed, or is one and waits for its blocks (F8).
+    awaits_commit: bool,
 }
 
 impl Service {
@@ -61,6 +64,7 @@ impl Service {
             held: false,
             freed: false,
             paused: false,
+            awaits_commit: false,
         }
     }
 
@@ -108,6 +112,11 @@ impl Service {
         self.stalled
     }
 
+    /// Whether the next command waits until what is in the cache is committed (F8).
+    pub(crate) fn awaits_commit(&self) -> bool {
+        self.awaits_commit
+    }
+
     /// What lingered is durable.
     pub(crate) fn lingered(&mut self) {
         self.lingering -= 1;
@@ -132,7 +141,8 @@ impl Service {
     }
 
     /// Takes the next command, if it can be serviced now.
-    pub(crate) fn next(&mut self, cache: &mut Cache, now: u64) -> Option<Queued> {
+    pub(crate) fn next(&mut self, cache: &mut Cache, shares: &mut Shares, now: u64) -> Option<Queued> {
+        self.awaits_commit = false;
         if self.held
             || self.paused
             || (self.host.simple_service == SimpleService::Any && self.controller_free > now)
@@ -142,7 +152,16 @@ impl Service {
         let place = self.queue.next()?;
         let command = self.queue.get(place)?;
         let exclusive = command.is_exclusive();
-        if exclusive && self.lingering > 0 {
+        let names_blocks = command.logged_pairs().is_some();
+        if (exclusive || names_blocks) && self.lingering > 0 {
+            return None;
+        }
+        // What is being carried enters the cache first.
+        if names_blocks && !self.in_service.is_empty() {
+            return None;
+        }
+        self.awaits_commit = shares.hold_back(command, cache);
+        if self.awaits_commit {
             return None;
         }
         self.stalled = command.places().any(|places| places > 0) && !cache.has_room(command.places());
@@ -151,6 +170,7 @@ impl Service {
         }
         let command = self.queue.take(place)?;
         command.places().for_each(|places| cache.reserve(places));
+        command.logged_pairs().into_iter().for_each(|pairs| shares.begin(pairs));
         if command.lingers() {
             self.lingering += 1;
             self.held = exclusive;
@@ -169,7 +189,7 @@ impl Service {
             Kind::Read(_) => (CommandKind::Read, 0, 0),
             Kind::Flush => (CommandKind::Flush, 0, 0),
             Kind::Discard(_) => (CommandKind::Discard, 0, 0),
-            Kind::Share(_) => (CommandKind::Share, 0, 0),
+            Kind::Share(..) => (CommandKind::Share, 0, 0),
         };
         let bytes = header_bytes + command.blocks() * BLOCK_BYTES;
         let reliable = command.writes().iter().filter(|write| write.reliable).count() as u64;

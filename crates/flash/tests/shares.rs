@@ -5,11 +5,11 @@
 use crate::small;
 use std::rc::Rc;
 
-use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
+use weir_flash::{FlashDevice, FlashMutant, FlashOptions, Mechanism, Profile, ShareBy};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
-    BLOCK_BYTES, Command, Extent, Feature, Invalid, Lba, Part, Rejected, SharePair, Storage, Ticket, Write,
-    flush, submit_when_free,
+    BLOCK_BYTES, Command, Extent, Feature, Invalid, Lba, Part, Rejected, Rules, SharePair, Storage, Ticket,
+    Write, flush, read, submit_when_free,
 };
 
 fn simulated<T>(seed: u64, test: impl AsyncFnOnce(Handle) -> T) -> T {
@@ -44,22 +44,44 @@ fn restarted(handle: &Handle, device: &FlashDevice, profile: &Profile) -> Rc<Fla
     FlashDevice::restarted(handle, profile, FlashOptions::default(), medium)
 }
 
-/// Nothing was flushed: the share waits for what was transferred, and is durable when it is answered.
+/// Small devices with each mechanism, and each way of a share that it has.
+fn profiles() -> impl Iterator<Item = Profile> {
+    Mechanism::ALL.into_iter().flat_map(|mechanism| {
+        let profile = move |share_by| {
+            let mut profile = small::profile(mechanism);
+            profile.ftl.share_by = share_by;
+            profile
+        };
+        let by_log = mechanism.can_log_shares().then(|| profile(ShareBy::Log));
+        [profile(ShareBy::Page)].into_iter().chain(by_log)
+    })
+}
+
+/// What a test that fails was about.
+fn title(profile: &Profile) -> String {
+    format!("{:?} by {:?}", profile.barrier.mechanism, profile.ftl.share_by)
+}
+
+/// The share waits for what was transferred. By a page it is durable when it is answered, by the log behind a flush.
 #[test]
-fn a_share_is_of_what_was_transferred_and_durable_when_it_is_answered() {
-    for mechanism in Mechanism::ALL {
+fn a_share_is_of_what_was_transferred_and_durable_when_it_is_answered_or_flushed() {
+    for profile in profiles() {
         simulated(1, async |handle| {
-            let profile = small::profile(mechanism);
             let device = FlashDevice::new(&handle, &profile, FlashOptions::default());
             write(&device, 1, 11).await;
             write(&device, 2, 22).await;
             write(&device, 1, 12).await;
             let pairs = [pair(1, 2), pair(2, 3), pair(9, 1)];
             submit(&device, Command::Share(&pairs)).await.transferred().await.unwrap();
+            if profile.ftl.share_by == ShareBy::Log {
+                let blocks = [1, 2, 3].map(|block| found(&device, block));
+                assert_eq!(blocks, [0, 12, 22], "{}, before the flush", title(&profile));
+                flush(&*device).await.unwrap();
+            }
             let after = restarted(&handle, &device, &profile);
             for device in [&device, &after] {
                 let blocks = [1, 2, 3].map(|block| found(device, block));
-                assert_eq!(blocks, [0, 12, 22], "{mechanism:?}");
+                assert_eq!(blocks, [0, 12, 22], "{}", title(&profile));
             }
         });
     }
@@ -95,9 +117,8 @@ async fn one(device: &FlashDevice, random: &mut Random, expected: &mut [u32], nu
 
 #[test]
 fn shared_blocks_read_the_same_across_cleaning_and_power_cuts() {
-    for (seed, mechanism) in Mechanism::ALL.into_iter().enumerate() {
+    for (seed, profile) in profiles().enumerate() {
         simulated(seed as u64, async |handle| {
-            let profile = small::profile(mechanism);
             let mut device = FlashDevice::new(&handle, &profile, FlashOptions::default());
             let mut expected = vec![0; profile.blocks as usize];
             let mut random = handle.random("host");
@@ -109,15 +130,48 @@ fn shared_blocks_read_the_same_across_cleaning_and_power_cuts() {
                 }
                 flush(&*device).await.unwrap();
                 for (block, expected) in (0..).zip(&expected) {
-                    assert_eq!(found(&device, block), *expected, "{mechanism:?}: block {block}");
+                    assert_eq!(found(&device, block), *expected, "{}: block {block}", title(&profile));
                 }
                 moved += device.stats().moved_blocks;
                 let after = restarted(&handle, &device, &profile);
                 device.cut_power();
                 device = after;
             }
-            assert!(moved > 500, "{mechanism:?}: {moved} blocks moved");
+            assert!(moved > 500, "{}: {moved} blocks moved", title(&profile));
         });
+    }
+}
+
+/// A device that shares by its log, with firmware that drops a rule.
+fn logging(handle: &Handle, mutant: Option<FlashMutant>) -> (Rc<FlashDevice>, Profile) {
+    let mut profile = small::profile(Mechanism::None);
+    profile.ftl.share_by = ShareBy::Log;
+    let options = FlashOptions { rules: Rules::but(mutant), ..FlashOptions::default() };
+    (FlashDevice::new(handle, &profile, options), profile)
+}
+
+/// Reads see a share that is answered, though it is in the cache alone.
+#[test]
+fn a_read_finds_what_a_share_that_is_answered_says() {
+    for (mutant, expected) in [(None, 11), (Some(FlashMutant::ShareUnseen), 22)] {
+        simulated(1, async |handle| {
+            let (device, _) = logging(&handle, mutant);
+            write(&device, 1, 11).await;
+            write(&device, 2, 22).await;
+            flush(&*device).await.unwrap();
+            submit(&device, Command::Share(&[pair(1, 2)])).await.transferred().await.unwrap();
+            let data = read(&*device, Extent::new(Lba(2), 1)).await.unwrap();
+            assert_eq!(data[..4], u32::to_le_bytes(expected));
+        });
+    }
+}
+
+#[test]
+fn a_mechanism_that_cannot_log_shares_is_refused() {
+    for mechanism in Mechanism::ALL {
+        let mut profile = small::profile(mechanism);
+        profile.ftl.share_by = ShareBy::Log;
+        assert_eq!(profile.check().is_ok(), mechanism.can_log_shares(), "{mechanism:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use weir_flash::{
     Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand,
-    OrderedService, Profile, Replacement, SimpleService,
+    OrderedService, Profile, Replacement, ShareBy, SimpleService,
 };
 use weir_runtime::Random;
 
@@ -84,6 +84,7 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             checkpoint_share: pick(random, &[0.01, 0.05, 0.4]),
             log_share: 1.0,
             share: 0,
+            share_by: ShareBy::Page,
             layout,
         },
         flush: Flush { fixed_ns: 10_000, journal_pages: random.below(2) as u32 },

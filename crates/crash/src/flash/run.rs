@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_flash::{FlashDevice, FlashOptions, Medium, Profile};
+use weir_flash::{FlashDevice, FlashOptions, Medium, Profile, ShareBy};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_stack::FalseOrder;
 use weir_storage::{BLOCK_BYTES, Image, Lba, Ordering, Storage, Witness};
@@ -44,6 +44,9 @@ impl FlashRun {
         let mut profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
         if profile.ftl.layout.logical_page_blocks == 1 {
             profile.ftl.share = pick(&mut handle.random("share"), &SHARE_BLOCKS);
+            if campaign.mechanism.can_log_shares() {
+                profile.ftl.share_by = pick(&mut handle.random("share by"), &[ShareBy::Page, ShareBy::Log]);
+            }
         }
         profile::draw_write_features(&mut profile, &mut handle.random("write features"));
         let found = Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT);

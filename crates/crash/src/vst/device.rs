@@ -2,7 +2,7 @@
 
 use weir_flash::{
     Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand,
-    OrderedService, Profile, Replacement, SimpleService,
+    OrderedService, Profile, Replacement, ShareBy, SimpleService,
 };
 
 /// The device: 64 MiB on 8 dies, laid out as the paper's drive, and small enough that it is cleaned all the time.
@@ -46,6 +46,7 @@ pub(super) fn profile() -> Profile {
             checkpoint_share: 0.1,
             log_share: 1.0,
             share: 0,
+            share_by: ShareBy::Page,
             layout: Layout {
                 logical_page_blocks: 4,
                 allocation: Allocation::Static,

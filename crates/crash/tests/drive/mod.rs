@@ -3,7 +3,7 @@
 
 use weir_flash::{
     Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand, OrderedService,
-    Profile, Replacement, SimpleService,
+    Profile, Replacement, ShareBy, SimpleService,
 };
 
 pub fn profile(mechanism: Mechanism) -> Profile {
@@ -46,6 +46,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             checkpoint_share: 0.1,
             log_share: 1.0,
             share: 0,
+            share_by: ShareBy::Page,
             layout: Layout::default(),
         },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },

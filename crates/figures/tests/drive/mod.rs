@@ -2,7 +2,7 @@
 
 use weir_flash::{
     Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand, OrderedService,
-    Profile, Replacement, SimpleService,
+    Profile, Replacement, ShareBy, SimpleService,
 };
 
 /// A drive of 64 MiB on 16 dies, with a queue of 32 commands.
@@ -46,6 +46,7 @@ pub fn drive(mechanism: Mechanism) -> Profile {
             checkpoint_share: 0.2,
             log_share: 0.0,
             share: 0,
+            share_by: ShareBy::Page,
             layout: Layout::default(),
         },
         flush: Flush { fixed_ns: 500_000, journal_pages: 1 },

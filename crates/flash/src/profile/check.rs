@@ -4,7 +4,7 @@ use weir_storage::BLOCK_BYTES;
 
 use super::error::ProfileError;
 use super::unit::Quantity;
-use super::{Allocation, InternalFlush, Layout, Mechanism, Profile, Replacement};
+use super::{Allocation, InternalFlush, Layout, Mechanism, Profile, Replacement, ShareBy};
 use crate::ftl::CLEANINGS_OWN;
 use crate::geometry::{BlockSet, Geometry};
 use crate::medium::Payload;
@@ -234,6 +234,10 @@ impl Profile {
         if logical > 1 && self.nand.torn_program {
             // It would garble blocks of the page that nobody writes.
             return impossible("nand.torn_program needs logical pages of one block".to_owned());
+        }
+        let mechanism = self.barrier.mechanism;
+        if self.ftl.share_by == ShareBy::Log && !mechanism.can_log_shares() {
+            return impossible(format!("ftl.share_by is log, which does not go with {}", mechanism.name()));
         }
         if logical > 1 && self.ftl.share > 0 {
             return impossible("ftl.share needs logical pages of one block".to_owned());

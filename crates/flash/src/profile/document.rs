@@ -8,7 +8,7 @@ use super::error::ProfileError;
 use super::unit::Quantity;
 use super::{
     Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand,
-    OrderedService, Profile, Replacement, SimpleService,
+    OrderedService, Profile, Replacement, ShareBy, SimpleService,
 };
 
 /// Where a number comes from.
@@ -65,7 +65,7 @@ struct Document {
 }
 
 /// All keys of a profile.
-const KEYS: [&str; 45] = [
+const KEYS: [&str; 46] = [
     "device.capacity",
     "cache.size",
     "cache.destage_share",
@@ -75,6 +75,7 @@ const KEYS: [&str; 45] = [
     "ftl.checkpoint_share",
     "ftl.log_share",
     "ftl.share",
+    "ftl.share_by",
     "ftl.logical_page",
     "ftl.allocation",
     "ftl.summary_pages",
@@ -158,6 +159,7 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
             checkpoint_share: reader.share("ftl.checkpoint_share")?,
             log_share: reader.share("ftl.log_share")?,
             share: reader.count("ftl.share")?,
+            share_by: reader.share_by()?,
             layout: reader.layout()?,
         },
         flush: Flush {
@@ -369,6 +371,11 @@ impl Reader {
     fn replacement(&mut self) -> Result<Replacement, ProfileError> {
         let words = [("fifo", Replacement::Fifo), ("lru", Replacement::Lru)];
         self.or("cache.replacement", Replacement::default(), |reader, key| reader.word(key, &words))
+    }
+
+    fn share_by(&mut self) -> Result<ShareBy, ProfileError> {
+        let words = [("page", ShareBy::Page), ("log", ShareBy::Log)];
+        self.or("ftl.share_by", ShareBy::default(), |reader, key| reader.word(key, &words))
     }
 
     fn layout(&mut self) -> Result<Layout, ProfileError> {

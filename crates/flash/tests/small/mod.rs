@@ -4,7 +4,7 @@
 
 use weir_flash::{
     Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand,
-    OrderedService, Profile, Replacement, SimpleService,
+    OrderedService, Profile, Replacement, ShareBy, SimpleService,
 };
 
 /// All mechanisms that keep barriers.
@@ -72,6 +72,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             checkpoint_share: 0.2,
             log_share: 1.0,
             share: 16,
+            share_by: ShareBy::Page,
             layout: Layout::default(),
         },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
