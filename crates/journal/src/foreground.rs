@@ -4,7 +4,7 @@
 //! 1. The log is *short* when less is free than a transaction may take (a quarter), beside what the locked one takes.
 //! 2. Transactions at the tail that keep no block (all are home, or in the log again with a later one) are freed first: a flush,
 //!    and the tail by FUA.
-//! 3. Otherwise the blocks of the oldest transaction go home, [`BATCH`] at a time, each batch waited for. A block that a later
+//! 3. Otherwise the blocks of the oldest transaction go home, and are waited for together. A block that a later
 //!    transaction has changed is not written: that one is committed, and the log has the block with it.
 //! 4. A commit that would free a quarter of the log so moves the tail itself: the flush before JC has made the homes durable.
 //!
@@ -20,9 +20,6 @@ use crate::journal::Journal;
 use crate::log::{Log, Retired};
 use crate::mutants::JournalMutant;
 use crate::options::{Checkpoints, JournalOptions};
-
-/// Blocks that go home at a time.
-const BATCH: usize = 64;
 
 impl Journal {
     /// Whether the log has no room for another transaction, beside those that are in it or about to be.
@@ -94,14 +91,14 @@ pub(crate) async fn write_oldest_home(
 ) -> Result<Option<Sequence>, JournalError> {
     loop {
         let transferred = journal.progress.transferred.to();
-        let kept = journal.unwritten.kept_by(oldest, BATCH);
+        let kept = journal.unwritten.kept_by(oldest);
         let held = kept.iter().position(|buffer| buffer.holder_behind(transferred).is_some());
-        let batch: Vec<u64> =
+        let homes: Vec<u64> =
             kept[..held.unwrap_or(kept.len())].iter().map(|buffer| buffer.block()).collect();
-        if batch.is_empty() {
+        if homes.is_empty() {
             return Ok(kept.first().and_then(|buffer| buffer.holder_behind(transferred)));
         }
-        let home = HomeWrites::of_blocks(&journal.unwritten, &journal.options, &batch);
+        let home = HomeWrites::of_blocks(&journal.unwritten, &journal.options, &homes);
         write_home(journal, &home).await?;
         journal.unwritten.are_home(home.blocks());
     }

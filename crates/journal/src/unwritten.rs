@@ -100,10 +100,10 @@ impl Unwritten {
     }
 
     /// The blocks for which a transaction has to stay in the log, at most so many of them, in the order of their homes.
-    pub(crate) fn kept_by(&self, sequence: Sequence, most: usize) -> Vec<Rc<BufferHead>> {
+    pub(crate) fn kept_by(&self, sequence: Sequence) -> Vec<Rc<BufferHead>> {
         let blocks = self.0.borrow();
         let kept = blocks.kept.get(&sequence.0).into_iter().flatten();
-        kept.filter_map(|home| Some(Rc::clone(&blocks.by_home.get(home)?.buffer))).take(most).collect()
+        kept.filter_map(|home| Some(Rc::clone(&blocks.by_home.get(home)?.buffer))).collect()
     }
 
     /// Forgets blocks that are home, unless a newer one has come.

@@ -24,6 +24,8 @@ const CUTS_MAX: usize = 8;
 const STEPS_PER_CUT: usize = 5;
 /// How long after the begin of a step the power is cut, at most.
 const DELAY_US_MAX: u64 = 5_000;
+/// The size of the disk: room for the smallest journal and as much again, as mkfs.ext4 wants it.
+pub const SIZE: &str = "16M";
 /// A journal of 4 MiB, and what the kernel of 3.10 did not have left out; nothing is written behind the back of the run.
 const FEATURES: &str = "^orphan_file,^metadata_csum_seed";
 const MKFS: [&str; 9] = [
@@ -88,7 +90,7 @@ impl Run<'_> {
         std::fs::create_dir(&at)?;
         let runtime = Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() });
         let mut random = runtime.handle().random("moments");
-        let mut disk = Disk::serve(self.weir, place.path())?;
+        let mut disk = Disk::serve(self.weir, place.path(), SIZE)?;
         let before = self.set_up(&disk, &at)?;
         let base = disk.read()?;
         let steps = self.cell.scenario.run()?.operations;

@@ -12,8 +12,6 @@ use rustix::fs::Advice;
 use rustix::process::{Pid, Signal, kill_process};
 use weir_crash::Request;
 
-/// Its size: room for the smallest journal and as much again, as mkfs.ext4 wants it.
-const SIZE: &str = "16M";
 /// Between two looks at what another process does, and looks: 20 s in all.
 const PAUSE: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 20_000;
@@ -57,14 +55,14 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Serves it below `place`.
-    pub fn serve(weir: &Path, place: &Path) -> io::Result<Disk> {
+    /// Serves one of this size below `place`.
+    pub fn serve(weir: &Path, place: &Path, size: &str) -> io::Result<Disk> {
         let (mountpoint, cuts, log) = (place.join("disk"), place.join("cuts"), place.join("log"));
         fs::create_dir(&mountpoint)?;
         fs::create_dir(&cuts)?;
         let mut command = Command::new(weir);
         command
-            .args(["disk", "--foreground", "--worst", "--size", SIZE, "--cuts"])
+            .args(["disk", "--foreground", "--worst", "--size", size, "--cuts"])
             .arg(&cuts)
             .arg("--requests")
             .arg(&log)

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use weir_crash::{Found, Judges, Operation, Overlaps, Permutation, Permuter, Request, Tally};
 use weir_runtime::{Runtime, Simulation};
 
-use crate::cell::Run;
+use crate::cell::{Run, SIZE};
 use crate::disk::{Disk, Mounted};
 use crate::scenario::{Expected, play, promises};
 
@@ -91,7 +91,7 @@ impl Run<'_> {
         let place = TempDir::new()?;
         let at = place.path().join("files");
         std::fs::create_dir(&at)?;
-        let disk = Disk::serve(self.weir, place.path())?;
+        let disk = Disk::serve(self.weir, place.path(), SIZE)?;
         let before = self.set_up(&disk, &at)?;
         let mounted = Mounted::new(&disk, self.cell.options(), &at)?;
         let from = disk.log_bytes()?;
