@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weir_figures::{Figure, Lab, Row, Sheet, Standing, Summary, SummaryRow, report};
+use weir_runtime::cores;
 
 use crate::error::CliError;
 use crate::progress::ProgressReporter;
@@ -17,7 +18,7 @@ pub(crate) struct FiguresArguments {
     /// The figures, by name; without one, the names are listed and nothing is run
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Run all figures: some twenty minutes
+    /// Run all figures: some twenty minutes on two cores
     #[arg(long, conflicts_with_all = ["names", "list"])]
     all: bool,
     /// List the figures and run nothing
@@ -43,6 +44,10 @@ pub(crate) struct FiguresArguments {
     /// show how far rows move that are not fitted, in runs of a tenth of the writes: some 5 times the time
     #[arg(long)]
     spread: bool,
+    /// Runs at the same time, each on a thread of its own; results do not depend on it. Without the option: as many as there
+    /// are cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
+    jobs: Option<u64>,
     /// Let the kernel judge crash tests too (fast18-table2), by mounting images, which takes root: some 10 minutes more
     #[arg(long)]
     kernel: bool,
@@ -84,6 +89,7 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     let mut lab = Lab::new(arguments.seed);
     lab.quick = arguments.quick;
     lab.spread = arguments.spread;
+    lab.jobs = arguments.jobs.unwrap_or_else(cores);
     if lab.spread && !lab.quick {
         // Where standard error is gone the figures are run all the same.
         let _ = writeln!(std::io::stderr(), "weir: {SPREAD_TAKES}");
@@ -148,12 +154,12 @@ fn list(figures: &[Figure], json: bool, is_asked: bool) -> Result<(), CliError> 
 }
 
 fn measure(lab: &mut Lab, figures: &[Figure]) -> Result<Vec<Sheet>, CliError> {
-    let mut reporter = ProgressReporter::new(None)?;
+    let mut reporter = ProgressReporter::new()?;
     let sheets = lab.run(figures, &mut |progress| {
         // Where there is no bar, a line for every tenth of the runs.
         let tenth = progress.done * 10 / progress.total.max(1);
         let stage = format!("{} % of {} runs", tenth * 10, progress.total);
-        reporter.report((progress.done as u64, progress.total as u64), stage, &progress.what);
+        reporter.report((progress.done as u64, progress.total as u64), None, stage, &progress.what);
     });
     reporter.end();
     Ok(sheets?)

@@ -4,7 +4,7 @@
 //! Its *rows* are devices by *series*: a series is a way to write, on the device as its profile has it or with
 //! another barrier mechanism or ordered service, and what of the run is shown.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use weir_flash::{Changes, Mechanism, OrderedService, Parameter, Profile};
@@ -183,7 +183,7 @@ pub(crate) struct Case<'a> {
     /// Further runs that make one row with it, each with its own.
     pub(crate) rest: Vec<(Run, Option<Run>)>,
     /// The device's parameters.
-    pub(crate) parameters: Rc<[Parameter]>,
+    pub(crate) parameters: Arc<[Parameter]>,
 }
 
 impl Case<'_> {
@@ -195,7 +195,7 @@ impl Case<'_> {
             run: change(&self.run),
             over: self.over.as_ref().map(&change),
             rest: self.rest.iter().map(|(run, over)| (change(run), over.as_ref().map(&change))).collect(),
-            parameters: Rc::clone(&self.parameters),
+            parameters: Arc::clone(&self.parameters),
         }
     }
 
@@ -279,7 +279,7 @@ impl Figure {
                     false => devices(&place.profile, &series.vary)?,
                 };
                 let device = device.with_capacity(self.config.capacity_blocks);
-                let parameters: Rc<[Parameter]> = parameters.into();
+                let parameters: Arc<[Parameter]> = parameters.into();
                 let over = match &series.over {
                     Some(experiment) => {
                         let other = self.with_mechanism(device.clone(), series.over_mechanism.as_ref())?;
@@ -289,8 +289,8 @@ impl Figure {
                 };
                 let changed = self.variant(device.clone(), series)?;
                 let run = self.run(changed, &host, &series.experiment, quick);
-                let same = |run: &Run, experiment: &Rc<dyn Experiment>| {
-                    let experiment = Rc::clone(experiment);
+                let same = |run: &Run, experiment: &Arc<dyn Experiment>| {
+                    let experiment = Arc::clone(experiment);
                     Run { experiment, ..run.clone() }
                 };
                 let rest = series.rest.iter().map(|(experiment, beside)| {
@@ -331,14 +331,14 @@ impl Figure {
         FigureError::Name { file: format!("{}/figure.toml", self.name), what, name: name.to_owned(), known }
     }
 
-    fn run(&self, device: Profile, host: &Host, experiment: &Rc<dyn Experiment>, quick: bool) -> Run {
+    fn run(&self, device: Profile, host: &Host, experiment: &Arc<dyn Experiment>, quick: bool) -> Run {
         let config = &self.config;
         let share = if quick { 10 } else { 1 };
         let writes = if experiment.waits() { config.writes_waiting } else { config.writes };
         Run {
             device,
             host: host.clone(),
-            experiment: Rc::clone(experiment),
+            experiment: Arc::clone(experiment),
             erased: config.erased,
             span: config.span_blocks,
             writes: (writes / share).max(2),

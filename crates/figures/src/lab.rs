@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use weir_flash::{Changes, Kind, Profile};
+use weir_runtime::share_among_threads;
 
 use crate::error::FigureError;
 use crate::figure::{Case, Described, Devices, Figure};
@@ -24,6 +26,8 @@ pub struct Lab {
     pub quick: bool,
     /// Move each assumed parameter by 20 % and show how far the results move.
     pub spread: bool,
+    /// Runs at the same time, each on a thread of its own; results do not depend on it.
+    pub jobs: u64,
     outcomes: BTreeMap<String, Outcome>,
 }
 
@@ -95,7 +99,7 @@ impl Lab {
         devices: impl Fn(&str, &Changes) -> Result<Described, FigureError> + 'static,
     ) -> Lab {
         let devices = Box::new(devices);
-        Lab { devices, seed, quick: false, spread: false, outcomes: BTreeMap::new() }
+        Lab { devices, seed, quick: false, spread: false, jobs: 1, outcomes: BTreeMap::new() }
     }
 
     /// Runs `figures`, and tells `progress` of every run that begins.
@@ -105,7 +109,7 @@ impl Lab {
     pub fn run(
         &mut self,
         figures: &[Figure],
-        progress: &mut dyn FnMut(&Progress),
+        progress: &mut (dyn FnMut(&Progress) + Send),
     ) -> Result<Vec<Sheet>, FigureError> {
         let all: Vec<Vec<Case<'_>>> = figures
             .iter()
@@ -127,14 +131,24 @@ impl Lab {
     fn prepare<'c>(
         &mut self,
         cases: impl Iterator<Item = &'c Case<'c>>,
-        progress: &mut dyn FnMut(&Progress),
+        progress: &mut (dyn FnMut(&Progress) + Send),
     ) -> Result<(), FigureError> {
         let mut known: BTreeSet<String> = self.outcomes.keys().cloned().collect();
         let runs: Vec<&Run> = cases.flat_map(Case::runs).filter(|run| known.insert(key(run))).collect();
-        for (done, run) in runs.iter().enumerate() {
-            progress(&Progress { done, total: runs.len(), what: run.title() });
-            self.outcomes.insert(key(run), run.outcome(self.seed)?);
-        }
+        let (seed, total) = (self.seed, runs.len());
+        let state = Mutex::new((progress, 0));
+        let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcomes = share_among_threads(self.jobs, total as u64, |number| {
+            let run = runs[number as usize];
+            {
+                let (progress, done) = &mut *lock();
+                progress(&Progress { done: *done, total, what: run.title() });
+            }
+            let outcome = run.outcome(seed);
+            lock().1 += 1;
+            outcome
+        })?;
+        self.outcomes.extend(runs.iter().map(|run| key(run)).zip(outcomes));
         Ok(())
     }
 

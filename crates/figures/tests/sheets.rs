@@ -208,6 +208,48 @@ fn runs_are_shared_and_told_of() {
     );
 }
 
+/// Two runs of SQLite, whose library all threads share.
+const INSERTS: &str = r#"
+[[series]]
+name = "inserts"
+way = { Sqlite = { on = "EXT4", journal = "delete", synchronous = "extra", syncs = "stock" } }
+measure = "inserts"
+
+[[series]]
+name = "inserts with a log"
+way = { Sqlite = { on = "BarrierFS", journal = "wal", synchronous = "full", syncs = "stock" } }
+measure = "inserts"
+"#;
+
+/// Several runs at the same time disturb each other in nothing: rows, curves and all digits are the same, in the same order.
+#[test]
+fn results_do_not_depend_on_the_number_of_jobs() {
+    let results = [1, 2, 5].map(|jobs| {
+        let figure = Figure::parse("mine", &format!("{FIGURE}{INSERTS}"), PAPER, "").unwrap();
+        let mut lab = lab();
+        lab.jobs = jobs;
+        let mut begun = Vec::new();
+        let sheets = lab.run(&[figure], &mut |progress| begun.push(progress.what.clone())).unwrap();
+        begun.sort();
+        let json = serde_json::to_string(&sheets[0].rows).unwrap();
+        (begun, json, format!("{:?} {:?}", sheets[0].rows, sheets[0].curves))
+    });
+    assert_eq!((results[0].0.len(), &results[1]), (6, &results[0]));
+    assert_eq!(results[2], results[0]);
+}
+
+/// Of several runs that fail, the first one of the figure is told, on any number of threads.
+#[test]
+fn a_run_that_fails_is_told_whatever_the_number_of_jobs() {
+    let errors = [1, 2, 5].map(|jobs| {
+        let text = format!("{FIGURE}{INSERTS}").replace("capacity_blocks = 16_384", "capacity_blocks = 512");
+        let mut lab = lab();
+        lab.jobs = jobs;
+        lab.run(&[Figure::parse("mine", &text, PAPER, "").unwrap()], &mut |_| {}).unwrap_err().to_string()
+    });
+    assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
+}
+
 #[test]
 fn a_share_can_be_of_a_device_with_another_mechanism() {
     let over = FIGURE.replace("over = \"P\"\nmechanism = \"plp\"", "over = \"B\"\nover_mechanism = \"plp\"");
