@@ -1,10 +1,11 @@
 //! `weir figures`: run the papers' figures, with a progress bar, and put the results beside the papers'.
 
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weir_figures::{Figure, Lab, Row, Sheet, Standing, Summary, SummaryRow, report};
+use weir_figures::{Figure, Lab, Record, Row, Sheet, Standing, Summary, SummaryRow, report};
 use weir_runtime::cores;
 
 use crate::error::CliError;
@@ -31,6 +32,10 @@ pub(crate) struct FiguresArguments {
     /// figures
     #[arg(long, conflicts_with = "list")]
     summary: bool,
+    /// Run nothing: take the rows from DIR/NAME/ours.json, as --json has printed them there before, and the papers' numbers
+    /// from DIR/NAME/paper.toml. Without a name: of all figures that are there
+    #[arg(long, value_name = "DIR", requires = "summary", conflicts_with_all = ["html", "quick", "spread", "kernel", "seed", "jobs"])]
+    recorded: Option<PathBuf>,
     /// Write a report with plots to FILE, one HTML page without references to others
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -77,6 +82,10 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
         [] => Figure::names(),
         names => names.iter().map(String::as_str).collect(),
     };
+    if let Some(folder) = &arguments.recorded {
+        let records = read_records(folder, &names, !arguments.names.is_empty())?;
+        return print_summary(&Summary::from_records(&records), arguments.json);
+    }
     let mut figures = names.into_iter().map(Figure::named).collect::<Result<Vec<_>, _>>()?;
     if arguments.kernel {
         figures.iter_mut().for_each(Figure::ask_kernel);
@@ -110,6 +119,24 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     }
 }
 
+/// Reads what figures came to once: all of `names`, or if they were not `asked` for those that were recorded.
+fn read_records(folder: &Path, names: &[&str], asked: bool) -> Result<Vec<Record>, CliError> {
+    let is_recorded = |name: &&&str| folder.join(name).join("ours.json").exists();
+    let recorded: Vec<&str> = names.iter().filter(is_recorded).copied().collect();
+    // With no record at all it is the first that is missing.
+    let names = if asked || recorded.is_empty() { names } else { &recorded };
+    names.iter().map(|name| read_record(folder, name)).collect()
+}
+
+/// Reads what a figure came to once.
+fn read_record(folder: &Path, name: &str) -> Result<Record, CliError> {
+    let read = |file| {
+        let path = folder.join(name).join(file);
+        fs::read_to_string(&path).map_err(|source| CliError::File { doing: "read", path, source })
+    };
+    Ok(Record::parse(name, &read("ours.json")?, &read("paper.toml")?)?)
+}
+
 /// Prints the papers' numbers beside ours.
 fn print_summary(summary: &Summary, json: bool) -> Result<(), CliError> {
     if json {
@@ -127,13 +154,27 @@ fn print_summary(summary: &Summary, json: bool) -> Result<(), CliError> {
         grid.row(words.into_iter().chain([row.paper_text(), row.ours_text(), error]).collect());
     }
     let Summary {
-        numbers, fitted, within_10, within_25, beyond, explained, unexplained, bounds, broken, ..
+        numbers,
+        fitted,
+        within_10,
+        within_25,
+        beyond,
+        explained,
+        unexplained,
+        bounds,
+        broken,
+        orders,
+        orders_broken,
+        ..
     } = summary;
     let told = format!(
         "{numbers} numbers, {fitted} of them fitted: {within_10} are within 10 %, {within_25} within 25 %, and {beyond} beyond. Of those \
-         beyond 15 % {explained} are explained, and {unexplained} are not. {bounds} bounds, {broken} of them broken."
+         beyond 15 % {explained} are explained, and {unexplained} are not. {bounds} bounds, {broken} of them broken. {orders} orders of bars, {orders_broken} of them other than the paper's."
     );
-    print(&format!("{}\n{}", grid.text(), paragraphs(&told)))
+    let other =
+        summary.bars.iter().filter(|bars| !bars.is_kept).map(|bars| format!("{}, {bars}", bars.figure));
+    let told: Vec<String> = std::iter::once(told).chain(other).collect();
+    print(&format!("{}\n{}", grid.text(), paragraphs(&told.join("\n"))))
 }
 
 fn write(path: &Path, page: &str) -> Result<(), CliError> {
@@ -186,6 +227,7 @@ fn table(sheet: &Sheet) -> String {
             row.device, row.series, row.drift
         )
     });
-    let told: Vec<String> = origins.chain(unsteady).collect();
+    let orders = sheet.orders().into_iter().map(|bars| bars.to_string());
+    let told: Vec<String> = origins.chain(orders).chain(unsteady).collect();
     format!("{title}\n{}\n{}", grid.text(), paragraphs(&told.join("\n")))
 }

@@ -10,6 +10,7 @@ use weir_runtime::share_among_threads;
 use crate::error::FigureError;
 use crate::figure::{Case, Described, Devices, Figure};
 use crate::gauge::Depth;
+use crate::order::Bars;
 use crate::row::Row;
 use crate::run::{Outcome, Run};
 use crate::vary;
@@ -83,6 +84,14 @@ pub struct Progress {
     pub total: usize,
     /// The run that begins.
     pub what: String,
+}
+
+impl Sheet {
+    /// The figure's bars whose order in the paper is known.
+    #[must_use]
+    pub fn orders(&self) -> Vec<Bars> {
+        Bars::of_figure(&self.figure.name, &self.figure.paper, &self.rows)
+    }
 }
 
 impl Lab {
@@ -219,7 +228,11 @@ impl Lab {
         for (case, varied) in cases.iter().zip(varied) {
             let Some(outcome) = self.outcomes.get(&key(&case.run)) else { continue };
             let ours = self.value(case);
-            let mut row = Row::new(figure, case, ours, outcome.drift);
+            let [device, series] = [case.device, case.series.name.as_str()];
+            let (paper, is_fitted) = (figure.printed(device, series), figure.is_fitted(device, series));
+            let names = [&figure.name, device, series];
+            let mut row = Row::new(names, paper.cloned(), is_fitted, ours, case.series.unit());
+            row.drift = outcome.drift;
             row.spread = self.spread_of(ours, varied);
             let judges = outcome.judges.iter().find(|(metric, _)| *metric == case.series.measure);
             row.judges = judges.map(|(_, by_judge)| *by_judge);

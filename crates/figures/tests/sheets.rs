@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::drive::drive;
-use weir_figures::{Figure, Lab, Ours, PrintedKind, Sheet, report};
+use weir_figures::{Figure, Lab, Ours, PrintedKind, Record, Row, Sheet, Summary, report};
 use weir_flash::{Kind, Mechanism, Parameter};
 
 const FIGURE: &str = r#"
@@ -206,6 +206,39 @@ fn runs_are_shared_and_told_of() {
         told.iter().map(|progress| (progress.done, progress.total)).collect::<Vec<_>>(),
         [(0, 4), (1, 4), (2, 4), (3, 4)]
     );
+}
+
+/// What is read from a record is what was printed there, and sums up to the same.
+#[test]
+fn a_record_is_what_was_recorded() {
+    let sheets = sheets(true);
+    let json = serde_json::to_string(&sheets[0].rows).unwrap();
+    let record = Record::parse("mine", &json, PAPER).unwrap();
+    let steady = |row: &Row| Row { drift: 1.0, ..row.clone() };
+    assert_eq!(record.rows, sheets[0].rows.iter().map(steady).collect::<Vec<_>>());
+    let [recorded, run] = [Summary::from_records(&[record]), Summary::from_sheets(&sheets)];
+    assert_eq!(serde_json::to_string(&recorded).unwrap(), serde_json::to_string(&run).unwrap());
+    for (json, paper) in [("[", PAPER), (json.as_str(), "[[row]]")] {
+        let error = Record::parse("mine", json, paper).unwrap_err().to_string();
+        assert!(error.starts_with(if json == "[" { "mine/ours.json" } else { "mine/paper.toml" }), "{error}");
+    }
+}
+
+/// The report tells of bars in another order than the paper's where it begins, and of all orders with the figure.
+#[test]
+fn a_report_tells_of_the_order_of_bars() {
+    let orders = "\n[[order]]\ndevice = \"drive\"\nseries = [\"XnF\", \"B\"]\nsource = \"made up\"\n";
+    let [kept, broken] =
+        [orders.to_owned(), orders.replace("\"XnF\", \"B\"", "\"B\", \"XnF\"")].map(|orders| {
+            let figure = Figure::parse("mine", FIGURE, &format!("{PAPER}{orders}"), "").unwrap();
+            let sheets = lab().run(&[figure], &mut |_| {}).unwrap();
+            let Summary { orders, orders_broken, .. } = Summary::from_sheets(&sheets);
+            (orders, orders_broken, report(&sheets, 1, false).unwrap())
+        });
+    let told = ["&quot;XnF&quot; &lt; &quot;B&quot;: kept", "&quot;B&quot; &lt; &quot;XnF&quot;: broken"];
+    let found = [&kept, &broken].map(|(_, _, report)| told.map(|text| report.matches(text).count()));
+    assert_eq!(found, [[1, 0], [0, 2]]);
+    assert_eq!([(kept.0, kept.1), (broken.0, broken.1)], [(1, 0), (1, 1)]);
 }
 
 /// Two runs of SQLite, whose library all threads share.
