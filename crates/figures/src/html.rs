@@ -112,7 +112,7 @@ fn numbers(summary: &Summary) -> Markup {
         @if summary.orders_broken > 0 {
             ul {
                 @for bars in summary.bars.iter().filter(|bars| !bars.is_kept) {
-                    li { a href={ "#" (bars.figure) } { (bars.figure) } ", " (bars) }
+                    li { a href={ "#" (bars.figure) } { (bars.figure) } ": " (bars) }
                 }
             }
         }

@@ -67,7 +67,7 @@ impl fmt::Display for Bars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |step: &Vec<Bar>| step.iter().map(|bar| self.name(bar)).collect::<Vec<_>>().join(", ");
         let steps: Vec<String> = self.steps.iter().map(named).collect();
-        write!(f, "the paper's order of bars is {}: ", steps.join(" < "))?;
+        write!(f, "The paper's order of bars is {}: ", steps.join(" < "))?;
         if self.is_kept {
             return f.write_str("kept");
         }
@@ -109,8 +109,8 @@ source = "made up"
             let found = bars([("P", 30.0), ("B", b), ("X", 1.0), ("C", c)]);
             let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
             let expected = [
-                "the paper's order of bars is \"X\" < \"B\", \"C\" < \"P\": kept",
-                "the paper's order of bars is \"slow\" < \"drive\": kept",
+                "The paper's order of bars is \"X\" < \"B\", \"C\" < \"P\": kept",
+                "The paper's order of bars is \"slow\" < \"drive\": kept",
             ];
             assert_eq!(texts, expected);
         }
