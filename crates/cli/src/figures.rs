@@ -34,7 +34,7 @@ pub(crate) struct FiguresArguments {
     summary: bool,
     /// Run nothing: take the rows from DIR/NAME/ours.json, as --json has printed them there before, and the papers' numbers
     /// from DIR/NAME/paper.toml. Without a name: of all figures that are there
-    #[arg(long, value_name = "DIR", requires = "summary", conflicts_with_all = ["html", "quick", "spread", "kernel", "seed", "jobs"])]
+    #[arg(long, value_name = "DIR", requires = "summary", conflicts_with_all = ["html", "quick", "spread", "kernel", "seed", "seeds", "jobs"])]
     recorded: Option<PathBuf>,
     /// Write a report with plots to FILE, one HTML page without references to others
     #[arg(long, value_name = "FILE")]
@@ -42,6 +42,9 @@ pub(crate) struct FiguresArguments {
     /// Seed of the addresses that are written, and of the devices' choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Run with the seeds from 1 to N: a row is the median of the results, and with --json has their `range` and `seeds`
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["seed", "html"], value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
     /// Run a tenth of the writes: seconds, and rough results
     #[arg(long)]
     quick: bool,
@@ -96,6 +99,7 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     // A path that cannot be written is to be known before the wait.
     arguments.html.as_ref().map(|path| report_file::check(path, BEGINNING)).transpose()?;
     let mut lab = Lab::new(arguments.seed);
+    lab.seeds = arguments.seeds;
     lab.quick = arguments.quick;
     lab.spread = arguments.spread;
     lab.jobs = arguments.jobs.unwrap_or_else(cores);
@@ -172,7 +176,7 @@ fn print_summary(summary: &Summary, json: bool) -> Result<(), CliError> {
          beyond 15 % {explained} are explained, and {unexplained} are not. {bounds} bounds, {broken} of them broken. {orders} orders of bars, {orders_broken} of them other than the paper's."
     );
     let other =
-        summary.bars.iter().filter(|bars| !bars.is_kept).map(|bars| format!("{}, {bars}", bars.figure));
+        summary.bars.iter().filter(|bars| !bars.is_kept).map(|bars| format!("{}: {bars}", bars.figure));
     let told: Vec<String> = std::iter::once(told).chain(other).collect();
     print(&format!("{}\n{}", grid.text(), paragraphs(&told.join("\n"))))
 }

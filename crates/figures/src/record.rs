@@ -29,6 +29,10 @@ struct Recorded {
     unit: String,
     #[serde(default)]
     spread: Option<[f64; 2]>,
+    #[serde(default)]
+    range: Option<[f64; 2]>,
+    #[serde(default)]
+    seeds: Option<u64>,
 }
 
 impl Record {
@@ -41,11 +45,11 @@ impl Record {
         let recorded: Vec<Recorded> = serde_json::from_str(ours)
             .map_err(|source| FigureError::Record { file: format!("{name}/ours.json"), source })?;
         let row = |recorded: Recorded| {
-            let Recorded { device, series, ours, ours_kind, unit, spread } = recorded;
+            let Recorded { device, series, ours, ours_kind, unit, spread, range, seeds } = recorded;
             let printed = paper.printed(&device, &series).cloned();
             let names = [name, &device, &series];
             let row = Row::new(names, printed, ours_kind == Ours::Fitted, ours.unwrap_or(f64::NAN), unit);
-            Row { spread, ..row }
+            Row { spread, range, seeds, ..row }
         };
         let rows = recorded.into_iter().map(row).collect();
         Ok(Record { name: name.to_owned(), paper, rows })

@@ -40,6 +40,12 @@ pub struct Row {
     /// other word of its range, if that was asked for. How far a result moves is measured with a tenth of the writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<[f64; 2]>,
+    /// Smallest and largest result of several seeds, of which ours is the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
+    /// How many seeds, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seeds: Option<u64>,
     /// Of crash tests, how many each judge by itself puts into the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judges: Option<ByJudge>,
@@ -106,6 +112,8 @@ impl Row {
             error,
             ours_kind,
             spread: None,
+            range: None,
+            seeds: None,
             unit,
             judges: None,
             drift: 1.0,
@@ -131,14 +139,18 @@ impl Row {
         }
     }
 
-    /// Ours, in words; with the spread where there is one.
+    /// Ours, in words; with the range of its seeds and the spread where there are.
     #[must_use]
     pub fn ours_text(&self) -> String {
-        let ours = self.value_text(self.ours);
-        match self.spread {
-            Some([low, high]) => format!("{ours} ({}..{})", self.value_text(low), self.value_text(high)),
-            None => ours,
+        let text = |[low, high]: [f64; 2]| format!("{}..{}", self.value_text(low), self.value_text(high));
+        let mut ours = self.value_text(self.ours);
+        if let Some(range) = self.range {
+            ours += &format!(" [{}]", text(range));
         }
+        if let Some(spread) = self.spread {
+            ours += &format!(" ({})", text(spread));
+        }
+        ours
     }
 
     /// The error, in words: `+3 %`, `kept`, nothing; for a fitted row `fitted`, with what is left over.

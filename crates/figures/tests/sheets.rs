@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::drive::drive;
-use weir_figures::{Figure, Lab, Ours, PrintedKind, Record, Row, Sheet, Summary, report};
+use weir_figures::{Figure, Lab, Ours, PrintedKind, Record, Row, Sheet, Summary, SummaryRow, report};
 use weir_flash::{Kind, Mechanism, Parameter};
 
 const FIGURE: &str = r#"
@@ -214,10 +214,27 @@ fn a_record_is_what_was_recorded() {
     let sheets = sheets(true);
     let json = serde_json::to_string(&sheets[0].rows).unwrap();
     let record = Record::parse("mine", &json, PAPER).unwrap();
-    let steady = |row: &Row| Row { drift: 1.0, ..row.clone() };
-    assert_eq!(record.rows, sheets[0].rows.iter().map(steady).collect::<Vec<_>>());
-    let [recorded, run] = [Summary::from_records(&[record]), Summary::from_sheets(&sheets)];
-    assert_eq!(serde_json::to_string(&recorded).unwrap(), serde_json::to_string(&run).unwrap());
+    let words = |rows: &[Row]| {
+        let words = |row: &Row| {
+            let texts = [row.paper_text(), row.ours_text(), row.error_text(), row.residual_text()];
+            (
+                row.figure.clone(),
+                row.device.clone(),
+                row.series.clone(),
+                row.unit.clone(),
+                row.ours_kind,
+                texts,
+            )
+        };
+        rows.iter().map(words).collect::<Vec<_>>()
+    };
+    assert_eq!(words(&record.rows), words(&sheets[0].rows));
+    let summaries = [Summary::from_records(&[record]), Summary::from_sheets(&sheets)];
+    let [recorded, run] = summaries.map(|summary| {
+        let texts: Vec<String> = summary.rows.iter().map(SummaryRow::text).collect();
+        format!("{:?} {texts:?}", Summary { rows: Vec::new(), ..summary })
+    });
+    assert_eq!(recorded, run);
     for (json, paper) in [("[", PAPER), (json.as_str(), "[[row]]")] {
         let error = Record::parse("mine", json, paper).unwrap_err().to_string();
         assert!(error.starts_with(if json == "[" { "mine/ours.json" } else { "mine/paper.toml" }), "{error}");
@@ -239,6 +256,39 @@ fn a_report_tells_of_the_order_of_bars() {
     let found = [&kept, &broken].map(|(_, _, report)| told.map(|text| report.matches(text).count()));
     assert_eq!(found, [[1, 0], [0, 2]]);
     assert_eq!([(kept.0, kept.1), (broken.0, broken.1)], [(1, 0), (1, 1)]);
+}
+
+/// A run whose rate depends on the addresses that are drawn, since the drive cleans.
+const CLEANING: &str = r#"
+[[series]]
+name = "cleaning"
+way = { Random = { footprint_mib = 48, size = "small", flush_every = 64 } }
+measure = "iops"
+"#;
+
+/// A row of several seeds is the median of what each of them gives, between the least and the greatest.
+#[test]
+fn a_row_of_several_seeds_is_their_median() {
+    let rows = |seed, seeds| {
+        let mut lab = lab();
+        (lab.seed, lab.seeds, lab.jobs) = (seed, seeds, 2);
+        let figure = Figure::parse("mine", &format!("{FIGURE}{CLEANING}"), PAPER, "").unwrap();
+        lab.run(&[figure], &mut |_| {}).unwrap().remove(0).rows
+    };
+    let single = [1, 2, 3].map(|seed| rows(seed, 1));
+    for (at, row) in rows(1, 3).iter().enumerate() {
+        let mut each = single.each_ref().map(|rows| rows[at].ours);
+        each.sort_by(f64::total_cmp);
+        assert_eq!(
+            (row.ours, row.range, row.seeds),
+            (each[1], Some([each[0], each[2]]), Some(3)),
+            "{}",
+            row.series
+        );
+    }
+    assert!(single[0] != single[1], "the seeds draw nothing here");
+    let json = serde_json::to_value(rows(1, 2)).unwrap();
+    assert_eq!((&json[0]["seeds"], json[0]["range"].as_array().unwrap().len()), (&2.into(), 2));
 }
 
 /// Two runs of SQLite, whose library all threads share.
