@@ -157,8 +157,10 @@ impl CommonArguments {
     ) -> Result<(), CliError> {
         let awake = self.awake()?;
         let found = in_wall_time(self.seed, async |handle: Handle| {
-            let mut reporter = ProgressReporter::new(Some(handle.clone()))?;
-            let found = work(handle, &mut |progress| report_progress(&mut reporter, progress)).await?;
+            let mut reporter = ProgressReporter::new()?;
+            let clock = handle.clone();
+            let mut progress = |progress: Progress| report_progress(&mut reporter, &clock, progress);
+            let found = work(handle, &mut progress).await?;
             reporter.end();
             Ok(found)
         })?;
@@ -221,8 +223,9 @@ fn options(place: &PlaceArguments, rounds: Option<u32>, seed: u64) -> BenchOptio
     }
 }
 
-fn report_progress(reporter: &mut ProgressReporter, progress: Progress) {
-    reporter.report((progress.done, progress.total), progress.stage, &progress.what);
+fn report_progress(reporter: &mut ProgressReporter, clock: &Handle, progress: Progress) {
+    let seconds = clock.now().as_nanos() / 1_000_000_000;
+    reporter.report((progress.done, progress.total), Some(seconds), progress.stage, &progress.what);
 }
 
 fn disk(arguments: &DiskArguments) -> Result<(), CliError> {
@@ -296,8 +299,8 @@ fn databases(arguments: &SqliteArguments) -> Result<(), CliError> {
     };
     let awake = arguments.common.awake()?;
     let runtime = Rc::new(Runtime::wall(Wall { seed: arguments.common.seed, ..Wall::default() })?);
-    let mut reporter = ProgressReporter::new(Some(runtime.handle()))?;
-    let mut progress = |progress: Progress| report_progress(&mut reporter, progress);
+    let (mut reporter, clock) = (ProgressReporter::new()?, runtime.handle());
+    let mut progress = |progress: Progress| report_progress(&mut reporter, &clock, progress);
     let report = sqlite::measure(&runtime, plan.with(&options)?, &options, &mut progress)?;
     reporter.end();
     drop(awake);

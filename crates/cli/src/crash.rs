@@ -288,7 +288,7 @@ impl WorkloadTest<'_> {
             report_file::check(&arguments.file(nth), BEGINNING)?;
         }
         let clock = Runtime::wall(Wall::default())?.handle();
-        let (reporter, began) = (ProgressReporter::new(None)?, clock.now());
+        let (reporter, began) = (ProgressReporter::new()?, clock.now());
         let (failures, trace_hash, replays) = (0, 0, Vec::new());
         let mut test = WorkloadTest { arguments, workloads, reporter, failures, trace_hash, replays };
         test.report_progress(0);
@@ -313,7 +313,7 @@ impl WorkloadTest<'_> {
         let total = self.workloads.len() as u64;
         if let (true, Some(named)) = (total > 1, self.workloads.get(done as usize)) {
             let stage = format!("{} % of {total} workloads", done * 10 / total * 10);
-            self.reporter.report((done, total), stage, &named.name);
+            self.reporter.report((done, total), None, stage, &named.name);
         }
     }
 

@@ -1,10 +1,12 @@
 //! `weir figures`: run the papers' figures, with a progress bar, and put the results beside the papers'.
 
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weir_figures::{Figure, Lab, Row, Sheet, Standing, Summary, SummaryRow, report};
+use weir_figures::{Figure, Lab, Record, Row, Sheet, Standing, Summary, SummaryRow, report};
+use weir_runtime::cores;
 
 use crate::error::CliError;
 use crate::progress::ProgressReporter;
@@ -17,7 +19,7 @@ pub(crate) struct FiguresArguments {
     /// The figures, by name; without one, the names are listed and nothing is run
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Run all figures: some twenty minutes
+    /// Run all figures: some twenty minutes on two cores
     #[arg(long, conflicts_with_all = ["names", "list"])]
     all: bool,
     /// List the figures and run nothing
@@ -30,12 +32,19 @@ pub(crate) struct FiguresArguments {
     /// figures
     #[arg(long, conflicts_with = "list")]
     summary: bool,
+    /// Run nothing: take the rows from DIR/NAME/ours.json, as --json has printed them there before, and the papers' numbers
+    /// from DIR/NAME/paper.toml. Without a name: of all figures that are there
+    #[arg(long, value_name = "DIR", requires = "summary", conflicts_with_all = ["html", "quick", "spread", "kernel", "seed", "seeds", "jobs"])]
+    recorded: Option<PathBuf>,
     /// Write a report with plots to FILE, one HTML page without references to others
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Seed of the addresses that are written, and of the devices' choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Run with the seeds from 1 to N: a row is the median of the results, and with --json has their `range` and `seeds`
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["seed", "html"], value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
     /// Run a tenth of the writes: seconds, and rough results
     #[arg(long)]
     quick: bool,
@@ -43,6 +52,10 @@ pub(crate) struct FiguresArguments {
     /// show how far rows move that are not fitted, in runs of a tenth of the writes: some 5 times the time
     #[arg(long)]
     spread: bool,
+    /// Runs at the same time, each on a thread of its own; results do not depend on it. Without the option: as many as there
+    /// are cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
+    jobs: Option<u64>,
     /// Let the kernel judge crash tests too (fast18-table2), by mounting images, which takes root: some 10 minutes more
     #[arg(long)]
     kernel: bool,
@@ -72,6 +85,10 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
         [] => Figure::names(),
         names => names.iter().map(String::as_str).collect(),
     };
+    if let Some(folder) = &arguments.recorded {
+        let records = read_records(folder, &names, !arguments.names.is_empty())?;
+        return print_summary(&Summary::from_records(&records), arguments.json);
+    }
     let mut figures = names.into_iter().map(Figure::named).collect::<Result<Vec<_>, _>>()?;
     if arguments.kernel {
         figures.iter_mut().for_each(Figure::ask_kernel);
@@ -82,8 +99,10 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     // A path that cannot be written is to be known before the wait.
     arguments.html.as_ref().map(|path| report_file::check(path, BEGINNING)).transpose()?;
     let mut lab = Lab::new(arguments.seed);
+    lab.seeds = arguments.seeds;
     lab.quick = arguments.quick;
     lab.spread = arguments.spread;
+    lab.jobs = arguments.jobs.unwrap_or_else(cores);
     if lab.spread && !lab.quick {
         // Where standard error is gone the figures are run all the same.
         let _ = writeln!(std::io::stderr(), "weir: {SPREAD_TAKES}");
@@ -104,6 +123,24 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     }
 }
 
+/// Reads what figures came to once: all of `names`, or if they were not `asked` for those that were recorded.
+fn read_records(folder: &Path, names: &[&str], asked: bool) -> Result<Vec<Record>, CliError> {
+    let is_recorded = |name: &&&str| folder.join(name).join("ours.json").exists();
+    let recorded: Vec<&str> = names.iter().filter(is_recorded).copied().collect();
+    // With no record at all it is the first that is missing.
+    let names = if asked || recorded.is_empty() { names } else { &recorded };
+    names.iter().map(|name| read_record(folder, name)).collect()
+}
+
+/// Reads what a figure came to once.
+fn read_record(folder: &Path, name: &str) -> Result<Record, CliError> {
+    let read = |file| {
+        let path = folder.join(name).join(file);
+        fs::read_to_string(&path).map_err(|source| CliError::File { doing: "read", path, source })
+    };
+    Ok(Record::parse(name, &read("ours.json")?, &read("paper.toml")?)?)
+}
+
 /// Prints the papers' numbers beside ours.
 fn print_summary(summary: &Summary, json: bool) -> Result<(), CliError> {
     if json {
@@ -121,13 +158,27 @@ fn print_summary(summary: &Summary, json: bool) -> Result<(), CliError> {
         grid.row(words.into_iter().chain([row.paper_text(), row.ours_text(), error]).collect());
     }
     let Summary {
-        numbers, fitted, within_10, within_25, beyond, explained, unexplained, bounds, broken, ..
+        numbers,
+        fitted,
+        within_10,
+        within_25,
+        beyond,
+        explained,
+        unexplained,
+        bounds,
+        broken,
+        orders,
+        orders_broken,
+        ..
     } = summary;
     let told = format!(
         "{numbers} numbers, {fitted} of them fitted: {within_10} are within 10 %, {within_25} within 25 %, and {beyond} beyond. Of those \
-         beyond 15 % {explained} are explained, and {unexplained} are not. {bounds} bounds, {broken} of them broken."
+         beyond 15 % {explained} are explained, and {unexplained} are not. {bounds} bounds, {broken} of them broken. {orders} orders of bars, {orders_broken} of them other than the paper's."
     );
-    print(&format!("{}\n{}", grid.text(), paragraphs(&told)))
+    let other =
+        summary.bars.iter().filter(|bars| !bars.is_kept).map(|bars| format!("{}: {bars}", bars.figure));
+    let told: Vec<String> = std::iter::once(told).chain(other).collect();
+    print(&format!("{}\n{}", grid.text(), paragraphs(&told.join("\n"))))
 }
 
 fn write(path: &Path, page: &str) -> Result<(), CliError> {
@@ -148,12 +199,12 @@ fn list(figures: &[Figure], json: bool, is_asked: bool) -> Result<(), CliError> 
 }
 
 fn measure(lab: &mut Lab, figures: &[Figure]) -> Result<Vec<Sheet>, CliError> {
-    let mut reporter = ProgressReporter::new(None)?;
+    let mut reporter = ProgressReporter::new()?;
     let sheets = lab.run(figures, &mut |progress| {
         // Where there is no bar, a line for every tenth of the runs.
         let tenth = progress.done * 10 / progress.total.max(1);
         let stage = format!("{} % of {} runs", tenth * 10, progress.total);
-        reporter.report((progress.done as u64, progress.total as u64), stage, &progress.what);
+        reporter.report((progress.done as u64, progress.total as u64), None, stage, &progress.what);
     });
     reporter.end();
     Ok(sheets?)
@@ -180,6 +231,7 @@ fn table(sheet: &Sheet) -> String {
             row.device, row.series, row.drift
         )
     });
-    let told: Vec<String> = origins.chain(unsteady).collect();
+    let orders = sheet.orders().into_iter().map(|bars| bars.to_string());
+    let told: Vec<String> = origins.chain(orders).chain(unsteady).collect();
     format!("{title}\n{}\n{}", grid.text(), paragraphs(&told.join("\n")))
 }

@@ -3,29 +3,33 @@
 use std::io::Write as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use weir_runtime::Handle;
 
 use crate::error::CliError;
 
 /// Shows a bar on a terminal, and elsewhere writes a line for each stage.
 pub(crate) struct ProgressReporter {
     bar: ProgressBar,
-    /// For the seconds in a line; none where nothing else reads a clock.
-    clock: Option<Handle>,
     stage: String,
 }
 
 impl ProgressReporter {
-    pub(crate) fn new(clock: Option<Handle>) -> Result<ProgressReporter, CliError> {
+    pub(crate) fn new() -> Result<ProgressReporter, CliError> {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
         let bar = ProgressBar::no_length().with_style(style.map_err(std::io::Error::other)?);
-        Ok(ProgressReporter { bar, clock, stage: String::new() })
+        Ok(ProgressReporter { bar, stage: String::new() })
     }
 
-    /// `what` is under way in `stage`; of `total` steps, `done` are over.
-    pub(crate) fn report(&mut self, (done, total): (u64, u64), stage: String, what: &str) {
+    /// `what` is under way in `stage`; of `total` steps, `done` are over. A line has the `seconds` that have passed, where the
+    /// caller reads a clock.
+    pub(crate) fn report(
+        &mut self,
+        (done, total): (u64, u64),
+        seconds: Option<u64>,
+        stage: String,
+        what: &str,
+    ) {
         if self.bar.is_hidden() {
-            return self.line(stage);
+            return self.line(seconds, stage);
         }
         self.bar.set_length(total);
         self.bar.set_position(done);
@@ -33,10 +37,9 @@ impl ProgressReporter {
         self.bar.tick();
     }
 
-    fn line(&mut self, stage: String) {
+    fn line(&mut self, seconds: Option<u64>, stage: String) {
         if stage != self.stage {
-            let seconds = |clock: &Handle| format!("{} s: ", clock.now().as_nanos() / 1_000_000_000);
-            let seconds = self.clock.as_ref().map_or_else(String::new, seconds);
+            let seconds = seconds.map_or_else(String::new, |seconds| format!("{seconds} s: "));
             // Where standard error is closed the work continues: its result is the purpose.
             let _ = writeln!(std::io::stderr(), "weir: {seconds}{stage}");
             self.stage = stage;

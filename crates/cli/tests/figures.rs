@@ -122,6 +122,29 @@ fn a_figure_is_a_list_of_rows_and_the_same_for_the_same_seed() {
     }
 }
 
+/// What was recorded is summed up in a moment.
+#[test]
+fn recorded_figures_are_summed_up_without_a_run() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../figures");
+    let arguments = ["--summary", "--recorded", folder];
+    let summary: serde_json::Value =
+        serde_json::from_str(&printed(&[&arguments[..], &["--json"]].concat())).unwrap();
+    let count = |name: &str| summary[name].as_u64().unwrap();
+    assert!(count("numbers") > 150 && count("bounds") > 30 && count("orders") > 40, "{summary}");
+    assert_eq!(count("within_25") + count("beyond"), count("numbers"));
+    let of_one = printed(&[&arguments[..], &["optr-fig09"]].concat());
+    assert!(of_one.contains("mode 2") && !of_one.contains("fast18"), "{of_one}");
+    fits_a_terminal(&of_one);
+    let output = figures(&["--summary", "--recorded", "nowhere"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("nowhere/fast18-fig01/ours.json"), "{error}");
+    // Without a summary there is nothing to show, and a seed changes nothing.
+    for more in [&["--all"][..], &["--summary", "--seed", "2"]] {
+        assert_eq!(figures(&[&["--recorded", folder], more].concat()).status.code(), Some(2), "{more:?}");
+    }
+}
+
 #[test]
 fn a_report_that_cannot_be_written_is_an_error_that_names_the_file() {
     let output = figures(&["fast18-fig10", "--quick", "--html", "nowhere/report.html"]);

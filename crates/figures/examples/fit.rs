@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_figures::{BlockWrites, Call, Calls, Change, Experiment, FigureError, Host, On, Outcome, Run};
 use weir_flash::Profile;
@@ -54,7 +54,7 @@ impl Legacy {
 }
 
 impl Trial {
-    fn run(&self, experiment: Rc<dyn Experiment>, writes: u64) -> Result<Outcome, FigureError> {
+    fn run(&self, experiment: Arc<dyn Experiment>, writes: u64) -> Result<Outcome, FigureError> {
         let files = experiment.filesystem().is_some();
         let run = Run {
             device: self.device.with_capacity(if files { 4_194_304 } else { 262_144 }),
@@ -72,13 +72,13 @@ impl Trial {
 
     /// The rows: `xnf` (all that is printed of that share, in percent) and `mean` (ms) are the paper's for the device.
     fn rows(&self, xnf: &[f64], mean: f64) -> Result<Vec<Legacy>, FigureError> {
-        let free = self.run(Rc::new(BlockWrites::P), FREE_WRITES)?.value("iops");
+        let free = self.run(Arc::new(BlockWrites::P), FREE_WRITES)?.value("iops");
         let share = |way: BlockWrites| {
-            Ok::<f64, FigureError>(100.0 * self.run(Rc::new(way), 2_000)?.value("iops") / free)
+            Ok::<f64, FigureError>(100.0 * self.run(Arc::new(way), 2_000)?.value("iops") / free)
         };
         let calls =
             Calls { on: self.ext4, change: Change::Append, call: Call::Fsync, threads: 1, cores: None };
-        let fsync = self.run(Rc::new(calls), 4_000)?.value("latency-mean");
+        let fsync = self.run(Arc::new(calls), 4_000)?.value("latency-mean");
         let row = |name, printed, ours, bound| Legacy { name, printed, ours, bound };
         let flushed = share(BlockWrites::XnF)?;
         let mut rows: Vec<Legacy> = xnf.iter().map(|xnf| row("XnF/P, %", *xnf, flushed, false)).collect();

@@ -3,7 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_figures::{BlockWrites, Call, Calls, Change, Experiment, FigureError, Host, On, Outcome, Run};
 use weir_flash::Profile;
@@ -22,12 +22,12 @@ impl<'a> Case<'a> {
 
     fn run(&self, on: On, change: Change) -> Result<Outcome, FigureError> {
         let calls = Calls { on, change, call: Call::Fsync, threads: 1, cores: None };
-        self.measured(Rc::new(calls), if change == Change::Append { 1 } else { 16_384 }, 20_000)
+        self.measured(Arc::new(calls), if change == Change::Append { 1 } else { 16_384 }, 20_000)
     }
 
     fn measured(
         &self,
-        experiment: Rc<dyn Experiment>,
+        experiment: Arc<dyn Experiment>,
         span: u64,
         writes: u64,
     ) -> Result<Outcome, FigureError> {
@@ -51,7 +51,7 @@ impl<'a> Case<'a> {
         let mean = |on| Ok::<f64, FigureError>(self.run(on, Change::Append)?.value("latency-mean"));
         let [full, checksums, barrier] = [mean(On::Ext4)?, mean(On::Ext4Async)?, mean(On::BarrierFs)?];
         let depth = self.run(On::BarrierFs, Change::Overwrite)?.value("depth-max");
-        let xnf = self.measured(Rc::new(BlockWrites::XnF), 262_144, 2_000)?.value("iops");
+        let xnf = self.measured(Arc::new(BlockWrites::XnF), 262_144, 2_000)?.value("iops");
         println!(
             "{}, {}: EXT4 with full flush {full:.3} ms, with async commit {checksums:.3} ms; BFS {barrier:.3} ms; \
              fsync has {depth} commands in the queue at most; XnF {xnf:.0} writes/s",
@@ -73,7 +73,7 @@ impl<'a> Case<'a> {
         for &threads in cores {
             let rate = |on| {
                 let (change, call, cores) = (Change::Append, Call::Fsync, Some(threads));
-                let calls = Rc::new(Calls { on, change, call, threads, cores });
+                let calls = Arc::new(Calls { on, change, call, threads, cores });
                 Ok::<f64, FigureError>(self.measured(calls, 1, 6_000)?.value("iops"))
             };
             let (ext4, barrier) = (rate(On::Ext4)?, rate(On::BarrierFs)?);

@@ -8,7 +8,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_figures::{Experiment, Figure, Host, Outcome, Run};
 use weir_flash::Profile;
@@ -32,23 +32,23 @@ impl Setting {
     }
 
     /// The two experiments of a row that is a ratio.
-    fn ratio(&self, series: &str) -> Result<[Rc<dyn Experiment>; 2], Failed> {
+    fn ratio(&self, series: &str) -> Result<[Arc<dyn Experiment>; 2], Failed> {
         let found = self.figure.config.series.iter().find(|known| known.name == series);
-        let both = found.and_then(|series| Some([Rc::clone(&series.experiment), series.over.clone()?]));
+        let both = found.and_then(|series| Some([Arc::clone(&series.experiment), series.over.clone()?]));
         Ok(both.ok_or_else(|| format!("figure 14 has no ratio {series:?}"))?)
     }
 
     fn measured(
         &self,
         host: &Host,
-        experiment: &Rc<dyn Experiment>,
+        experiment: &Arc<dyn Experiment>,
         calls: u64,
         seed: u64,
     ) -> Result<Outcome, Failed> {
         let run = Run {
             device: self.drive.clone(),
             host: host.clone(),
-            experiment: Rc::clone(experiment),
+            experiment: Arc::clone(experiment),
             erased: false,
             span: self.figure.config.span_blocks,
             writes: calls,

@@ -26,6 +26,14 @@ pub enum FigureError {
         /// What is wrong, and where.
         source: Box<toml::de::Error>,
     },
+    /// The recorded rows of a figure cannot be read.
+    #[error("{file}: {source}")]
+    Record {
+        /// The file, below the folder of the figures.
+        file: String,
+        /// What is wrong, and where.
+        source: serde_json::Error,
+    },
     /// A file names something that is not there.
     #[error("{file}: there is no {what} {name:?}; there are {known}")]
     Name {
@@ -105,4 +113,10 @@ pub enum FigureError {
         /// What the plotting library says.
         why: String,
     },
+}
+
+impl FigureError {
+    pub(crate) fn toml(file: String, source: toml::de::Error) -> FigureError {
+        FigureError::File { file, source: Box::new(source) }
+    }
 }

@@ -11,8 +11,8 @@ use crate::metric::Metric;
 use crate::run::{Outcome, Run};
 
 /// What a series of a figure runs. Two whose `Debug` texts are equal are the same; `Display` is the name in errors, curves
-/// and progress.
-pub trait Experiment: fmt::Debug + fmt::Display {
+/// and progress. It is only described here: runs of one may be under way on several threads.
+pub trait Experiment: fmt::Debug + fmt::Display + Send + Sync {
     /// The metrics that it gives.
     fn metrics(&self) -> Vec<Metric>;
 

@@ -4,7 +4,7 @@
 //! Its *rows* are devices by *series*: a series is a way to write, on the device as its profile has it or with
 //! another barrier mechanism or ordered service, and what of the run is shown.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use weir_flash::{Changes, Mechanism, OrderedService, Parameter, Profile};
@@ -183,7 +183,7 @@ pub(crate) struct Case<'a> {
     /// Further runs that make one row with it, each with its own.
     pub(crate) rest: Vec<(Run, Option<Run>)>,
     /// The device's parameters.
-    pub(crate) parameters: Rc<[Parameter]>,
+    pub(crate) parameters: Arc<[Parameter]>,
 }
 
 impl Case<'_> {
@@ -195,7 +195,7 @@ impl Case<'_> {
             run: change(&self.run),
             over: self.over.as_ref().map(&change),
             rest: self.rest.iter().map(|(run, over)| (change(run), over.as_ref().map(&change))).collect(),
-            parameters: Rc::clone(&self.parameters),
+            parameters: Arc::clone(&self.parameters),
         }
     }
 
@@ -234,15 +234,12 @@ impl Figure {
     /// # Errors
     /// [`FigureError::File`] if one of them is damaged.
     pub fn parse(name: &str, figure: &str, paper: &str, notes: &str) -> Result<Figure, FigureError> {
-        let failed = |file: &str, source| FigureError::File {
-            file: format!("{name}/{file}"),
-            source: Box::new(source),
-        };
-        let mut config: Config = toml::from_str(figure).map_err(|source| failed("figure.toml", source))?;
+        let failed = |source| FigureError::toml(format!("{name}/figure.toml"), source);
+        let mut config: Config = toml::from_str(figure).map_err(failed)?;
         config.series.extend(config.sweep.iter().flat_map(Sweep::all));
         config.series.extend(config.variants.iter().flat_map(Variants::all));
         let servers = config.servers.as_ref().map(Servers::all).transpose();
-        config.series.extend(servers.map_err(|source| failed("figure.toml", source))?.into_iter().flatten());
+        config.series.extend(servers.map_err(failed)?.into_iter().flatten());
         let tests = config.crash_tests.iter().flat_map(CrashTests::all);
         config.series.extend(tests.flat_map(Series::of_crash_test));
         config.series.extend(config.intervals.iter().flat_map(Intervals::all));
@@ -250,7 +247,7 @@ impl Figure {
         Ok(Figure {
             name: name.to_owned(),
             config,
-            paper: toml::from_str(paper).map_err(|source| failed("paper.toml", source))?,
+            paper: Paper::parse(name, paper)?,
             notes: notes.to_owned(),
             asks_kernel: false,
         })
@@ -265,7 +262,7 @@ impl Figure {
     /// What the paper prints for a row.
     #[must_use]
     pub fn printed(&self, device: &str, series: &str) -> Option<&Printed> {
-        self.paper.rows.iter().find(|row| row.device == device && row.series == series)
+        self.paper.printed(device, series)
     }
 
     /// The rows, device by device; a quick run has a tenth of the writes.
@@ -279,7 +276,7 @@ impl Figure {
                     false => devices(&place.profile, &series.vary)?,
                 };
                 let device = device.with_capacity(self.config.capacity_blocks);
-                let parameters: Rc<[Parameter]> = parameters.into();
+                let parameters: Arc<[Parameter]> = parameters.into();
                 let over = match &series.over {
                     Some(experiment) => {
                         let other = self.with_mechanism(device.clone(), series.over_mechanism.as_ref())?;
@@ -289,8 +286,8 @@ impl Figure {
                 };
                 let changed = self.variant(device.clone(), series)?;
                 let run = self.run(changed, &host, &series.experiment, quick);
-                let same = |run: &Run, experiment: &Rc<dyn Experiment>| {
-                    let experiment = Rc::clone(experiment);
+                let same = |run: &Run, experiment: &Arc<dyn Experiment>| {
+                    let experiment = Arc::clone(experiment);
                     Run { experiment, ..run.clone() }
                 };
                 let rest = series.rest.iter().map(|(experiment, beside)| {
@@ -331,14 +328,14 @@ impl Figure {
         FigureError::Name { file: format!("{}/figure.toml", self.name), what, name: name.to_owned(), known }
     }
 
-    fn run(&self, device: Profile, host: &Host, experiment: &Rc<dyn Experiment>, quick: bool) -> Run {
+    fn run(&self, device: Profile, host: &Host, experiment: &Arc<dyn Experiment>, quick: bool) -> Run {
         let config = &self.config;
         let share = if quick { 10 } else { 1 };
         let writes = if experiment.waits() { config.writes_waiting } else { config.writes };
         Run {
             device,
             host: host.clone(),
-            experiment: Rc::clone(experiment),
+            experiment: Arc::clone(experiment),
             erased: config.erased,
             span: config.span_blocks,
             writes: (writes / share).max(2),
@@ -360,6 +357,8 @@ pub(crate) fn service_named(name: &str) -> Option<OrderedService> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -390,6 +389,15 @@ mod tests {
             };
             for row in &figure.paper.rows {
                 assert!(is_row(&row.device, &row.series), "{name}: {row:?}");
+            }
+            for order in &figure.paper.orders {
+                let bars: Vec<_> = order.steps().flatten().collect();
+                assert!(order.steps().count() > 1, "{name}: {order:?}");
+                assert!(bars.iter().all(|(device, series)| is_row(device, series)), "{name}: {order:?}");
+                let known =
+                    figure.config.series.iter().filter(|known| bars.iter().any(|bar| bar.1 == known.name));
+                let units: BTreeSet<String> = known.map(Series::unit).collect();
+                assert_eq!(units.len(), 1, "{name}: {order:?}");
             }
             for [device, series] in &figure.config.fitted {
                 assert!(is_row(device, series), "{name}: {device} {series}");

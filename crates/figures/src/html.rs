@@ -106,7 +106,15 @@ fn numbers(summary: &Summary) -> Markup {
             "The papers print " (summary.numbers) " numbers; parameters were fitted to " (summary.fitted) " of them. Our result differs by at most \
             10 % for " (summary.within_10) " numbers, by at most 25 % for " (summary.within_25) ", and by more for " (summary.beyond) ". Of those that are off by more than 15 %, another run comes \
             within for " (summary.explained) "; " (summary.unexplained) " are unexplained. Of " (summary.bounds)
-            " bounds in the papers' texts " (summary.broken) " are broken."
+            " bounds in the papers' texts " (summary.broken) " are broken. Of " (summary.orders)
+            " orders of bars in the papers " (summary.orders_broken) " are others here."
+        }
+        @if summary.orders_broken > 0 {
+            ul {
+                @for bars in summary.bars.iter().filter(|bars| !bars.is_kept) {
+                    li { a href={ "#" (bars.figure) } { (bars.figure) } ": " (bars) }
+                }
+            }
         }
         table {
             tr {
@@ -119,16 +127,12 @@ fn numbers(summary: &Summary) -> Markup {
                     td { a href={ "#" (row.figure) } { (row.figure) } }
                     td { (row.device) } td { (row.series) } td { (row.unit) }
                     td.number { (row.paper_text()) } td.number { (row.ours_text()) }
-                    td.number.error { (residual_text(row)) }
+                    td.number.error { (row.residual_text()) }
                     td { (summarised.text()) }
                 }
             }
         }
     }
-}
-
-fn residual_text(row: &Row) -> String {
-    row.residual.map_or_else(|| "-".to_owned(), |residual| format!("{:+.0} %", residual * 100.0))
 }
 
 /// One line a figure: how many rows prove something, and how far off they are.
@@ -191,6 +195,7 @@ fn section(sheet: &Sheet, shown: &[&str]) -> Result<Markup, FigureError> {
         }
         ul {
             @for origin in &sheet.origins { li { (origin) } }
+            @for bars in sheet.orders() { li { (bars) } }
         }
         details {
             summary { "Notes" }

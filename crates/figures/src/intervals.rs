@@ -1,7 +1,7 @@
 //! *Intervals* are series of [`Fio`] for several journal modes, each with several intervals between two `fsync`
 //! (`[intervals]` in `figure.toml`). An interval is a row, or all of them are one.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -76,10 +76,10 @@ impl Intervals {
         row(take.name().to_owned(), &self.fsync_every).into_iter().collect()
     }
 
-    fn fio(&self, mode: Mode, as_linux: bool, fsync_every: u32) -> Rc<dyn Experiment> {
+    fn fio(&self, mode: Mode, as_linux: bool, fsync_every: u32) -> Arc<dyn Experiment> {
         let Intervals { journal_mib, files, file_writes, .. } = *self;
         let on = Mounting { mode, journal_mib, as_linux, ..Mounting::of(On::Ext4) };
-        Rc::new(Fio { on, files, file_writes, fsync_every })
+        Arc::new(Fio { on, files, file_writes, fsync_every })
     }
 }
 
@@ -107,7 +107,7 @@ take = "mean"
         let all = intervals.all();
         let names: Vec<&str> = all.iter().map(|series| series.name.as_str()).collect();
         assert_eq!(names, ["DJ, fsync/1", "DJ, fsync/128", "DJ over OJ, mean"]);
-        let seen = |experiment: &Rc<dyn Experiment>| format!("{experiment:?}");
+        let seen = |experiment: &Arc<dyn Experiment>| format!("{experiment:?}");
         let fio = |mode, every| seen(&intervals.fio(mode, false, every));
         assert_eq!(seen(&all[1].experiment), fio(Mode::DJ, 128));
         assert!(all[1].over.is_none() && all[1].rest.is_empty());

@@ -2,14 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use weir_flash::{Changes, Kind, Profile};
+use weir_runtime::share_among_threads;
 
 use crate::error::FigureError;
 use crate::figure::{Case, Described, Devices, Figure};
 use crate::gauge::Depth;
+use crate::order::Bars;
 use crate::row::Row;
 use crate::run::{Outcome, Run};
+use crate::take::{Take, median};
 use crate::vary;
 
 /// How far an assumed parameter is moved, up and down.
@@ -20,11 +25,16 @@ pub struct Lab {
     devices: Box<Devices>,
     /// Decides every run, with the profiles.
     pub seed: u64,
+    /// So many seeds, from that one on, 1 and more: a row is the median of their results.
+    pub seeds: u64,
     /// A tenth of the writes: for a look.
     pub quick: bool,
     /// Move each assumed parameter by 20 % and show how far the results move.
     pub spread: bool,
-    outcomes: BTreeMap<String, Outcome>,
+    /// Runs at the same time, each on a thread of its own; results do not depend on it.
+    pub jobs: u64,
+    /// By run and seed.
+    outcomes: BTreeMap<(String, u64), Outcome>,
 }
 
 /// A figure with its results.
@@ -81,6 +91,14 @@ pub struct Progress {
     pub what: String,
 }
 
+impl Sheet {
+    /// The figure's bars whose order in the paper is known.
+    #[must_use]
+    pub fn orders(&self) -> Vec<Bars> {
+        Bars::of_figure(&self.figure.name, &self.figure.paper, &self.rows)
+    }
+}
+
 impl Lab {
     /// A lab with the devices that come with Weir.
     #[must_use]
@@ -95,7 +113,7 @@ impl Lab {
         devices: impl Fn(&str, &Changes) -> Result<Described, FigureError> + 'static,
     ) -> Lab {
         let devices = Box::new(devices);
-        Lab { devices, seed, quick: false, spread: false, outcomes: BTreeMap::new() }
+        Lab { devices, seed, seeds: 1, quick: false, spread: false, jobs: 1, outcomes: BTreeMap::new() }
     }
 
     /// Runs `figures`, and tells `progress` of every run that begins.
@@ -105,7 +123,7 @@ impl Lab {
     pub fn run(
         &mut self,
         figures: &[Figure],
-        progress: &mut dyn FnMut(&Progress),
+        progress: &mut (dyn FnMut(&Progress) + Send),
     ) -> Result<Vec<Sheet>, FigureError> {
         let all: Vec<Vec<Case<'_>>> = figures
             .iter()
@@ -118,23 +136,43 @@ impl Lab {
             .zip(&quick)
             .map(|(figure, cases)| cases.iter().map(|case| self.variations(figure, case)).collect())
             .collect();
-        self.prepare(all.iter().flatten().chain(varied.iter().flatten().flatten()), progress)?;
+        // How far a parameter moves a row, one seed tells.
+        let seeds = self.all_seeds();
+        let of_seeds = |run| seeds.clone().map(move |seed| (run, seed));
+        let all_runs = all.iter().flatten().flat_map(Case::runs).flat_map(of_seeds);
+        let varied_runs = varied.iter().flatten().flatten().flat_map(Case::runs).map(|run| (run, self.seed));
+        self.prepare(&all_runs.chain(varied_runs).collect::<Vec<_>>(), progress)?;
         let sheets = figures.iter().zip(&all).zip(&varied);
         Ok(sheets.map(|((figure, cases), varied)| self.sheet(figure, cases, varied)).collect())
     }
 
-    /// Runs what the cases need and was not run yet.
-    fn prepare<'c>(
+    fn all_seeds(&self) -> Range<u64> {
+        self.seed..self.seed.saturating_add(self.seeds)
+    }
+
+    /// Runs what was not run yet.
+    fn prepare(
         &mut self,
-        cases: impl Iterator<Item = &'c Case<'c>>,
-        progress: &mut dyn FnMut(&Progress),
+        runs: &[(&Run, u64)],
+        progress: &mut (dyn FnMut(&Progress) + Send),
     ) -> Result<(), FigureError> {
-        let mut known: BTreeSet<String> = self.outcomes.keys().cloned().collect();
-        let runs: Vec<&Run> = cases.flat_map(Case::runs).filter(|run| known.insert(key(run))).collect();
-        for (done, run) in runs.iter().enumerate() {
-            progress(&Progress { done, total: runs.len(), what: run.title() });
-            self.outcomes.insert(key(run), run.outcome(self.seed)?);
-        }
+        let mut known: BTreeSet<(String, u64)> = self.outcomes.keys().cloned().collect();
+        let is_new = |(run, seed): &&(&Run, u64)| known.insert((key(run), *seed));
+        let runs: Vec<&(&Run, u64)> = runs.iter().filter(is_new).collect();
+        let total = runs.len();
+        let state = Mutex::new((progress, 0));
+        let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcomes = share_among_threads(self.jobs, total as u64, |number| {
+            let (run, seed) = *runs[number as usize];
+            {
+                let (progress, done) = &mut *lock();
+                progress(&Progress { done: *done, total, what: run.title() });
+            }
+            let outcome = run.outcome(seed);
+            lock().1 += 1;
+            outcome
+        })?;
+        self.outcomes.extend(runs.iter().map(|(run, seed)| (key(run), *seed)).zip(outcomes));
         Ok(())
     }
 
@@ -175,10 +213,12 @@ impl Lab {
         moved
     }
 
-    /// What a case shows: a number, or a share in percent.
-    fn value(&self, case: &Case<'_>) -> f64 {
+    /// What a case shows with one seed: a number, or a share in percent.
+    fn value(&self, case: &Case<'_>, seed: u64) -> f64 {
         let measure = |run: &Run| {
-            self.outcomes.get(&key(run)).map_or(f64::NAN, |outcome| outcome.value(&case.series.measure))
+            self.outcomes
+                .get(&(key(run), seed))
+                .map_or(f64::NAN, |outcome| outcome.value(&case.series.measure))
         };
         let value = |run: &Run, over: &Option<Run>| match over {
             Some(over) => case.series.compare(measure(run), measure(over)),
@@ -193,9 +233,9 @@ impl Lab {
     /// proportion; `varied` begins with the one that nothing was moved in.
     fn spread_of(&self, ours: f64, varied: &[Case<'_>]) -> Option<[f64; 2]> {
         let (still, moved) = varied.split_first()?;
-        let still = self.value(still);
+        let still = self.value(still, self.seed);
         let scale = if still == 0.0 { 1.0 } else { ours / still };
-        let values = || moved.iter().map(|case| scale * self.value(case));
+        let values = || moved.iter().map(|case| scale * self.value(case, self.seed));
         Some([values().fold(ours, f64::min), values().fold(ours, f64::max)])
     }
 
@@ -203,12 +243,22 @@ impl Lab {
         let mut rows = Vec::new();
         let mut curves: Vec<Curve> = Vec::new();
         for (case, varied) in cases.iter().zip(varied) {
-            let Some(outcome) = self.outcomes.get(&key(&case.run)) else { continue };
-            let ours = self.value(case);
-            let mut row = Row::new(figure, case, ours, outcome.drift);
+            let Some(outcome) = self.outcomes.get(&(key(&case.run), self.seed)) else { continue };
+            let values: Vec<f64> = self.all_seeds().map(|seed| self.value(case, seed)).collect();
+            let range = [Take::Least, Take::Most].map(|take| take.of(&values));
+            let ours = median(values);
+            let [device, series] = [case.device, case.series.name.as_str()];
+            let (paper, is_fitted) = (figure.printed(device, series), figure.is_fitted(device, series));
+            let names = [&figure.name, device, series];
+            let mut row = Row::new(names, paper.cloned(), is_fitted, ours, case.series.unit());
+            row.drift = outcome.drift;
             row.spread = self.spread_of(ours, varied);
             let judges = outcome.judges.iter().find(|(metric, _)| *metric == case.series.measure);
-            row.judges = judges.map(|(_, by_judge)| *by_judge);
+            if self.seeds == 1 {
+                row.judges = judges.map(|(_, by_judge)| *by_judge);
+            } else {
+                (row.seeds, row.range) = (Some(self.seeds), Some(range));
+            }
             rows.push(row);
             let experiment = case.series.experiment.to_string();
             if !curves.iter().any(|curve| curve.device == case.device && curve.experiment == experiment) {

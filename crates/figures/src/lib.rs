@@ -12,7 +12,7 @@
 //! | noun | file |
 //! |---|---|
 //! | figure, series | `figure.rs`, `series.rs` |
-//! | what a paper prints | `paper.rs` |
+//! | what a paper prints; the order of its bars | `paper.rs`, `order.rs` |
 //! | a host's costs; a parameter and its source | `host.rs`, `parameter.rs` |
 //! | experiments, and their registry; metrics, and what reads them | `experiment.rs`, `registry.rs`, `metric.rs` |
 //! | a run and its outcome; the gauge at the device's queue, and the device's counts | `run.rs`, `gauge.rs`, `device_window.rs` |
@@ -28,6 +28,7 @@
 //! | what is counted and not measured | `fact.rs` |
 //! | power cuts, and what is left of a filesystem | `crash_test.rs` |
 //! | the lab, its rows, and how far they depend on what was assumed | `lab.rs`, `row.rs`, `vary.rs` |
+//! | all papers' numbers, and how they stand; rows that were recorded | `summary.rs`, `record.rs` |
 //! | plots, notes, and the report | `plot.rs`, `notes.rs`, `html.rs` |
 //!
 //! # What a row proves
@@ -67,10 +68,12 @@ mod linkbench;
 mod metric;
 mod mounting;
 mod notes;
+mod order;
 mod paper;
 mod parameter;
 mod plot;
 mod random_writes;
+mod record;
 mod recovery;
 mod registry;
 mod row;
@@ -111,9 +114,11 @@ pub use lab::{Curve, Lab, Origin, Progress, Sheet};
 pub use linkbench::LinkBench;
 pub use metric::Metric;
 pub use mounting::{Mode, Mounting};
-pub use paper::{Explanation, Paper, Printed, PrintedKind};
+pub use order::{Bar, Bars};
+pub use paper::{Explanation, Names, Order, Paper, Printed, PrintedKind};
 pub use parameter::Parameter;
 pub use random_writes::{RandomWrites, Size};
+pub use record::Record;
 pub use recovery::Recovery;
 pub use row::{Ours, Row};
 pub use run::{Outcome, Run};

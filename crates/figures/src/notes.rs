@@ -21,6 +21,8 @@ pub(crate) fn rendered(notes: &str, shown: &[&str]) -> String {
             Some(Event::Start(Tag::Heading { level: below(level), id, classes, attrs }))
         }
         Event::End(TagEnd::Heading(level)) => Some(Event::End(TagEnd::Heading(below(level)))),
+        // Comments are for programs.
+        Event::Html(text) if text.starts_with("<!--") => None,
         Event::Html(text) | Event::InlineHtml(text) => Some(Event::Text(text)),
         Event::Start(Tag::Image { .. }) | Event::End(TagEnd::Image) => None,
         other => Some(other),
@@ -56,6 +58,12 @@ mod tests {
             rendered(notes, &["fig01"]),
             "<h3>Title</h3>\n<p><a href=\"#fig01\">one</a>, two, out &lt;b&gt;</p>\n"
         );
+    }
+
+    #[test]
+    fn comments_of_their_own_are_left_out() {
+        let notes = "a\n\n<!-- rows: begin -->\nb\n\n<!-- rows: end -->\n\nc\n";
+        assert_eq!(rendered(notes, &[]), "<p>a</p>\n<p>b</p>\n<p>c</p>\n");
     }
 
     #[test]

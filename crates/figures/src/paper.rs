@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::FigureError;
+
 /// The printed rows. Rows that are not here have no number in the paper's text.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -12,6 +14,25 @@ pub struct Paper {
     /// Runs that come nearer to some of them.
     #[serde(default, rename = "explained")]
     pub explanations: Vec<Explanation>,
+    /// Bars whose order it shows.
+    #[serde(default, rename = "order")]
+    pub orders: Vec<Order>,
+}
+
+impl Paper {
+    /// What a figure's paper prints, of the text of its `paper.toml`.
+    ///
+    /// # Errors
+    /// [`FigureError::File`] if it is damaged.
+    pub fn parse(figure: &str, text: &str) -> Result<Paper, FigureError> {
+        toml::from_str(text).map_err(|source| FigureError::toml(format!("{figure}/paper.toml"), source))
+    }
+
+    /// What the paper prints for a row.
+    #[must_use]
+    pub fn printed(&self, device: &str, series: &str) -> Option<&Printed> {
+        self.rows.iter().find(|row| row.device == device && row.series == series)
+    }
 }
 
 /// A run that comes to a paper's number by an assumption of its own: another series of the figure, on the same device.
@@ -33,6 +54,52 @@ impl Explanation {
     #[must_use]
     pub fn is_of(&self, device: &str, series: &str) -> bool {
         self.device == device && self.series == series
+    }
+}
+
+/// Bars in ascending order of the paper's: those of several series on a device, or of a series on several devices. A list in the
+/// list is of bars whose order among themselves the paper does not tell, or that it shows as equal.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// The device's profile, or several.
+    #[serde(rename = "device")]
+    pub devices: Names,
+    /// The series.
+    pub series: Vec<Names>,
+    /// Where the order is shown.
+    pub source: String,
+}
+
+/// A name, or several.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Names {
+    /// One.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+impl Order {
+    /// Device and series of the bars, step by step.
+    pub fn steps(&self) -> impl Iterator<Item = Vec<(&str, &str)>> {
+        self.devices.all().iter().flat_map(|device| {
+            self.series
+                .iter()
+                .map(|names| names.all().iter().map(|series| (device.as_str(), series.as_str())).collect())
+        })
+    }
+}
+
+impl Names {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[String] {
+        match self {
+            Names::One(name) => std::slice::from_ref(name),
+            Names::Several(names) => names,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The *registry* makes an experiment from what `figure.toml` says of it.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
@@ -22,7 +22,7 @@ use crate::recovery::Recovery;
 use crate::varmail::Varmail;
 
 /// Makes an experiment of its parameters.
-type Make = fn(Value) -> Result<Rc<dyn Experiment>, toml::de::Error>;
+type Make = fn(Value) -> Result<Arc<dyn Experiment>, toml::de::Error>;
 
 /// The experiments with parameters, by their names in `figure.toml`; those at the block layer have a name alone.
 const EXPERIMENTS: [(&str, Make); 12] = [
@@ -42,12 +42,12 @@ const EXPERIMENTS: [(&str, Make); 12] = [
 
 fn make<E: Experiment + DeserializeOwned + 'static>(
     parameters: Value,
-) -> Result<Rc<dyn Experiment>, toml::de::Error> {
-    Ok(Rc::new(E::deserialize(parameters)?))
+) -> Result<Arc<dyn Experiment>, toml::de::Error> {
+    Ok(Arc::new(E::deserialize(parameters)?))
 }
 
 /// The experiment that `value` describes: a name, or a table with a name and its parameters.
-pub(crate) fn from_value(value: Value) -> Result<Rc<dyn Experiment>, toml::de::Error> {
+pub(crate) fn from_value(value: Value) -> Result<Arc<dyn Experiment>, toml::de::Error> {
     let Value::Table(table) = value else { return make::<BlockWrites>(value) };
     let mut entries = table.into_iter();
     let (Some((name, parameters)), None) = (entries.next(), entries.next()) else {
@@ -61,13 +61,13 @@ pub(crate) fn from_value(value: Value) -> Result<Rc<dyn Experiment>, toml::de::E
 }
 
 /// Reads an experiment from a file.
-pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Rc<dyn Experiment>, D::Error> {
+pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<dyn Experiment>, D::Error> {
     from_value(Value::deserialize(from)?).map_err(D::Error::custom)
 }
 
 /// Reads one that a file need not have.
 pub(crate) fn read_option<'de, D: Deserializer<'de>>(
     from: D,
-) -> Result<Option<Rc<dyn Experiment>>, D::Error> {
+) -> Result<Option<Arc<dyn Experiment>>, D::Error> {
     read(from).map(Some)
 }

@@ -4,10 +4,9 @@
 //! a bound and ours keeps it; *fitted*, if parameters were fitted to the row; or else *predicted*. What is the paper's: *measured*, *assumed* (measured with a cost of
 //! barriers that was assumed), a *text bound*, or nothing.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use weir_crash::ByJudge;
 
-use crate::figure::{Case, Figure};
 use crate::paper::{Printed, PrintedKind};
 
 /// One row of a figure; one element of the list for scripts.
@@ -41,6 +40,12 @@ pub struct Row {
     /// other word of its range, if that was asked for. How far a result moves is measured with a tenth of the writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<[f64; 2]>,
+    /// Smallest and largest result of several seeds, of which ours is the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
+    /// How many seeds, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seeds: Option<u64>,
     /// Of crash tests, how many each judge by itself puts into the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judges: Option<ByJudge>,
@@ -50,7 +55,7 @@ pub struct Row {
 }
 
 /// What a row's result is. The three words exclude each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ours {
     /// Parameters were fitted to the row: it proves nothing.
@@ -80,43 +85,22 @@ fn printed_kind<S: Serializer>(kind: &Option<PrintedKind>, serializer: S) -> Res
 }
 
 impl Row {
-    pub(crate) fn new(figure: &Figure, case: &Case<'_>, ours: f64, drift: f64) -> Row {
-        let paper = figure.printed(case.device, &case.series.name).cloned();
-        let fitted = figure.is_fitted(case.device, &case.series.name);
+    /// A row of figure, device and series.
+    pub(crate) fn new(
+        [figure, device, series]: [&str; 3],
+        paper: Option<Printed>,
+        is_fitted: bool,
+        ours: f64,
+        unit: String,
+    ) -> Row {
         let holds = |paper: &Printed| paper.is_bound() && paper.error(ours).is_none();
         let ours_kind = match &paper {
             Some(paper) if holds(paper) => Ours::Bounded,
-            _ if fitted => Ours::Fitted,
+            _ if is_fitted => Ours::Fitted,
             _ => Ours::Predicted,
         };
-        let fits = |error: &f64| fitted && error.abs() <= FITTED_WITHIN;
+        let fits = |error: &f64| is_fitted && error.abs() <= FITTED_WITHIN;
         let error = paper.as_ref().and_then(|paper| paper.error(ours)).filter(|error| !fits(error));
-        Row {
-            figure: figure.name.clone(),
-            device: case.device.to_owned(),
-            series: case.series.name.clone(),
-            residual: paper.as_ref().map(|paper| paper.residual(ours)),
-            paper_kind: paper.as_ref().map(|paper| paper.kind),
-            paper,
-            ours,
-            error,
-            ours_kind,
-            spread: None,
-            unit: case.series.unit(),
-            judges: None,
-            drift,
-        }
-    }
-
-    /// A row of a name, for tests.
-    #[cfg(test)]
-    pub(crate) fn beside(
-        (figure, device, series): (&str, &str, &str),
-        paper: Option<Printed>,
-        ours: f64,
-    ) -> Row {
-        let error = paper.as_ref().and_then(|paper| paper.error(ours));
-        let is_kept = paper.as_ref().is_some_and(Printed::is_bound) && error.is_none();
         Row {
             figure: figure.to_owned(),
             device: device.to_owned(),
@@ -126,9 +110,11 @@ impl Row {
             paper,
             ours,
             error,
-            ours_kind: if is_kept { Ours::Bounded } else { Ours::Predicted },
-            unit: String::new(),
+            ours_kind,
             spread: None,
+            range: None,
+            seeds: None,
+            unit,
             judges: None,
             drift: 1.0,
         }
@@ -153,21 +139,25 @@ impl Row {
         }
     }
 
-    /// Ours, in words; with the spread where there is one.
+    /// Ours, in words; with the range of its seeds and the spread where there are.
     #[must_use]
     pub fn ours_text(&self) -> String {
-        let ours = self.value_text(self.ours);
-        match self.spread {
-            Some([low, high]) => format!("{ours} ({}..{})", self.value_text(low), self.value_text(high)),
-            None => ours,
+        let text = |[low, high]: [f64; 2]| format!("{}..{}", self.value_text(low), self.value_text(high));
+        let mut ours = self.value_text(self.ours);
+        if let Some(range) = self.range {
+            ours += &format!(" [{}]", text(range));
         }
+        if let Some(spread) = self.spread {
+            ours += &format!(" ({})", text(spread));
+        }
+        ours
     }
 
     /// The error, in words: `+3 %`, `kept`, nothing; for a fitted row `fitted`, with what is left over.
     #[must_use]
     pub fn error_text(&self) -> String {
         match (self.ours_kind, self.error) {
-            (Ours::Fitted, _) => self.residual_text(),
+            (Ours::Fitted, _) => self.fit_text(),
             (Ours::Bounded, _) => {
                 format!("kept by {:.0} %", self.residual.unwrap_or_default().abs() * 100.0)
             }
@@ -195,9 +185,9 @@ impl Row {
     /// A number of the row's unit. Where ours is 1,000 % or more, the row is told in factors: `105 x`.
     fn value_text(&self, value: f64) -> String {
         if self.unit.starts_with('%') && self.ours >= 1_000.0 {
-            return format!("{} x", figure_text(value / 100.0));
+            return format!("{} x", number_text(value / 100.0));
         }
-        figure_text(value)
+        number_text(value)
     }
 
     /// Whether the paper gives a bound in its text, and no number.
@@ -212,8 +202,14 @@ impl Row {
         self.error.is_some() && self.is_bound()
     }
 
+    /// How far ours is from the paper's number, whatever the row is, in words: `+3 %`, nothing.
+    #[must_use]
+    pub fn residual_text(&self) -> String {
+        self.residual.map_or_else(|| "-".to_owned(), |residual| format!("{:+.0} %", residual * 100.0))
+    }
+
     /// A fit has no error but a residual, which is not hidden.
-    fn residual_text(&self) -> String {
+    fn fit_text(&self) -> String {
         match self.paper.as_ref().and_then(|paper| paper.error(self.ours)) {
             Some(left) => format!("fitted, {:+.1} % left", left * 100.0),
             None => "fitted".to_owned(),
@@ -222,7 +218,7 @@ impl Row {
 }
 
 /// A number with three digits, and a unit of thousands where it is large.
-fn figure_text(value: f64) -> String {
+pub(crate) fn number_text(value: f64) -> String {
     match value {
         value if value >= 9_999.5 => format!("{:.1} K", value / 1e3),
         value if value >= 99.95 => format!("{value:.0}"),
@@ -236,7 +232,7 @@ mod tests {
     use super::*;
 
     fn row(unit: &str, ours: f64) -> Row {
-        Row { unit: unit.to_owned(), ..Row::beside(("", "", ""), None, ours) }
+        Row::new([""; 3], None, false, ours, unit.to_owned())
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! does not hold, there is no outcome but an error.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_crash::ByJudge;
 use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Profile, Stats};
@@ -27,7 +28,7 @@ pub struct Run {
     /// The host.
     pub host: Host,
     /// What is run there.
-    pub experiment: Rc<dyn Experiment>,
+    pub experiment: Arc<dyn Experiment>,
     /// Whether the device is new; otherwise every block that is used was written once in order.
     pub erased: bool,
     /// Blocks that are written to, 1 and more; all of the device if it has fewer.
@@ -171,7 +172,7 @@ mod tests {
         let run = Run {
             device: drive(Mechanism::InOrderRecovery),
             host: Host::builtin("pc").unwrap(),
-            experiment: Rc::new(BlockWrites::B),
+            experiment: Arc::new(BlockWrites::B),
             erased: false,
             span: 8192,
             writes: 4000,
@@ -204,7 +205,7 @@ mod tests {
         let run = Run {
             device: drive(Mechanism::InOrderRecovery),
             host: Host::builtin("pc").unwrap(),
-            experiment: Rc::new(calls),
+            experiment: Arc::new(calls),
             erased: false,
             span: 1024,
             writes: 2000,
@@ -237,7 +238,7 @@ mod tests {
         let run = Run {
             device: drive(Mechanism::OrderPreservingRecovery),
             host: Host::builtin("desktop").unwrap(),
-            experiment: Rc::new(inserts),
+            experiment: Arc::new(inserts),
             erased: true,
             span: 1,
             writes: 200,

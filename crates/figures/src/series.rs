@@ -1,7 +1,7 @@
 //! A *series* of a figure: an experiment, on devices as their profiles have them or with another barrier mechanism or
 //! ordered service, and which of its metrics is shown.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use weir_flash::Changes;
@@ -14,7 +14,7 @@ use crate::registry::{read, read_option};
 use crate::take::Take;
 
 /// An experiment, and what it is shown as a share of.
-pub type Beside = (Rc<dyn Experiment>, Option<Rc<dyn Experiment>>);
+pub type Beside = (Arc<dyn Experiment>, Option<Arc<dyn Experiment>>);
 
 /// One series: how it is run, and what is shown of it.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Series {
     pub name: String,
     /// What is run.
     #[serde(rename = "way", deserialize_with = "read")]
-    pub experiment: Rc<dyn Experiment>,
+    pub experiment: Arc<dyn Experiment>,
     /// Further experiments that make one row with it, each with what it is shown as a share of.
     #[serde(skip)]
     pub rest: Vec<Beside>,
@@ -35,7 +35,7 @@ pub struct Series {
     pub measure: String,
     /// If set, the share in percent of what this experiment gives on the device as its profile has it.
     #[serde(default, deserialize_with = "read_option")]
-    pub over: Option<Rc<dyn Experiment>>,
+    pub over: Option<Arc<dyn Experiment>>,
     /// What `over` is called in the unit, if not by its filesystem.
     #[serde(skip)]
     pub over_name: Option<String>,
@@ -62,7 +62,7 @@ pub struct Series {
 
 impl Series {
     /// An experiment on all of the figure's devices, as their profiles have them.
-    pub(crate) fn new(name: String, experiment: Rc<dyn Experiment>, measure: &str) -> Series {
+    pub(crate) fn new(name: String, experiment: Arc<dyn Experiment>, measure: &str) -> Series {
         Series {
             name,
             experiment,
@@ -95,7 +95,7 @@ impl Series {
     pub(crate) fn of_crash_test(test: CrashTest) -> [Series; 4] {
         let shown =
             [("clean", "clean"), ("fixed", "fixed"), ("failed", "failed"), ("states", "different states")];
-        shown.map(|(measure, word)| Series::new(format!("{}, {word}", test.name()), Rc::new(test), measure))
+        shown.map(|(measure, word)| Series::new(format!("{}, {word}", test.name()), Arc::new(test), measure))
     }
 
     /// The metric that is shown; none if the experiment does not give it.

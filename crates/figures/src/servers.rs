@@ -2,7 +2,7 @@
 //! filesystem beside another (`[servers]` in `figure.toml`).
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use toml::Value;
@@ -85,7 +85,7 @@ impl Servers {
 
 impl Workload {
     /// The program on this filesystem.
-    fn on(&self, system: &System) -> Result<Rc<dyn Experiment>, toml::de::Error> {
+    fn on(&self, system: &System) -> Result<Arc<dyn Experiment>, toml::de::Error> {
         let call = self.calls.get(&system.call).unwrap_or(&system.call);
         let mut way = self.way.clone();
         for (_, parameters) in way.as_table_mut().into_iter().flatten() {
@@ -99,7 +99,7 @@ impl Workload {
         from_value(way)
     }
 
-    fn series(&self, name: &str, experiment: Rc<dyn Experiment>) -> Series {
+    fn series(&self, name: &str, experiment: Arc<dyn Experiment>) -> Series {
         Series::new(format!("{name}, {}", self.name), experiment, &self.measure)
     }
 }
@@ -145,7 +145,7 @@ calls = { fdatabarrier = "fbarrier" }
             let mail = Varmail { on, files, threads, call, append_bytes, operation_us, cores: None };
             format!("{mail:?}")
         };
-        let seen = |experiment: &Rc<dyn Experiment>| format!("{experiment:?}");
+        let seen = |experiment: &Arc<dyn Experiment>| format!("{experiment:?}");
         assert_eq!(seen(&all[2].experiment), mail(On::BarrierFs, Call::Fdatabarrier));
         assert_eq!(all[2].over.as_ref().map(seen), Some(mail(On::Ext4, Call::Fsync)));
         assert_eq!(seen(&all[3].experiment), mail(On::BarrierFs, Call::Fbarrier));

@@ -7,7 +7,9 @@
 use serde::Serialize;
 
 use crate::lab::Sheet;
-use crate::paper::Explanation;
+use crate::order::Bars;
+use crate::paper::{Explanation, Paper};
+use crate::record::Record;
 use crate::row::{Ours, Row};
 
 /// A row that is farther from the paper's number is to be explained; relative to that number.
@@ -34,8 +36,14 @@ pub struct Summary {
     pub bounds: usize,
     /// Of these, broken.
     pub broken: usize,
+    /// Orders of bars that the papers show.
+    pub orders: usize,
+    /// Of these, such as are not ours.
+    pub orders_broken: usize,
     /// The rows of all numbers and bounds: those without an explanation first, then as the figures have them.
     pub rows: Vec<SummaryRow>,
+    /// The bars of all orders: those in another order than the paper's first.
+    pub bars: Vec<Bars>,
 }
 
 /// One number of a paper beside ours.
@@ -77,14 +85,32 @@ impl Summary {
     /// The summary of figures that were run.
     #[must_use]
     pub fn from_sheets(sheets: &[Sheet]) -> Summary {
+        Summary::new(sheets.iter().map(|sheet| {
+            let Sheet { figure, rows, .. } = sheet;
+            (figure.name.as_str(), &figure.paper, rows.as_slice())
+        }))
+    }
+
+    /// The summary of figures that were recorded.
+    #[must_use]
+    pub fn from_records(records: &[Record]) -> Summary {
+        Summary::new(
+            records.iter().map(|record| (record.name.as_str(), &record.paper, record.rows.as_slice())),
+        )
+    }
+
+    fn new<'f>(figures: impl Iterator<Item = (&'f str, &'f Paper, &'f [Row])>) -> Summary {
         let mut summary = Summary::default();
-        for sheet in sheets {
-            for row in sheet.rows.iter().filter(|row| row.paper.is_some()) {
-                let explanations = &sheet.figure.paper.explanations;
-                let found = explanations.iter().find(|found| found.is_of(&row.device, &row.series));
-                summary.add(row, found, &sheet.rows);
+        for (name, paper, rows) in figures {
+            for row in rows.iter().filter(|row| row.paper.is_some()) {
+                let found = paper.explanations.iter().find(|found| found.is_of(&row.device, &row.series));
+                summary.add(row, found, rows);
             }
+            summary.bars.extend(Bars::of_figure(name, paper, rows));
         }
+        summary.orders = summary.bars.len();
+        summary.orders_broken = summary.bars.iter().filter(|bars| !bars.is_kept).count();
+        summary.bars.sort_by_key(|bars| bars.is_kept);
         summary.rows.sort_by_key(|row| row.standing != Standing::Unexplained);
         summary
     }
@@ -174,7 +200,7 @@ mod tests {
             kind,
             source: String::new(),
         });
-        Row::beside(("figure", "device", series), printed, ours)
+        Row::new(["figure", "device", series], printed, false, ours, String::new())
     }
 
     fn explanation(series: &str, by: &str) -> Explanation {

@@ -1,7 +1,7 @@
 //! A *sweep* runs series of random writes for every combination of footprint, size and flush interval (`[sweep]` in
 //! `figure.toml`). A combination is a row, or all of them are one.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -81,8 +81,8 @@ impl Swept {
     /// One row of these combinations.
     fn series(&self, name: String, combinations: &[RandomWrites]) -> Option<Series> {
         let shared = |writes: &RandomWrites| {
-            let experiment: Rc<dyn Experiment> = Rc::new(*writes);
-            let over = self.over_mechanism.as_ref().map(|_| Rc::clone(&experiment));
+            let experiment: Arc<dyn Experiment> = Arc::new(*writes);
+            let over = self.over_mechanism.as_ref().map(|_| Arc::clone(&experiment));
             (experiment, over)
         };
         let all = Series::of_several(name, self.take, &self.measure, combinations.iter().map(shared))?;

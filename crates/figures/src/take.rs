@@ -40,6 +40,14 @@ impl Take {
     }
 }
 
+/// The median: as many results are above it as below; not a number of none.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = [values.len().saturating_sub(1) / 2, values.len() / 2];
+    let [low, high] = middle.map(|at| values.get(at).copied().unwrap_or(f64::NAN));
+    f64::midpoint(low, high)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +56,13 @@ mod tests {
     fn several_results_are_one() {
         let of = |take: Take| take.of(&[2.0, -1.0, 5.0]);
         assert_eq!([Take::Each, Take::Mean, Take::Most, Take::Least].map(of), [2.0, 2.0, 5.0, -1.0]);
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!(median(vec![7.0]), 7.0);
+        assert_eq!(median(vec![9.0, -1.0, 5.0]), 5.0);
+        assert_eq!(median(vec![9.0, -1.0, 5.0, 6.0]), 5.5);
+        assert!(median(Vec::new()).is_nan());
     }
 }

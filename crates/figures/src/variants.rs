@@ -1,7 +1,7 @@
 //! *Variants* are series of a phone's programs, each on several filesystems (`[variants]` in `figure.toml`). A program
 //! is a row, or all of them are one.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use weir_flash::Changes;
@@ -93,11 +93,11 @@ impl Program {
         }
     }
 
-    fn experiment(self, variant: Variant) -> Rc<dyn Experiment> {
+    fn experiment(self, variant: Variant) -> Arc<dyn Experiment> {
         let on = variant.on();
         match self {
-            Program::App(app) => Rc::new(Application { on, app }),
-            Program::Sqlite => Rc::new(Inserts {
+            Program::App(app) => Arc::new(Application { on, app }),
+            Program::Sqlite => Arc::new(Inserts {
                 on,
                 journal: Journal::Truncate,
                 synchronous: Synchronous::Full,

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_figures::{
     App, Application, Behaviour, Experiment, Host, Inserts, Journal, On, Run, Synchronous, Syncs, Table,
@@ -16,7 +16,7 @@ fn run(experiment: impl Experiment + 'static) -> Run {
     Run {
         device: device.with_capacity(1 << 17),
         host: Host::builtin("phone-2013").unwrap(),
-        experiment: Rc::new(experiment),
+        experiment: Arc::new(experiment),
         erased: false,
         span: 1,
         writes: ROUNDS,

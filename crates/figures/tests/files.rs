@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::drive::drive;
 use weir_figures::{Call, Calls, Change, FigureError, Host, On, Outcome, Run};
@@ -24,7 +24,7 @@ fn run_threads(on: On, change: Change, call: Call, threads: u32) -> Run {
     Run {
         device: drive(Mechanism::InOrderRecovery),
         host: Host::builtin("pc").unwrap(),
-        experiment: Rc::new(Calls { on, change, call, threads, cores: None }),
+        experiment: Arc::new(Calls { on, change, call, threads, cores: None }),
         erased: false,
         span: 1024,
         writes: 400,

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::drive::drive;
 use weir_figures::{FigureError, Host, Inserts, Journal, On, Run, Synchronous, Syncs, Table};
@@ -17,7 +17,7 @@ fn run(on: On, syncs: Syncs, synchronous: Synchronous, mechanism: Mechanism) -> 
     Run {
         device: drive(mechanism),
         host: Host::builtin("desktop").unwrap(),
-        experiment: Rc::new(inserts),
+        experiment: Arc::new(inserts),
         erased: true,
         span: 1,
         writes: INSERTS,

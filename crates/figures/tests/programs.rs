@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::drive::drive;
 use weir_figures::{
@@ -13,7 +13,7 @@ use weir_figures::{
 use weir_flash::{Mechanism, Profile};
 
 /// An experiment that several runs have.
-type Shared = Rc<dyn Experiment>;
+type Shared = Arc<dyn Experiment>;
 
 const MODES: [Mode; 4] = [Mode::OJ, Mode::DJ, Mode::SOJ, Mode::SDJ];
 
@@ -31,11 +31,11 @@ fn on(mode: Mode) -> Mounting {
 }
 
 fn fio(mode: Mode, fsync_every: u32) -> Shared {
-    Rc::new(Fio { on: on(mode), files: 20, file_writes: 25, fsync_every })
+    Arc::new(Fio { on: on(mode), files: 20, file_writes: 25, fsync_every })
 }
 
 fn varmail(mode: Mode) -> Shared {
-    Rc::new(mail(on(mode), Call::Fsync, 8))
+    Arc::new(mail(on(mode), Call::Fsync, 8))
 }
 
 fn innodb(pages: Pages, mode: Mode, durable: bool) -> InnoDb {
@@ -82,7 +82,7 @@ fn rate(seen: &Outcome) -> f64 {
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
-    let server = |pages, mode| -> Shared { Rc::new(innodb(pages, mode, true)) };
+    let server = |pages, mode| -> Shared { Arc::new(innodb(pages, mode, true)) };
     let servers = [
         server(Pages::Doublewrite, Mode::OJ),
         server(Pages::Home, Mode::DJ),
@@ -122,7 +122,7 @@ fn a_checkpoint_by_remap_writes_less() {
 
 #[test]
 fn a_group_of_atomic_files_saves_the_second_write_and_the_flushes() {
-    let of = |pages, mode| outcome(Rc::new(innodb(pages, mode, false)));
+    let of = |pages, mode| outcome(Arc::new(innodb(pages, mode, false)));
     let twice = of(Pages::Doublewrite, Mode::OJ);
     let journaled = of(Pages::Home, Mode::DJ);
     let home = of(Pages::Home, Mode::OJ);
@@ -155,7 +155,7 @@ fn atomic_files_save_linkbench_the_second_write_and_the_flushes() {
     };
     // Two thirds of the operations change nothing.
     let of = |pages, mode| {
-        let run = Run { writes: 6000, warm_up_max: 1000, ..run(Rc::new(load(pages, mode))) };
+        let run = Run { writes: 6000, warm_up_max: 1000, ..run(Arc::new(load(pages, mode))) };
         run.outcome(1).unwrap()
     };
     let twice = of(Pages::Doublewrite, Mode::OJ);
@@ -200,7 +200,7 @@ fn inserts(on: Mounting, call: Call, threads: u32) -> InnoDb {
 #[test]
 fn order_costs_less_than_transfers_and_these_less_than_flushes() {
     let ways: [fn(Mounting, Call) -> Shared; 2] =
-        [|on, call| Rc::new(mail(on, call, 1)), |on, call| Rc::new(inserts(on, call, 1))];
+        [|on, call| Arc::new(mail(on, call, 1)), |on, call| Arc::new(inserts(on, call, 1))];
     for way in ways {
         let durable = with_barriers(On::Ext4, Call::Fsync, way);
         let one_flush = with_barriers(On::BarrierFs, Call::Fsync, way);
@@ -219,7 +219,7 @@ fn order_costs_less_than_transfers_and_these_less_than_flushes() {
 fn a_thread_alone_synchronises_both_logs_and_threads_do_it_together() {
     let flushes = |threads, bytes| {
         let way = |on, call| -> Shared {
-            Rc::new(InnoDb { binary_log_bytes: bytes, ..inserts(on, call, threads) })
+            Arc::new(InnoDb { binary_log_bytes: bytes, ..inserts(on, call, threads) })
         };
         let outcome = with_barriers(On::BarrierFs, Call::Fsync, way);
         outcome.value("total-flushes") / outcome.value("calls")
@@ -233,7 +233,7 @@ fn a_thread_alone_synchronises_both_logs_and_threads_do_it_together() {
 fn a_mail_user_pays_for_each_operation_and_each_byte() {
     let of = |operation_us, append_bytes| {
         let way =
-            |on, call| -> Shared { Rc::new(Varmail { operation_us, append_bytes, ..mail(on, call, 1) }) };
+            |on, call| -> Shared { Arc::new(Varmail { operation_us, append_bytes, ..mail(on, call, 1) }) };
         with_barriers(On::Ext4Unbarriered, Call::Fsync, way)
     };
     let [plain, slower, larger] = [of(0, 16 << 10), of(100, 16 << 10), of(0, 64 << 10)];
@@ -245,7 +245,7 @@ fn a_mail_user_pays_for_each_operation_and_each_byte() {
 
 #[test]
 fn a_transaction_that_waits_for_the_log_flushes() {
-    let flushes = |durable| outcome(Rc::new(innodb(Pages::Home, Mode::OJ, durable))).value("total-flushes");
+    let flushes = |durable| outcome(Arc::new(innodb(Pages::Home, Mode::OJ, durable))).value("total-flushes");
     let (waits, does_not) = (flushes(true), flushes(false));
     // Eight threads share a flush at most.
     assert!(waits > does_not + (600 / 8 / 2) as f64, "{waits} {does_not}");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::drive::drive;
 use weir_figures::{BlockWrites, FigureError, Host, Outcome, RandomWrites, Run, Size};
@@ -22,7 +22,7 @@ fn run(way: BlockWrites) -> Run {
     Run {
         device: drive(Mechanism::InOrderRecovery),
         host: Host::builtin("pc").unwrap(),
-        experiment: Rc::new(way),
+        experiment: Arc::new(way),
         erased: false,
         span: 8192,
         writes: if way == BlockWrites::XnF { 200 } else { 4000 },
@@ -119,7 +119,7 @@ fn a_device_without_barriers_has_no_barrier_writes() {
 
 /// Random writes in all of the drive's area but a quarter, so that it cleans.
 fn random(mechanism: Mechanism, size: Size, flush_every: u64) -> Outcome {
-    let experiment = Rc::new(RandomWrites { footprint_mib: 48, size, flush_every });
+    let experiment = Arc::new(RandomWrites { footprint_mib: 48, size, flush_every });
     let run = Run {
         device: drive(mechanism),
         experiment,

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::drive::drive;
-use weir_figures::{Figure, Lab, Ours, PrintedKind, Sheet, report};
+use weir_figures::{Figure, Lab, Ours, PrintedKind, Record, Row, Sheet, Summary, SummaryRow, report};
 use weir_flash::{Kind, Mechanism, Parameter};
 
 const FIGURE: &str = r#"
@@ -206,6 +206,131 @@ fn runs_are_shared_and_told_of() {
         told.iter().map(|progress| (progress.done, progress.total)).collect::<Vec<_>>(),
         [(0, 4), (1, 4), (2, 4), (3, 4)]
     );
+}
+
+/// What is read from a record is what was printed there, and sums up to the same.
+#[test]
+fn a_record_is_what_was_recorded() {
+    let sheets = sheets(true);
+    let json = serde_json::to_string(&sheets[0].rows).unwrap();
+    let record = Record::parse("mine", &json, PAPER).unwrap();
+    let words = |rows: &[Row]| {
+        let words = |row: &Row| {
+            let texts = [row.paper_text(), row.ours_text(), row.error_text(), row.residual_text()];
+            (
+                row.figure.clone(),
+                row.device.clone(),
+                row.series.clone(),
+                row.unit.clone(),
+                row.ours_kind,
+                texts,
+            )
+        };
+        rows.iter().map(words).collect::<Vec<_>>()
+    };
+    assert_eq!(words(&record.rows), words(&sheets[0].rows));
+    let summaries = [Summary::from_records(&[record]), Summary::from_sheets(&sheets)];
+    let [recorded, run] = summaries.map(|summary| {
+        let texts: Vec<String> = summary.rows.iter().map(SummaryRow::text).collect();
+        format!("{:?} {texts:?}", Summary { rows: Vec::new(), ..summary })
+    });
+    assert_eq!(recorded, run);
+    for (json, paper) in [("[", PAPER), (json.as_str(), "[[row]]")] {
+        let error = Record::parse("mine", json, paper).unwrap_err().to_string();
+        assert!(error.starts_with(if json == "[" { "mine/ours.json" } else { "mine/paper.toml" }), "{error}");
+    }
+}
+
+/// The report tells of bars in another order than the paper's where it begins, and of all orders with the figure.
+#[test]
+fn a_report_tells_of_the_order_of_bars() {
+    let orders = "\n[[order]]\ndevice = \"drive\"\nseries = [\"XnF\", \"B\"]\nsource = \"made up\"\n";
+    let [kept, broken] =
+        [orders.to_owned(), orders.replace("\"XnF\", \"B\"", "\"B\", \"XnF\"")].map(|orders| {
+            let figure = Figure::parse("mine", FIGURE, &format!("{PAPER}{orders}"), "").unwrap();
+            let sheets = lab().run(&[figure], &mut |_| {}).unwrap();
+            let Summary { orders, orders_broken, .. } = Summary::from_sheets(&sheets);
+            (orders, orders_broken, report(&sheets, 1, false).unwrap())
+        });
+    let told = ["&quot;XnF&quot; &lt; &quot;B&quot;: kept", "&quot;B&quot; &lt; &quot;XnF&quot;: broken"];
+    let found = [&kept, &broken].map(|(_, _, report)| told.map(|text| report.matches(text).count()));
+    assert_eq!(found, [[1, 0], [0, 2]]);
+    assert_eq!([(kept.0, kept.1), (broken.0, broken.1)], [(1, 0), (1, 1)]);
+}
+
+/// A run whose rate depends on the addresses that are drawn, since the drive cleans.
+const CLEANING: &str = r#"
+[[series]]
+name = "cleaning"
+way = { Random = { footprint_mib = 48, size = "small", flush_every = 64 } }
+measure = "iops"
+"#;
+
+/// A row of several seeds is the median of what each of them gives, between the least and the greatest.
+#[test]
+fn a_row_of_several_seeds_is_their_median() {
+    let rows = |seed, seeds| {
+        let mut lab = lab();
+        (lab.seed, lab.seeds, lab.jobs) = (seed, seeds, 2);
+        let figure = Figure::parse("mine", &format!("{FIGURE}{CLEANING}"), PAPER, "").unwrap();
+        lab.run(&[figure], &mut |_| {}).unwrap().remove(0).rows
+    };
+    let single = [1, 2, 3].map(|seed| rows(seed, 1));
+    for (at, row) in rows(1, 3).iter().enumerate() {
+        let mut each = single.each_ref().map(|rows| rows[at].ours);
+        each.sort_by(f64::total_cmp);
+        assert_eq!(
+            (row.ours, row.range, row.seeds),
+            (each[1], Some([each[0], each[2]]), Some(3)),
+            "{}",
+            row.series
+        );
+    }
+    assert!(single[0] != single[1], "the seeds draw nothing here");
+    let json = serde_json::to_value(rows(1, 2)).unwrap();
+    assert_eq!((&json[0]["seeds"], json[0]["range"].as_array().unwrap().len()), (&2.into(), 2));
+}
+
+/// Two runs of SQLite, whose library all threads share.
+const INSERTS: &str = r#"
+[[series]]
+name = "inserts"
+way = { Sqlite = { on = "EXT4", journal = "delete", synchronous = "extra", syncs = "stock" } }
+measure = "inserts"
+
+[[series]]
+name = "inserts with a log"
+way = { Sqlite = { on = "BarrierFS", journal = "wal", synchronous = "full", syncs = "stock" } }
+measure = "inserts"
+"#;
+
+/// Several runs at the same time disturb each other in nothing: rows, curves and all digits are the same, in the same order.
+#[test]
+fn results_do_not_depend_on_the_number_of_jobs() {
+    let results = [1, 2, 5].map(|jobs| {
+        let figure = Figure::parse("mine", &format!("{FIGURE}{INSERTS}"), PAPER, "").unwrap();
+        let mut lab = lab();
+        lab.jobs = jobs;
+        let mut begun = Vec::new();
+        let sheets = lab.run(&[figure], &mut |progress| begun.push(progress.what.clone())).unwrap();
+        begun.sort();
+        let json = serde_json::to_string(&sheets[0].rows).unwrap();
+        (begun, json, format!("{:?} {:?}", sheets[0].rows, sheets[0].curves))
+    });
+    assert_eq!((results[0].0.len(), &results[1]), (6, &results[0]));
+    assert_eq!(results[2], results[0]);
+}
+
+/// Of several runs that fail, the first one of the figure is told, on any number of threads.
+#[test]
+fn a_run_that_fails_is_told_whatever_the_number_of_jobs() {
+    let errors = [1, 2, 5].map(|jobs| {
+        let text = format!("{FIGURE}{INSERTS}").replace("capacity_blocks = 16_384", "capacity_blocks = 512");
+        let mut lab = lab();
+        lab.jobs = jobs;
+        lab.run(&[Figure::parse("mine", &text, PAPER, "").unwrap()], &mut |_| {}).unwrap_err().to_string()
+    });
+    assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
 }
 
 #[test]

@@ -22,7 +22,7 @@
 //! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
 //! | [`release_unused`] | returns unused memory of buffers and the heap to the system |
 //! | [`Remote`] | the runtime as other threads see it |
-//! | [`run_on_threads`] | work that shares nothing, on several threads |
+//! | [`run_on_threads`], [`share_among_threads`] | work that shares nothing, on several threads |
 //! | [`CpuLatencyGuard`] | processors that do not sleep, for a server of other processes |
 //!
 //! ```
@@ -82,5 +82,5 @@ pub use semaphore::{Acquire, Permit, Semaphore};
 pub use slabs::{keep_heap_small, release_unused};
 pub use sleep::Sleep;
 pub use task::Task;
-pub use threads::run_on_threads;
+pub use threads::{cores, run_on_threads, share_among_threads};
 pub use work::Work;

@@ -8,6 +8,7 @@ mod absence;
 mod circles;
 mod code;
 mod dependencies;
+mod figures;
 mod formats;
 mod impls;
 mod layers;
@@ -109,4 +110,9 @@ fn every_rule_has_its_mutants_and_tests_and_the_page_says_so() {
 #[test]
 fn every_test_is_in_a_program_and_commands_name_programs() {
     expect_none(&programs::check(&Tree::load()));
+}
+
+#[test]
+fn tables_in_notes_of_figures_are_what_was_recorded() {
+    expect_none(&figures::check(&Tree::load()));
 }
