@@ -76,8 +76,15 @@ impl Trial {
         let share = |way: BlockWrites| {
             Ok::<f64, FigureError>(100.0 * self.run(Arc::new(way), 2_000)?.value("iops") / free)
         };
-        let calls =
-            Calls { on: self.ext4, change: Change::Append, call: Call::Fsync, threads: 1, cores: None };
+        let calls = Calls {
+            on: self.ext4,
+            change: Change::Append,
+            call: Call::Fsync,
+            threads: 1,
+            cores: None,
+            other: None,
+            aged_percent: 0,
+        };
         let fsync = self.run(Arc::new(calls), 4_000)?.value("latency-mean");
         let row = |name, printed, ours, bound| Legacy { name, printed, ours, bound };
         let flushed = share(BlockWrites::XnF)?;

@@ -152,7 +152,7 @@ impl Experiment for Application {
             Ok(vec![Box::pin(thread.run()) as Thread])
         };
         let mounting = Mounting { journal_mib: Some(JOURNAL_MIB), ..Mounting::of(self.on) };
-        let setting = Setting { mounting, cores: None, rate: OPERATIONS };
+        let setting = Setting { mounting, cores: None, rate: OPERATIONS, aged_percent: 0 };
         perform(run, setting, seed, options, play)
     }
 }

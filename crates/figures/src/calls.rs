@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use weir_fs::{Conflicts, Engine};
+use weir_runtime::Random;
 use weir_vfs::SyncCall;
 
 /// Threads that each change a file of their own and synchronise it, in a closed loop.
@@ -23,6 +24,24 @@ pub struct Calls {
     /// Cores of the host, if not its profile's.
     #[serde(default)]
     pub cores: Option<u32>,
+    /// What else is done on the filesystem; nothing, unless a what-if says so.
+    #[serde(default)]
+    pub other: Option<OtherProgram>,
+    /// How many blocks were overwritten at random before the filesystem was made, in percent of the device's.
+    #[serde(default)]
+    pub aged_percent: u32,
+}
+
+/// Another program on the filesystem, which appends to a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OtherProgram {
+    /// How long it sleeps between two appends on average, in milliseconds: any time up to the double is as likely.
+    pub every_ms: u32,
+    /// The fewest and the most blocks of an append: a size is as likely as its double.
+    pub blocks: [u32; 2],
+    /// How it synchronises them.
+    pub call: Call,
 }
 
 fn one() -> u32 {
@@ -105,6 +124,17 @@ pub enum Call {
     /// Not at all: the filesystem writes back when it has too much that is dirty.
     #[serde(rename = "none")]
     None,
+}
+
+impl OtherProgram {
+    /// The blocks of the next append.
+    pub(crate) fn draw_blocks(&self, random: &mut Random) -> u64 {
+        let [least, most] = self.blocks.map(|blocks| u64::from(blocks.max(1)));
+        let doublings = (most / least).max(1).ilog2();
+        let low = least << random.below(u64::from(doublings) + 1);
+        let high = (2 * low - 1).min(most).max(low);
+        low + random.below(high - low + 1)
+    }
 }
 
 impl Call {
@@ -197,9 +227,38 @@ impl fmt::Display for Calls {
             Change::Permissions => "a change of permissions",
         };
         write!(f, "{}, {} after {change}", self.on, self.call)?;
-        match self.threads {
-            1 => Ok(()),
-            threads => write!(f, ", {threads} threads"),
+        if self.threads != 1 {
+            write!(f, ", {} threads", self.threads)?;
+        }
+        if self.aged_percent > 0 {
+            write!(f, ", {} % of the device overwritten before", self.aged_percent)?;
+        }
+        let Some(OtherProgram { every_ms, blocks: [least, most], call }) = self.other else { return Ok(()) };
+        write!(f, ", another program appends {least} to {most} blocks every {every_ms} ms and calls {call}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_runtime::{Runtime, Simulation};
+
+    use super::*;
+
+    #[test]
+    fn an_append_of_another_program_has_a_size_within_its_bounds() {
+        let mut random = Runtime::simulated(Simulation::default()).handle().random("other program");
+        for blocks in [[1, 1], [1, 2047], [640, 640], [3, 20], [5, 4]] {
+            let program = OtherProgram { every_ms: 1, blocks, call: Call::None };
+            let [least, most] = blocks.map(u64::from);
+            let drawn: Vec<u64> = (0..2_000).map(|_| program.draw_blocks(&mut random)).collect();
+            assert!(drawn.iter().all(|size| (least..=most.max(least)).contains(size)), "{blocks:?}");
+        }
+        // As many have 1 as have 1,024 to 2,047.
+        let program = OtherProgram { every_ms: 1, blocks: [1, 2047], call: Call::None };
+        let drawn: Vec<u64> = (0..11_000).map(|_| program.draw_blocks(&mut random)).collect();
+        for class in [1..2, 1024..2048] {
+            let count = drawn.iter().filter(|size| class.contains(size)).count();
+            assert!((900..1_100).contains(&count), "{class:?}: {count}");
         }
     }
 }

@@ -276,6 +276,7 @@ impl Figure {
                     false => devices(&place.profile, &series.vary)?,
                 };
                 let device = device.with_capacity(self.config.capacity_blocks);
+                let host = host.with_changes(&series.host_vary)?;
                 let parameters: Arc<[Parameter]> = parameters.into();
                 let over = match &series.over {
                     Some(experiment) => {

@@ -1,6 +1,7 @@
 //! A run of [`Calls`]: threads make them in a closed loop, each to files of its own, made before the run begins.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_ext4::ROOT_INODE;
 use weir_flash::FlashOptions;
@@ -10,7 +11,7 @@ use weir_runtime::Random;
 use weir_storage::BLOCK_BYTES;
 use weir_vfs::{AttributeChanges, FsError, InodeNumber, NewNode};
 
-use crate::calls::{Call, Calls, Change, On};
+use crate::calls::{Call, Calls, Change, On, OtherProgram};
 use crate::error::FigureError;
 use crate::experiment::Experiment;
 use crate::metric::{Metric, WRITES};
@@ -57,9 +58,15 @@ impl Experiment for Calls {
                 };
                 threads.push(Box::pin(caller.run()) as Thread);
             }
+            if let Some(program) = calls.other {
+                let stage = Rc::clone(stage);
+                threads.push(Box::pin(append_beside(stage, program)) as Thread);
+            }
             Ok(threads)
         };
-        let setting = Setting { mounting: Mounting::of(calls.on), cores: calls.cores, rate: WRITES };
+        let aged_percent = calls.aged_percent;
+        let setting =
+            Setting { mounting: Mounting::of(calls.on), cores: calls.cores, rate: WRITES, aged_percent };
         perform(run, setting, seed, options, play)
     }
 }
@@ -91,6 +98,22 @@ pub(crate) async fn fill(filesystem: &BarrierFs, file: InodeNumber, end: u64) ->
     while offset < end {
         let some = bytes.len().min(usize::try_from(end - offset).unwrap_or(usize::MAX));
         offset += filesystem.write(file, offset, &bytes[..some]).await? as u64;
+    }
+    Ok(())
+}
+
+/// Another program: appends, and synchronises what it appended, until the window has ended.
+async fn append_beside(stage: Rc<Stage>, program: OtherProgram) -> Result<(), FsError> {
+    let mut random = stage.handle.random("other program");
+    let file = stage.create(ROOT_INODE, "other").await?;
+    let mut end = 0;
+    while !stage.progress.is_over() {
+        let us = random.below(2_000 * u64::from(program.every_ms) + 1);
+        stage.handle.sleep(Duration::from_micros(us)).await;
+        let bytes = program.draw_blocks(&mut random) * BLOCK_BYTES as u64;
+        stage.write(file, end, bytes).await?;
+        stage.call(program.call, file).await?;
+        end += bytes;
     }
     Ok(())
 }

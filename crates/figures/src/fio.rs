@@ -71,7 +71,7 @@ impl Experiment for Fio {
             };
             Ok(vec![Box::pin(writer.run()) as Thread])
         };
-        let setting = Setting { mounting: self.on, cores: None, rate: WRITES };
+        let setting = Setting { mounting: self.on, cores: None, rate: WRITES, aged_percent: 0 };
         perform(run, setting, seed, options, play)
     }
 }

@@ -5,6 +5,7 @@
 //! when the thread has been brought back by a context switch. Completions that no thread waits for are taken by
 //! another core, as interrupts are on all three machines, and cost the writer nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -23,6 +24,9 @@ const HOSTS: [(&str, &str); 6] = [
     ("workstation", include_str!("../figures/hosts/workstation.toml")),
     ("server", include_str!("../figures/hosts/server.toml")),
 ];
+
+/// Other values of a host's parameters, by name.
+pub type HostChanges = BTreeMap<String, f64>;
 
 /// What the host's side of a write costs.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -119,22 +123,48 @@ impl Host {
     #[must_use]
     pub fn scaled(&self, parameter: &str, factor: f64) -> Option<Host> {
         let mut host = self.clone();
-        let place = match parameter {
-            "cores" => &mut host.cores,
-            "context_switch_us" => &mut host.context_switch_us,
-            "write_us" => &mut host.write_us,
-            "sync_us" => &mut host.sync_us,
-            "dispatch_us" => &mut host.dispatch_us,
-            "completion_us" => &mut host.completion_us,
-            "compose_us" => &mut host.compose_us,
-            "sqlite_insert_us" => &mut host.sqlite_insert_us,
-            "scan_us" => &mut host.scan_us,
-            "small_call_us" => &mut host.small_call_us,
-            "timer_hz" => &mut host.timer_hz,
-            _ => return None,
-        };
-        place.value *= factor;
+        host.parameter_mut(parameter)?.value *= factor;
         Some(host)
+    }
+
+    /// The same host with other values, which count as assumed.
+    ///
+    /// # Errors
+    /// [`FigureError::Name`] if it has no such parameter.
+    pub fn with_changes(&self, changes: &HostChanges) -> Result<Host, FigureError> {
+        let mut host = self.clone();
+        for (name, &value) in changes {
+            let unknown = || FigureError::Name {
+                file: format!("hosts/{}.toml", self.name),
+                what: "parameter",
+                name: name.clone(),
+                known: self.parameters().map(|(known, _)| known).join(", "),
+            };
+            *host.parameter_mut(name).ok_or_else(unknown)? = Parameter {
+                value,
+                kind: Kind::Assumed,
+                source: "changed for this run".to_owned(),
+                range: Some([value, value]),
+            };
+        }
+        Ok(host)
+    }
+
+    fn parameter_mut(&mut self, name: &str) -> Option<&mut Parameter> {
+        Some(match name {
+            "cores" => &mut self.cores,
+            "context_switch_us" => &mut self.context_switch_us,
+            "write_us" => &mut self.write_us,
+            "sync_us" => &mut self.sync_us,
+            "dispatch_us" => &mut self.dispatch_us,
+            "completion_us" => &mut self.completion_us,
+            "compose_us" => &mut self.compose_us,
+            "sqlite_insert_us" => &mut self.sqlite_insert_us,
+            "scan_us" => &mut self.scan_us,
+            "small_call_us" => &mut self.small_call_us,
+            "timer_hz" => &mut self.timer_hz,
+            _ => return None,
+        })
     }
 
     /// The processor that a run is simulated on.
@@ -173,6 +203,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A what-if changes what it names, and is no source.
+    #[test]
+    fn a_changed_parameter_counts_as_assumed() {
+        let host = Host::builtin("pc").unwrap();
+        let changed = host.with_changes(&HostChanges::from([("timer_hz".to_owned(), 1000.0)])).unwrap();
+        assert_eq!((changed.timer_hz.value, changed.timer_hz.kind), (1000.0, Kind::Assumed));
+        assert_eq!(Host { timer_hz: host.timer_hz.clone(), ..changed }, host);
+        let unknown = host.with_changes(&HostChanges::from([("ticks".to_owned(), 1.0)])).unwrap_err();
+        assert!(unknown.to_string().contains("timer_hz"), "{unknown}");
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl InnoDb {
             }
             Ok(threads)
         };
-        let setting = Setting { mounting: self.on, cores: self.cores, rate };
+        let setting = Setting { mounting: self.on, cores: self.cores, rate, aged_percent: 0 };
         perform(run, setting, seed, options, play)
     }
 

@@ -201,6 +201,8 @@ mod tests {
             call: Call::Fbarrier,
             threads: 1,
             cores: None,
+            other: None,
+            aged_percent: 0,
         };
         let run = Run {
             device: drive(Mechanism::InOrderRecovery),

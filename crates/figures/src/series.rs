@@ -9,6 +9,7 @@ use weir_flash::Changes;
 use crate::crash_test::CrashTest;
 use crate::error::FigureError;
 use crate::experiment::Experiment;
+use crate::host::HostChanges;
 use crate::metric::{Metric, OVERHEAD};
 use crate::registry::{read, read_option};
 use crate::take::Take;
@@ -54,6 +55,9 @@ pub struct Series {
     /// Other values of the profile's keys, for what is shown and for what it is shown as a share of: what an explanation assumes.
     #[serde(default)]
     pub vary: Changes,
+    /// The same of the host's parameters.
+    #[serde(default)]
+    pub host_vary: HostChanges,
     /// What a barrier costs on top, as a share of the time that a write occupies the device: the assumption
     /// of the papers.
     #[serde(default)]
@@ -76,6 +80,7 @@ impl Series {
             mechanism: None,
             service: None,
             vary: Changes::new(),
+            host_vary: HostChanges::new(),
             penalty: None,
         }
     }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use toml::Value;
+use weir_flash::Changes;
 
 use crate::experiment::Experiment;
+use crate::host::HostChanges;
 use crate::registry::from_value;
 use crate::series::Series;
 
@@ -48,6 +50,18 @@ pub struct Workload {
     /// Whether ratios alone are rows.
     #[serde(default)]
     pub ratios_alone: bool,
+    /// Fewer ratios than all.
+    #[serde(default)]
+    pub ratios: Option<Vec<[String; 2]>>,
+    /// As [`Series::devices`].
+    #[serde(default)]
+    pub devices: Option<Vec<String>>,
+    /// As [`Series::vary`].
+    #[serde(default)]
+    pub vary: Changes,
+    /// As [`Series::host_vary`].
+    #[serde(default)]
+    pub host_vary: HostChanges,
     /// Calls that it makes in place of those of the systems.
     #[serde(default)]
     pub calls: BTreeMap<String, String>,
@@ -72,7 +86,7 @@ impl Servers {
                 series.push(workload.series(name, workload.on(system)?));
             }
         }
-        for [of, over] in &self.ratios {
+        for [of, over] in workload.ratios.as_ref().unwrap_or(&self.ratios) {
             if let (Some(system), Some(over_system)) = (self.systems.get(of), self.systems.get(over)) {
                 let ratio = workload.series(&format!("{of} over {over}"), workload.on(system)?);
                 let over_experiment = Some(workload.on(over_system)?);
@@ -100,7 +114,12 @@ impl Workload {
     }
 
     fn series(&self, name: &str, experiment: Arc<dyn Experiment>) -> Series {
-        Series::new(format!("{name}, {}", self.name), experiment, &self.measure)
+        Series {
+            devices: self.devices.clone(),
+            vary: self.vary.clone(),
+            host_vary: self.host_vary.clone(),
+            ..Series::new(format!("{name}, {}", self.name), experiment, &self.measure)
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::gauge::{Delays, Gauge, QUEUE_METERS, Window, delays};
 use crate::host::{Host, microseconds};
 use crate::metric::{Meter, Metric, SECONDS, meter, metrics_of};
 use crate::mounting::Mounting;
+use crate::random_writes::{RandomWriter, RandomWrites, Size};
 use crate::run::{Outcome, Run};
 use crate::steps::Steps;
 use crate::tap::{Persisted, Tap};
@@ -112,12 +113,14 @@ pub(crate) struct Setting {
     pub(crate) cores: Option<u32>,
     /// What the threads do a second.
     pub(crate) rate: Metric,
+    /// Blocks that are overwritten at random before, in percent of the device's.
+    pub(crate) aged_percent: u32,
 }
 
 /// Runs the threads that `play` makes, when it has made the files that they need.
 pub(crate) fn perform(
     run: &Run,
-    Setting { mounting, cores, rate }: Setting,
+    Setting { mounting, cores, rate, aged_percent }: Setting,
     seed: u64,
     options: FlashOptions,
     play: impl AsyncFnOnce(&Rc<Stage>) -> Result<Vec<Thread>, FsError>,
@@ -133,8 +136,11 @@ pub(crate) fn perform(
     let options = FlashOptions { recorder: recorder.clone(), probe: Some(probe), ..options };
     let device = FlashDevice::new(&handle, &run.device, options);
     run.prepare(&device, run.device.blocks);
-    let tap = Tap::new(&handle, device, run.host.no_fua.is_none());
+    let tap = Tap::new(&handle, Rc::clone(&device), run.host.no_fua.is_none());
     let ended = runtime.block_on(async {
+        if aged_percent > 0 {
+            age(run, &handle, device, aged_percent).await?;
+        }
         let filesystem = mount(run, mounting, &handle, &tap, recorder.clone()).await?;
         let progress = Rc::new(Progress::new(run, &handle, filesystem.clone(), &tap, &gauge));
         tap.set_journal(filesystem.journal_area());
@@ -156,6 +162,19 @@ pub(crate) fn perform(
         .map_err(|source| FigureError::Files { run: run.title(), source })?;
     let outcome = run.read(&handle, &gauge, recorder.as_deref(), rate, run.writes)?;
     Ok(seen.add_to(outcome, rate))
+}
+
+/// Overwrites so many of the device's blocks, in percent, by writes of 16 KiB at random.
+async fn age(run: &Run, handle: &Handle, device: Rc<FlashDevice>, percent: u32) -> Result<(), FsError> {
+    let blocks = run.device.blocks;
+    let footprint_mib = blocks * BLOCK_BYTES as u64 >> 20;
+    let writes = RandomWrites { footprint_mib, size: Size::Small, flush_every: u64::MAX };
+    let mut writer = RandomWriter::new(handle, device, writes, &run.host);
+    let mut written = 0;
+    while written < blocks * u64::from(percent) / 100 {
+        written += writer.request().await?;
+    }
+    Ok(writer.wait_for(0).await?)
 }
 
 /// A new filesystem, mounted as a run wants it.
@@ -214,6 +233,8 @@ struct Commits {
     flush_us: f64,
     /// From the dispatch of JD, its last command, to that of JC.
     log_to_commit_us: f64,
+    /// Bytes that it has changed, in percent of a block.
+    changed_percent: f64,
 }
 
 impl Seen {
@@ -245,6 +266,7 @@ pub(crate) const CALL_METERS: &[Meter<Seen>] = &[
         seen.commits.dispatch_us + seen.commits.transfer_us + seen.commits.flush_us
     }),
     meter("log-to-commit", "us", |seen| seen.commits.log_to_commit_us),
+    meter("commit-changes", "% of a block", |seen| seen.commits.changed_percent),
     meter("step-data-writeback", OF_CALLS, |seen| seen.steps.share(seen.steps.data)),
     meter("step-compose-descriptor", OF_CALLS, |seen| seen.steps.share(seen.steps.compose)),
     meter("step-wait-flush", OF_CALLS, |seen| seen.steps.share(seen.steps.flush)),
@@ -278,6 +300,7 @@ pub(crate) struct Progress {
 struct Counted {
     commits: u64,
     logged_blocks: u64,
+    changed_bytes: u64,
     switches: u64,
     switches_of_commit: u64,
     nanoseconds: u64,
@@ -350,6 +373,7 @@ impl Progress {
         Counted {
             commits: statistics.journal.commits,
             logged_blocks: statistics.journal.logged_blocks,
+            changed_bytes: statistics.journal.changed_bytes,
             switches: of(APPLICATION),
             switches_of_commit: of("commit"),
             nanoseconds: self.handle.now().as_nanos(),
@@ -370,6 +394,7 @@ impl Progress {
         let writes = (measured.writes.commands + durable.commands) as f64;
         let until_durable = (durable.nanoseconds as f64 - durable.commands as f64 * write).max(0.0);
         let switches = (ended.switches_of_commit - begun.switches_of_commit) as f64;
+        let changed = (ended.changed_bytes - begun.changed_bytes) as f64;
         // The descriptor and JC are composed, too.
         let composed = (ended.logged_blocks - begun.logged_blocks) as f64 + 2.0 * commits;
         // With barriers it is the flush task that waits, and flushes.
@@ -385,6 +410,7 @@ impl Progress {
             transfer_us: micro(writes * write),
             flush_us: micro(measured.flushes.nanoseconds as f64 + until_durable),
             log_to_commit_us: measured.commit_blocks.mean_us(),
+            changed_percent: 100.0 * changed / BLOCK_BYTES as f64 / commits,
         };
         let switches = (ended.switches - begun.switches) as f64 / self.measured as f64;
         let counts = ended.device.since(&begun.device);

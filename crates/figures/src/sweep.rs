@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use weir_flash::Changes;
 
 use crate::experiment::Experiment;
 use crate::random_writes::{RandomWrites, Size};
@@ -41,6 +42,9 @@ pub struct Swept {
     /// If set, the combination with this mechanism is what the result is beside.
     #[serde(default)]
     pub over_mechanism: Option<String>,
+    /// As [`Series::vary`].
+    #[serde(default)]
+    pub vary: Changes,
     /// Fewer footprints than the sweep has.
     #[serde(default)]
     pub footprints_mib: Option<Vec<u64>>,
@@ -87,7 +91,7 @@ impl Swept {
         };
         let all = Series::of_several(name, self.take, &self.measure, combinations.iter().map(shared))?;
         let (over_mechanism, mechanism) = (self.over_mechanism.clone(), self.mechanism.clone());
-        Some(Series { over_mechanism, mechanism, ..all })
+        Some(Series { over_mechanism, mechanism, vary: self.vary.clone(), ..all })
     }
 }
 

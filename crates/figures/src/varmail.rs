@@ -99,7 +99,7 @@ impl Experiment for Varmail {
             };
             Ok((0..varmail.threads.max(1)).map(thread).collect())
         };
-        let setting = Setting { mounting: self.on, cores: self.cores, rate: OPERATIONS };
+        let setting = Setting { mounting: self.on, cores: self.cores, rate: OPERATIONS, aged_percent: 0 };
         perform(run, setting, seed, options, play)
     }
 }

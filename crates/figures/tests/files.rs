@@ -24,7 +24,7 @@ fn run_threads(on: On, change: Change, call: Call, threads: u32) -> Run {
     Run {
         device: drive(Mechanism::InOrderRecovery),
         host: Host::builtin("pc").unwrap(),
-        experiment: Arc::new(Calls { on, change, call, threads, cores: None }),
+        experiment: Arc::new(Calls { on, change, call, threads, cores: None, other: None, aged_percent: 0 }),
         erased: false,
         span: 1024,
         writes: 400,
