@@ -257,7 +257,7 @@ mod tests {
         let program = OtherProgram { every_ms: 1, blocks: [1, 2047], call: Call::None };
         let drawn: Vec<u64> = (0..11_000).map(|_| program.draw_blocks(&mut random)).collect();
         for class in [1..2, 1024..2048] {
-            let count = drawn.iter().filter(|size| class.contains(size)).count();
+            let count = drawn.iter().filter(|&&size| class.contains(&size)).count();
             assert!((900..1_100).contains(&count), "{class:?}: {count}");
         }
     }

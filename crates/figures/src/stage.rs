@@ -167,7 +167,7 @@ pub(crate) fn perform(
 /// Overwrites so many of the device's blocks, in percent, by writes of 16 KiB at random.
 async fn age(run: &Run, handle: &Handle, device: Rc<FlashDevice>, percent: u32) -> Result<(), FsError> {
     let blocks = run.device.blocks;
-    let footprint_mib = blocks * BLOCK_BYTES as u64 >> 20;
+    let footprint_mib = (blocks * BLOCK_BYTES as u64) >> 20;
     let writes = RandomWrites { footprint_mib, size: Size::Small, flush_every: u64::MAX };
     let mut writer = RandomWriter::new(handle, device, writes, &run.host);
     let mut written = 0;
