@@ -27,6 +27,8 @@
 //! | older versions that recovery may go back to | `unsettled.rs` |
 //! | checkpoints of the map, full ones and increments; when each is written | `checkpoint.rs`, `checkpointer.rs` |
 //! | recovery from the spare areas | `recovery.rs` |
+//! | the pages that it finds, the only way to read them | `found_pages.rs`, `recovery_reads.rs` |
+//! | which erase blocks are free or being filled, as a seal says | `stock.rs` |
 //! | dies and channels, in time | `array.rs` |
 //! | what is on flash | `medium.rs` |
 //! | what a power cut leaves of it | `power.rs` |
@@ -52,6 +54,8 @@
 //!   older one in the cache only within its epoch.
 //! - **F3** Recovery keeps what was committed, and nothing that could not have: the log to its first gap, whole
 //!   units, no torn page, no place that was programmed again since. It serves nothing before its checkpoint is whole.
+//!   With order-preserving recovery it reads the erase blocks that the newest seal, the log, and pages found there name, and
+//!   no other.
 //! - **F4** The later version wins, a discard is a version, a copy made by cleaning never brings a block back, and what
 //!   capacitors saved is restored.
 //! - **F5** The reclaim check: an erase block is erased when nothing in it is valid, everything in it is committed or
@@ -59,7 +63,8 @@
 //! - **F6** A flush is answered when everything transferred before it is committed; a FUA write too, with what came
 //!   before it.
 //! - **F7** A checkpoint is the map at one moment: a whole full one, and the whole increments behind it in their order.
-//!   The log that they are made of has every change of the map.
+//!   The log that they are made of has every change of the map. With order-preserving recovery its seal says which erase
+//!   blocks are free, and none of them is filled before the seal, an earlier page of its die, or the log names it.
 //! - **F8** A share is one record, all of its pairs or none, of what was committed before it. A slot that several blocks
 //!   read is valid until the last of them reads something else, and moves with all of them.
 //! - **F9** With order-preserving recovery, what is left is a prefix of the requests in order of receipt, each of them
@@ -94,6 +99,7 @@ mod clean_pages;
 mod device;
 mod events;
 mod flow_network;
+mod found_pages;
 mod ftl;
 mod geometry;
 mod logical_page;
@@ -112,9 +118,11 @@ mod reads;
 mod record_buffer;
 mod recovery;
 mod recovery_point;
+mod recovery_reads;
 mod requests;
 mod service;
 mod stats;
+mod stock;
 mod unsettled;
 mod waiters;
 
@@ -131,6 +139,6 @@ pub use profile::{
     Allocation, Barrier, Cache, Changes, Flush, Ftl, GcPolicy, Host, InternalFlush, Kind, Layout, Mechanism,
     Nand, OrderedService, Parameter, Profile, ProfileError, Replacement, SimpleService,
 };
-pub use recovery::RecoveryReads;
 pub use recovery_point::RecoveryPoint;
+pub use recovery_reads::RecoveryReads;
 pub use stats::Stats;
