@@ -217,3 +217,8 @@ fn checkpoints_and_cleaning_that_forget_older_versions_are_noticed() {
         FlashMutant::FuaLies,
     ]);
 }
+
+#[test]
+fn erase_blocks_that_recovery_does_not_find_are_noticed() {
+    breaks_the_prefix(&[FlashMutant::ChainCutShort]);
+}

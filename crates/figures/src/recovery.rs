@@ -26,11 +26,12 @@ impl fmt::Display for Recovery {
 }
 
 /// What recovery reads: all pages, and of these the pages of the full checkpoint, pages of increments and coalescing
-/// records, first pages of erase blocks, and pages programmed since the newest checkpoint; and the time.
+/// records, and pages of erase blocks, which are summary pages or others; and the time.
 const METERS: &[Meter<RecoveryReads>] = &[
     meter("recovery-pages", "pages", |reads| reads.pages() as f64),
     meter("recovery-checkpoint-pages", "pages", |reads| reads.checkpoint_pages as f64),
     meter("recovery-log-pages", "pages", |reads| reads.log_pages as f64),
+    meter("recovery-block-pages", "pages", |reads| (reads.probed_pages + reads.scanned_pages) as f64),
     meter("recovery-probed-pages", "pages", |reads| reads.probed_pages as f64),
     meter("recovery-scanned-pages", "pages", |reads| reads.scanned_pages as f64),
     meter("recovery-time", "ms", |reads| reads.time_ns as f64 / 1e6),

@@ -6,10 +6,11 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 
 use crate::geometry::{EraseBlock, Geometry, Page};
-use crate::medium::{Content, Tag};
+use crate::medium::{Content, Spare, Tag};
 use crate::probe::{Busy, Probe, Subject};
 use crate::profile::Nand;
 use crate::recovery_point::Coalescing;
+use crate::stock::Opening;
 
 /// Reads in a row on a die that other work has to wait for. Reads go first because a caller waits for each; but
 /// readers that leave no gap must not starve a flush (S2).
@@ -19,8 +20,7 @@ const READS_IN_A_ROW_MAX: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) page: Page,
-    pub(crate) sequence: u64,
-    pub(crate) tag: Tag,
+    pub(crate) spare: Spare,
     pub(crate) contents: Vec<Content>,
     /// Pages to be read first: those that cleaning copies from, and those that complete logical pages, which are taken to
     /// lie on the same die.
@@ -42,6 +42,8 @@ pub(crate) enum Work {
     System,
     /// A page of coalescing records, with its number.
     Records(u64, Rc<Vec<Coalescing>>),
+    /// A page of the log that names an erase block.
+    Opening(Opening),
 }
 
 impl Work {
@@ -228,7 +230,7 @@ impl Array {
                 (done, done)
             }
             Work::Erase(_) => (now, now + self.erase_ns),
-            Work::System | Work::Records(..) => {
+            Work::System | Work::Records(..) | Work::Opening(_) => {
                 let cells_from = self.carry(die, subject, now);
                 (cells_from, cells_from + self.program_ns.iter().max().copied().unwrap_or(0))
             }
@@ -250,11 +252,11 @@ impl Array {
     fn report_work(&self, die: u32, work: &Work, cells_from: u64, done: u64) {
         let Some(probe) = &self.probe else { return };
         let what = match work {
-            Work::Program(Program { tag: Tag::Moved, .. }) => Busy::Move { die },
+            Work::Program(Program { spare: Spare { tag: Tag::Moved, .. }, .. }) => Busy::Move { die },
             Work::Program(_) => Busy::Program { die },
             Work::Read { .. } => Busy::Read { die },
             Work::Erase(_) => Busy::Erase { die },
-            Work::System | Work::Records(..) => Busy::System { die },
+            Work::System | Work::Records(..) | Work::Opening(_) => Busy::System { die },
         };
         probe.busy(what, work.subject(self.geometry.blocks_per_slot), cells_from, done);
     }

@@ -11,9 +11,10 @@ use crate::map::{Change, Logged, Map};
 use crate::mechanism::Progress;
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::recovery_point::{Coalescing, Wid};
+use crate::stock::{Opening, Stock};
 
 /// What every checkpoint says besides the map.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Seal {
     /// Pages with this sequence number and later ones are looked at by recovery: some were not committed yet.
     pub(crate) scan_from: u64,
@@ -25,12 +26,15 @@ pub(crate) struct Seal {
     pub(crate) progress: Progress,
     /// Order-preserving recovery: the first request that was not received yet.
     pub(crate) next_wid: Wid,
+    /// Order-preserving recovery: the erase blocks. Nothing on a device that is never cut.
+    pub(crate) stock: Rc<Stock>,
 }
 
 impl Seal {
-    fn words(&self) -> [u64; 6] {
-        let Seal { scan_from, end, next_version, progress, next_wid } = *self;
-        [scan_from, end, next_version, progress.committed, progress.next, next_wid]
+    fn words(&self) -> impl Iterator<Item = u64> {
+        let Seal { scan_from, end, next_version, progress, next_wid, ref stock } = *self;
+        let counts = [scan_from, end, next_version, progress.committed, progress.next, next_wid];
+        counts.into_iter().chain(stock.words())
     }
 }
 
@@ -42,6 +46,8 @@ pub(crate) struct Full {
     pub(crate) seal: Seal,
     /// Nothing on a device that is never cut.
     pub(crate) map: Option<Map>,
+    /// What it takes.
+    pub(crate) pages: u64,
 }
 
 impl Full {
@@ -54,9 +60,11 @@ impl Full {
     /// does not tell, as it may have been programmed again since.
     const SHARED_BYTES: u64 = 9;
 
-    /// Pages that the map of so many blocks takes, of which `shared` read something by a share, with one for the seal.
-    pub(crate) fn pages(blocks: u64, shared: u64, page_bytes: u64) -> u64 {
-        (blocks * Full::ENTRY_BYTES + shared * Full::SHARED_BYTES).div_ceil(page_bytes) + 1
+    /// Pages that the map of so many blocks takes, of which `shared` read something by a share, with one for the seal and
+    /// more if the stock has no room there.
+    pub(crate) fn pages(blocks: u64, shared: u64, stock_bytes: u64, page_bytes: u64) -> u64 {
+        let map_bytes = blocks * Full::ENTRY_BYTES + shared * Full::SHARED_BYTES;
+        map_bytes.div_ceil(page_bytes) + stock_bytes / page_bytes + 1
     }
 }
 
@@ -75,14 +83,9 @@ impl Increment {
         Increment { seal, changes, whole: true }
     }
 
-    /// Entries of the log of changes in it.
-    pub(crate) fn entries(&self) -> u64 {
-        self.changes.iter().map(|logged| logged.change().entries()).sum()
-    }
-
-    /// Pages that so many entries take, with the seal.
-    pub(crate) fn pages(entries: u64, page_bytes: u64) -> u64 {
-        entries / (page_bytes / Change::ENTRY_BYTES) + 1
+    /// Pages that so many entries take, with the stock and the seal.
+    pub(crate) fn pages(entries: u64, stock_bytes: u64, page_bytes: u64) -> u64 {
+        (entries * Change::ENTRY_BYTES + stock_bytes) / page_bytes + 1
     }
 }
 
@@ -124,6 +127,10 @@ pub(crate) struct SystemArea {
     places: [Option<Place>; 2],
     /// Pages of coalescing records (order-preserving recovery), as far as no checkpoint covers their requests.
     records: Vec<Rc<Vec<Coalescing>>>,
+    /// Erase blocks that were opened without a page that names them (order-preserving recovery), likewise.
+    openings: Vec<Opening>,
+    /// Pages programmed behind the newest full checkpoint: increments, records, openings.
+    log_pages: u64,
 }
 
 impl SystemArea {
@@ -139,6 +146,23 @@ impl SystemArea {
     /// A page of coalescing records is programmed.
     pub(crate) fn record(&mut self, page: Rc<Vec<Coalescing>>) {
         self.records.push(page);
+        self.log_pages += 1;
+    }
+
+    /// The page that names an erase block is programmed.
+    pub(crate) fn open(&mut self, opening: Opening) {
+        self.openings.push(opening);
+        self.log_pages += 1;
+    }
+
+    /// Erase blocks that the log names.
+    pub(crate) fn openings(&self) -> &[Opening] {
+        &self.openings
+    }
+
+    /// Pages of the log behind the newest full checkpoint. A torn increment counts as if all of it were there.
+    pub(crate) fn log_pages(&self) -> u64 {
+        self.log_pages
     }
 
     /// Coalescing records that the newest checkpoint does not cover, page by page.
@@ -146,14 +170,15 @@ impl SystemArea {
         &self.records
     }
 
-    /// The first page of a checkpoint is about to be programmed: a full one takes the older place.
-    pub(crate) fn begin(&mut self, checkpoint: &Checkpoint) {
+    /// The first of so many pages of a checkpoint is about to be programmed: a full one takes the older place.
+    pub(crate) fn begin(&mut self, checkpoint: &Checkpoint, pages: u64) {
         match checkpoint {
             Checkpoint::Full(full) => {
                 self.places[(full.number % 2) as usize] = None;
             }
             Checkpoint::Increment(Increment { seal, .. }) => {
-                let torn = Rc::new(Increment { seal: *seal, changes: Vec::new(), whole: false });
+                let torn = Rc::new(Increment { seal: seal.clone(), changes: Vec::new(), whole: false });
+                self.log_pages += pages;
                 self.newest_mut().into_iter().for_each(|place| place.log.push(Rc::clone(&torn)));
             }
         }
@@ -161,12 +186,14 @@ impl SystemArea {
 
     /// The last page of the checkpoint that was begun is programmed.
     pub(crate) fn end(&mut self, checkpoint: Checkpoint) {
-        let next_wid = checkpoint.seal().next_wid;
+        let Seal { next_wid, end, .. } = *checkpoint.seal();
         self.records.retain(|page| page.iter().any(|record| record.later >= next_wid));
+        self.openings.retain(|opening| opening.sequence >= end);
         match checkpoint {
             Checkpoint::Full(full) => {
                 let place = (full.number % 2) as usize;
                 self.places[place] = Some(Place { full: Rc::new(full), log: Vec::new() });
+                self.log_pages = (self.records.len() + self.openings.len()) as u64;
             }
             Checkpoint::Increment(increment) => {
                 if let Some(torn) = self.newest_mut().and_then(|place| place.log.last_mut()) {
@@ -181,6 +208,8 @@ impl SystemArea {
         let records = self.records.iter().flat_map(|page| page.iter());
         let records = records
             .flat_map(|Coalescing { earlier, later, blocks }| [earlier.wid, *later, u64::from(*blocks)]);
+        let openings =
+            self.openings.iter().flat_map(|opening| [u64::from(opening.block.0), opening.sequence]);
         let places = self.places.iter().flat_map(|place| {
             let full = place
                 .iter()
@@ -191,6 +220,6 @@ impl SystemArea {
             });
             full.chain(log).chain([u64::MAX])
         });
-        records.chain(places)
+        records.chain(openings).chain(places)
     }
 }

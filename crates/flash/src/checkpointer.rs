@@ -8,6 +8,7 @@ use crate::checkpoint::{Checkpoint, Full, Increment, Seal, SystemArea};
 use crate::geometry::Geometry;
 use crate::map::{Change, Logged, Map};
 use crate::profile::{Mechanism, Profile};
+use crate::stock::Stock;
 
 /// A checkpoint that is being written.
 struct Writing {
@@ -20,6 +21,8 @@ pub(crate) struct Checkpointer {
     page_bytes: u64,
     /// Logical pages.
     logical_pages: u64,
+    /// What the stock takes in a seal.
+    stock_bytes: u64,
     /// What increments behind a full one may take.
     log_pages: u64,
     interval_pages: u64,
@@ -54,14 +57,16 @@ impl Checkpointer {
     ) -> Checkpointer {
         let page_bytes = geometry.page_bytes();
         let logical_pages = profile.logical_pages();
-        let full_pages = Full::pages(logical_pages, 0, page_bytes);
         // Order-preserving recovery has its coalescing records in the log, and needs room for them.
         let ordered = profile.barrier.mechanism == Mechanism::OrderPreservingRecovery;
+        let stock_bytes = if ordered { Stock::bytes(geometry) } else { 0 };
+        let full_pages = Full::pages(logical_pages, 0, stock_bytes, page_bytes);
         let log_share = if ordered { profile.ftl.log_share.max(1.0) } else { profile.ftl.log_share };
         let buffer_bytes = profile.ftl.layout.log_buffer_bytes;
         Checkpointer {
             page_bytes,
             logical_pages,
+            stock_bytes,
             log_pages: (full_pages as f64 * log_share) as u64,
             interval_pages: (f64::from(geometry.pages()) * profile.ftl.checkpoint_share).max(1.0) as u64,
             buffer_bytes: if buffer_bytes == 0 { u64::MAX } else { buffer_bytes },
@@ -89,7 +94,7 @@ impl Checkpointer {
         self.since >= self.interval_pages || buffered >= self.buffer_bytes || self.log_full
     }
 
-    /// A page of the log is taken by coalescing records.
+    /// A page of the log is taken by coalescing records, or by the name of an erase block.
     pub(crate) fn records_written(&mut self) {
         self.log_pages_left = self.log_pages_left.saturating_sub(1);
         self.log_full = self.log_pages_left == 0;
@@ -107,8 +112,17 @@ impl Checkpointer {
         }
     }
 
+    /// Whether checkpoints are kept for a power cut.
+    pub(crate) fn keeps_map(&self) -> bool {
+        self.keeps_map
+    }
+
+    fn increment_pages(&self) -> u64 {
+        Increment::pages(self.changed, self.stock_bytes, self.page_bytes)
+    }
+
     fn fits(&self) -> bool {
-        Increment::pages(self.changed, self.page_bytes) <= self.log_pages_left
+        self.increment_pages() <= self.log_pages_left
     }
 
     /// Begins one of the map as it is now. How many pages it takes, and whether it is a full one.
@@ -116,18 +130,18 @@ impl Checkpointer {
         let full = !self.fits();
         let changes = std::mem::take(&mut self.changes);
         let (checkpoint, pages) = if full {
-            let pages = Full::pages(self.logical_pages, map.shared(), self.page_bytes);
+            let pages = Full::pages(self.logical_pages, map.shared(), self.stock_bytes, self.page_bytes);
             let (number, map) = (self.next_number, self.keeps_map.then(|| map.clone()));
             self.next_number += 1;
             self.log_pages_left = self.log_pages;
-            (Checkpoint::Full(Full { number, seal, map }), pages)
+            (Checkpoint::Full(Full { number, seal, map, pages }), pages)
         } else {
-            let pages = Increment::pages(self.changed, self.page_bytes);
+            let pages = self.increment_pages();
             self.log_pages_left -= pages;
             (Checkpoint::Increment(Increment::new(seal, changes)), pages)
         };
         (self.changed, self.since, self.log_full) = (0, 0, false);
-        system.begin(&checkpoint);
+        system.begin(&checkpoint, pages);
         self.writing = Some(Writing { checkpoint, pages_left: pages });
         (pages, full)
     }
@@ -161,7 +175,8 @@ mod tests {
         Checkpointer {
             page_bytes: 4096,
             logical_pages: BLOCKS,
-            log_pages: Full::pages(BLOCKS, 0, 4096),
+            stock_bytes: 0,
+            log_pages: Full::pages(BLOCKS, 0, 0, 4096),
             interval_pages: 1,
             buffer_bytes: u64::MAX,
             since: 0,
@@ -221,6 +236,7 @@ mod tests {
                 next_version: version,
                 progress: Progress::default(),
                 next_wid: 1,
+                stock: Rc::default(),
             };
             let before = read_back(&system).0;
             let (pages, full) = checkpointer.begin(seal, &map, &mut system);
@@ -233,7 +249,7 @@ mod tests {
             let (found, increments) = read_back(&system);
             assert!(found == map, "round {round}");
             most = most.max(increments);
-            assert!(log_pages <= Full::pages(BLOCKS, 0, 4096));
+            assert!(log_pages <= Full::pages(BLOCKS, 0, 0, 4096));
         }
         assert!((20..300).contains(&fulls) && most >= 3, "{fulls} full ones, {most} increments behind one");
     }

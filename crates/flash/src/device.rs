@@ -23,8 +23,8 @@ use crate::medium::{Medium, Payload};
 use crate::options::FlashOptions;
 use crate::profile::{Mechanism, OrderedService, Profile};
 use crate::queue::{Blocks, HostWrite, Kind, Queued};
-use crate::recovery::RecoveryReads;
 use crate::recovery_point::RecoveryPoint;
+use crate::recovery_reads::RecoveryReads;
 use crate::stats::Stats;
 
 /// Discarded extents in one command at most.

@@ -9,22 +9,25 @@
 //! checkpoint, what fails the fourth for a flush. Everything that is erased passes [`Ftl::release`].
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use crate::array::{Array, Program, Work};
 use crate::cache::Taken;
 use crate::checkpoint::Seal;
 use crate::checkpointer::Checkpointer;
 use crate::clean::Cleaning;
+use crate::found_pages::Filled;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
 use crate::map::Map;
 use crate::mechanism::Sequencer;
-use crate::medium::{Content, Medium, Payload, Tag};
+use crate::medium::{Content, Medium, Payload, Spare, Tag};
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::options::FlashOptions;
 use crate::profile::{Allocation, GcPolicy, Mechanism, Profile};
 use crate::record_buffer::RecordPage;
 use crate::recovery_point::{Receipt, Wid};
 use crate::stats::Stats;
+use crate::stock::{Opening, Stock};
 use crate::unsettled::Unsettled;
 
 /// Free blocks of each die that only cleaning takes: one to move to, and one more, since each power cut may tear
@@ -74,7 +77,7 @@ impl BlockState {
 }
 
 /// What the firmware knows of a die.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DieState {
     pub(crate) free: VecDeque<EraseBlock>,
     /// Where the host's data goes.
@@ -82,10 +85,27 @@ pub(crate) struct DieState {
     /// Where cleaning moves blocks to.
     pub(crate) open_moved: Option<EraseBlock>,
     pub(crate) cleaning: Option<Cleaning>,
+    /// The free block that its newest page names; where it has programmed none since the start, the newest seal does.
+    named: EraseBlock,
     /// It wants cleaning, and nothing would be gained: to be looked at again when something of it is superseded.
     pub(crate) starved: bool,
     /// It is in the list of dies that may take a page.
     listed: bool,
+}
+
+impl DieState {
+    /// Without any erase blocks.
+    fn new() -> DieState {
+        DieState {
+            free: VecDeque::new(),
+            open: None,
+            open_moved: None,
+            cleaning: None,
+            named: EraseBlock::NONE,
+            starved: false,
+            listed: false,
+        }
+    }
 }
 
 /// What a finished die brought.
@@ -155,6 +175,8 @@ pub(crate) struct Start {
     pub(crate) next_sequence: u64,
     /// The newest whole full checkpoint's number, and where the scan begins.
     pub(crate) checkpoint: (u64, u64),
+    /// How far each erase block is filled.
+    pub(crate) filled: Vec<Filled>,
 }
 
 impl Ftl {
@@ -173,7 +195,7 @@ impl Ftl {
             sequencer: start.sequencer,
             map: start.map,
             blocks: vec![BlockState::FREE; geometry.blocks() as usize],
-            dies: (0..geometry.dies).map(|_| DieState::default()).collect(),
+            dies: (0..geometry.dies).map(|_| DieState::new()).collect(),
             gc: profile.ftl.gc,
             gc_free_blocks: profile.ftl.gc_free_blocks as usize,
             allocation: profile.ftl.layout.allocation,
@@ -192,29 +214,26 @@ impl Ftl {
             unsettled: ordered.then(Unsettled::default),
             spare_contents: Vec::new(),
         };
-        ftl.take_stock();
+        ftl.take_stock(&start.filled);
         ftl
     }
 
-    /// Finds out what is in each erase block: after a start nothing is on its way.
-    pub(crate) fn take_stock(&mut self) {
+    /// Takes in how far each erase block is filled: after a start nothing is on its way.
+    fn take_stock(&mut self, filled: &[Filled]) {
         for slot in self.map.slots() {
             let (block, _) = self.geometry.place_of(slot);
             self.blocks[block.0 as usize].valid += 1;
         }
         for die in 0..self.geometry.dies {
             for block in self.geometry.blocks_of(die) {
-                self.take_in(die, block);
+                self.take_in(die, block, filled[block.0 as usize]);
             }
+            self.name_next(die);
             self.refresh(die);
         }
     }
 
-    fn take_in(&mut self, die: u32, block: EraseBlock) {
-        let pages = self.medium.block(block).programmed();
-        let spares = (0..pages).filter_map(|nth| self.medium.block(block).spare(nth));
-        let sequences = spares.filter(|spare| spare.tag != Tag::Torn).map(|spare| spare.sequence);
-        let last_sequence = sequences.max().unwrap_or(0);
+    fn take_in(&mut self, die: u32, block: EraseBlock, Filled { pages, last_sequence }: Filled) {
         let known = &mut self.blocks[block.0 as usize];
         (known.next_page, known.last_sequence) = (pages, last_sequence);
         let owner = &mut self.dies[die as usize];
@@ -373,10 +392,39 @@ impl Ftl {
     pub(crate) fn program(&mut self, die: u32, page: Page, new: NewPage, now: u64) {
         let sequence = self.take_sequence();
         let NewPage { tag, contents, reads, reliable } = new;
-        self.array.add(die, Work::Program(Program { page, sequence, tag, contents, reads, reliable }), now);
+        if let Some(opening) = self.unnamed(die, page, sequence) {
+            self.stats.opening_pages += 1;
+            self.checkpointer.records_written();
+            self.array.add(die, Work::Opening(opening), now);
+        }
+        let spare = self.spare_area(die, sequence, tag);
+        self.array.add(die, Work::Program(Program { page, spare, contents, reads, reliable }), now);
         if let Some(summary) = self.summary_behind(page) {
             self.array.add(die, Work::Program(summary), now);
         }
+    }
+
+    /// The erase block of a page, if the page is its first and nothing on flash names it.
+    fn unnamed(&self, die: u32, page: Page, sequence: u64) -> Option<Opening> {
+        let block = self.geometry.block_of(page);
+        let opens = self.unsettled.is_some() && self.geometry.nth_page(page) == 0;
+        let named =
+            self.dies[die as usize].named == block || self.rules.drops(FlashMutant::BlockOpenedUnnamed);
+        (opens && !named).then_some(Opening { block, sequence })
+    }
+
+    /// The spare area of a page of a die, without how many slots are used.
+    fn spare_area(&mut self, die: u32, sequence: u64, tag: Tag) -> Spare {
+        Spare { sequence, tag, used: 0, next_block: self.name_next(die) }
+    }
+
+    /// The free erase block that a die fills next, where recovery goes from one to the next.
+    fn name_next(&mut self, die: u32) -> EraseBlock {
+        let die = &mut self.dies[die as usize];
+        if self.unsettled.is_some() {
+            die.named = die.free.front().copied().unwrap_or(EraseBlock::NONE);
+        }
+        die.named
     }
 
     fn take_sequence(&mut self) -> u64 {
@@ -398,8 +446,9 @@ impl Ftl {
         known.uncommitted += 1;
         known.last_sequence = sequence;
         self.stats.summary_pages += 1;
+        let spare = self.spare_area(self.geometry.die_of(block), sequence, Tag::Summary);
         let contents = self.contents();
-        Some(Program { page, sequence, tag: Tag::Summary, contents, reads: 0, reliable: false })
+        Some(Program { page, spare, contents, reads: 0, reliable: false })
     }
 
     /// Takes in what one die has done by `now`; false if none has done anything.
@@ -414,6 +463,7 @@ impl Ftl {
                 self.medium.system.record(records);
                 outcome.records.push(number);
             }
+            Work::Opening(opening) => self.medium.system.open(opening),
         }
         self.clean(die, now);
         self.array.start(die, now);
@@ -446,10 +496,11 @@ impl Ftl {
             }));
             let tag = self.sequencer.tag(end == blocks);
             let sequence = self.take_sequence();
-            self.programmed(
-                Program { page, sequence, tag, contents, reads: 0, reliable: false },
-                &mut outcome,
-            );
+            if let Some(opening) = self.unnamed(die, page, sequence) {
+                self.medium.system.open(opening);
+            }
+            let spare = self.spare_area(die, sequence, tag);
+            self.programmed(Program { page, spare, contents, reads: 0, reliable: false }, &mut outcome);
             if let Some(summary) = self.summary_behind(page) {
                 self.programmed(summary, &mut outcome);
             }
@@ -460,8 +511,9 @@ impl Ftl {
     }
 
     fn programmed(&mut self, program: Program, outcome: &mut Outcome) {
-        let Program { page, sequence, tag, mut contents, .. } = program;
-        self.medium.program(page, sequence, tag, &contents);
+        let Program { page, spare, mut contents, .. } = program;
+        let tag = spare.tag;
+        self.medium.program(page, spare, &contents);
         contents.clear();
         self.spare_contents.push(contents);
         let first = outcome.committed.len();
@@ -579,6 +631,7 @@ impl Ftl {
             next_version,
             progress: self.sequencer.progress(),
             next_wid,
+            stock: Rc::new(self.stock()),
         };
         let (pages, full) = self.checkpointer.begin(seal, &self.map, &mut self.medium.system);
         self.stats.checkpoints += 1;
@@ -594,6 +647,25 @@ impl Ftl {
                 self.array.add_system(((first + nth) % dies) as u32, share as u32, now);
             }
         }
+    }
+
+    /// The erase blocks, where recovery begins from them.
+    fn stock(&self) -> Stock {
+        if self.unsettled.is_none() || !self.checkpointer.keeps_map() {
+            return Stock::default();
+        }
+        let mut stock = Stock::used(self.geometry.blocks());
+        for (block, known) in (0..).map(EraseBlock).zip(&self.blocks) {
+            if known.state == BlockPhase::Free {
+                stock.add_free(block);
+            } else if known.state == BlockPhase::Open || known.uncommitted > 0 {
+                // A die commits its pages in the order in which it takes them.
+                stock.next.push(self.geometry.page(block, known.next_page - known.uncommitted));
+            }
+        }
+        let free = self.dies.iter().filter_map(|die| die.free.front());
+        stock.next.extend(free.map(|block| self.geometry.page(*block, 0)));
+        stock
     }
 
     /// A page of a checkpoint is programmed; the last one commits it.

@@ -30,6 +30,11 @@ pub(crate) struct Page(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EraseBlock(pub(crate) u32);
 
+impl EraseBlock {
+    /// None.
+    pub(crate) const NONE: EraseBlock = EraseBlock(u32::MAX);
+}
+
 /// The sizes that turn one into the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {

@@ -28,6 +28,8 @@
 //! | older versions that recovery may go back to | `unsettled.rs` |
 //! | checkpoints of the map, full ones and increments; when each is written | `checkpoint.rs`, `checkpointer.rs` |
 //! | recovery from the spare areas | `recovery.rs` |
+//! | the pages that it finds, the only way to read them | `found_pages.rs`, `recovery_reads.rs` |
+//! | which erase blocks are free or being filled, as a seal says | `stock.rs` |
 //! | dies and channels, in time | `array.rs` |
 //! | what is on flash | `medium.rs` |
 //! | what a power cut leaves of it | `power.rs` |
@@ -53,6 +55,8 @@
 //!   older one in the cache only within its epoch.
 //! - **F3** Recovery keeps what was committed, and nothing that could not have: the log to its first gap, whole
 //!   units, no torn page, no place that was programmed again since. It serves nothing before its checkpoint is whole.
+//!   With order-preserving recovery it reads the erase blocks that the newest seal, the log, and pages found there name, and
+//!   no other.
 //! - **F4** The later version wins, a discard is a version, a copy made by cleaning never brings a block back, and what
 //!   capacitors saved is restored.
 //! - **F5** The reclaim check: an erase block is erased when nothing in it is valid, everything in it is committed or
@@ -60,7 +64,8 @@
 //! - **F6** A flush is answered when everything transferred before it is committed; a FUA write too, with what came
 //!   before it.
 //! - **F7** A checkpoint is the map at one moment: a whole full one, and the whole increments behind it in their order.
-//!   The log that they are made of has every change of the map.
+//!   The log that they are made of has every change of the map. With order-preserving recovery its seal says which erase
+//!   blocks are free, and none of them is filled before the seal, an earlier page of its die, or the log names it.
 //! - **F8** A share is one record, all of its pairs or none, of what was committed before it; until it is committed itself, no
 //!   command changes what it names. A slot that several blocks read is valid until the last of them reads something else, and
 //!   moves with all of them.
@@ -96,6 +101,7 @@ mod clean_pages;
 mod device;
 mod events;
 mod flow_network;
+mod found_pages;
 mod ftl;
 mod geometry;
 mod logical_page;
@@ -114,10 +120,12 @@ mod reads;
 mod record_buffer;
 mod recovery;
 mod recovery_point;
+mod recovery_reads;
 mod requests;
 mod service;
 mod shares;
 mod stats;
+mod stock;
 mod unsettled;
 mod waiters;
 
@@ -134,6 +142,6 @@ pub use profile::{
     Allocation, Barrier, Cache, Changes, Flush, Ftl, GcPolicy, Host, InternalFlush, Kind, Layout, Mechanism,
     Nand, OrderedService, Parameter, Profile, ProfileError, Replacement, ShareBy, SimpleService,
 };
-pub use recovery::RecoveryReads;
 pub use recovery_point::RecoveryPoint;
+pub use recovery_reads::RecoveryReads;
 pub use stats::Stats;

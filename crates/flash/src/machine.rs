@@ -38,7 +38,8 @@ use crate::probe::{Busy, Probe, Subject};
 use crate::profile::{Host, Mechanism, Profile, ShareBy, SimpleService};
 use crate::queue::{Blocks, HostWrite, InTurn, Kind, Queue, Queued};
 use crate::reads::{self, Reading, Reads};
-use crate::recovery::{Recovered, RecoveryReads, recover};
+use crate::recovery::{Recovered, recover};
+use crate::recovery_reads::RecoveryReads;
 use crate::requests::Requests;
 use crate::service::Service;
 use crate::shares::Shares;
@@ -197,6 +198,7 @@ impl Machine {
             checkpoint_pages: ftl.checkpoint_pages,
             increment_pages: ftl.increment_pages,
             record_pages: ftl.record_pages,
+            opening_pages: ftl.opening_pages,
             completing_reads: ftl.completing_reads,
             summary_pages: ftl.summary_pages,
             ..self.stats

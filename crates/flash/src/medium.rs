@@ -6,6 +6,7 @@
 //! says what the page belongs to. A page that was being programmed when the power went may be *torn*: neither
 //! its data nor its spare area can be read.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use weir_storage::BLOCK_BYTES;
@@ -119,6 +120,17 @@ pub(crate) struct Spare {
     pub(crate) tag: Tag,
     /// Slots that hold something.
     pub(crate) used: u8,
+    /// The free erase block that its die fills next (order-preserving recovery).
+    pub(crate) next_block: EraseBlock,
+}
+
+impl Spare {
+    /// Of a page that cannot be read.
+    const TORN: Spare = Spare { sequence: u64::MAX, tag: Tag::Torn, used: 0, next_block: EraseBlock::NONE };
+
+    pub(crate) fn is_torn(&self) -> bool {
+        self.tag == Tag::Torn
+    }
 }
 
 /// The spare area of a slot: its logical block, 32 bits, and its version, 40 bits. Nine bytes side by side, since
@@ -178,6 +190,11 @@ impl Block {
     /// What its summary page says; nothing while there is none that can be read.
     pub(crate) fn summary(&self) -> &[(u32, Spare)] {
         &self.summary
+    }
+
+    /// Whether one of these slots holds a record.
+    pub(crate) fn holds_record(&self, mut nth_slots: Range<usize>) -> bool {
+        nth_slots.any(|nth| self.payloads.get(nth).is_some_and(Payload::is_record))
     }
 
     fn label(&self, nth_slot: usize) -> Label {
@@ -274,8 +291,9 @@ impl Medium {
         self.block(block).receipt(nth)
     }
 
-    /// Programs the next page of its erase block.
-    pub(crate) fn program(&mut self, page: Page, sequence: u64, tag: Tag, contents: &[Content]) {
+    /// Programs the next page of its erase block, with the spare area but for how many slots are used.
+    pub(crate) fn program(&mut self, page: Page, spare: Spare, contents: &[Content]) {
+        let Spare { sequence, tag, next_block, .. } = spare;
         let geometry = self.geometry;
         let block = Rc::make_mut(&mut self.blocks[geometry.block_of(page).0 as usize]);
         assert_eq!(block.programmed(), geometry.nth_page(page), "pages are programmed in order");
@@ -287,8 +305,11 @@ impl Medium {
             let readable = (0..).zip(&block.pages).filter(|(_, spare)| spare.tag != Tag::Torn);
             block.summary = readable.map(|(nth, spare)| (nth, *spare)).collect();
         }
-        block.pages.push(Spare { sequence, tag, used: contents.len() as u8 });
+        block.pages.push(Spare { used: contents.len() as u8, ..spare });
         block.hash = mix(mix(block.hash, sequence), u64::from(tag == Tag::Torn));
+        if next_block != EraseBlock::NONE {
+            block.hash = mix(block.hash, u64::from(next_block.0));
+        }
         for content in contents {
             let Content { lpn, version, payload, receipt } = content;
             block.hash = mix(mix(block.hash, u64::from(*lpn)), *version);
@@ -311,14 +332,14 @@ impl Medium {
 
     /// A page whose programming the power cut interrupted.
     pub(crate) fn tear(&mut self, page: Page) {
-        self.program(page, u64::MAX, Tag::Torn, &[]);
+        self.program(page, Spare::TORN, &[]);
     }
 
     /// Makes every page of an erase block unreadable: its erasing was interrupted.
     pub(crate) fn spoil(&mut self, block: EraseBlock) {
         let spoilt = Rc::make_mut(&mut self.blocks[block.0 as usize]);
         for page in &mut spoilt.pages {
-            *page = Spare { sequence: u64::MAX, tag: Tag::Torn, used: 0 };
+            *page = Spare::TORN;
         }
         spoilt.labels.fill(Label::EMPTY);
         spoilt.payloads.clear();

@@ -48,6 +48,12 @@ pub enum FlashMutant {
     TornIncrementTrusted,
     /// F7: what cleaning moves is not in the log of changes.
     MoveUnlogged,
+    /// F3: order-preserving recovery does not follow the erase blocks that pages name.
+    ChainCutShort,
+    /// F7: an erase block that no page has named is filled, and the log does not name it either.
+    BlockOpenedUnnamed,
+    /// F7: recovery takes the free erase blocks from the full checkpoint, though an increment says what became of them.
+    StockStale,
     /// F3: the device serves writes before the checkpoint that ends recovery is written: what the last cut discarded
     /// becomes valid again.
     RecoveryUnsealed,

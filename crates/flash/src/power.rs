@@ -19,12 +19,14 @@ pub(crate) fn cut(ftl: &Ftl, at: u64, tears_programs: bool, random: &mut Random)
         match &doing.work {
             Work::Program(program) => match random.below(3) {
                 0 => {}
-                1 if rules.drops(FlashMutant::TornAccepted) => garble(&mut medium, program, program.sequence),
+                1 if rules.drops(FlashMutant::TornAccepted) => {
+                    garble(&mut medium, program, program.spare.sequence);
+                }
                 1 if tears_programs && is_garbled(program, rules) => {
                     garble(&mut medium, program, random.below(u64::MAX));
                 }
                 1 => medium.tear(program.page),
-                _ => medium.program(program.page, program.sequence, program.tag, &program.contents),
+                _ => medium.program(program.page, program.spare, &program.contents),
             },
             Work::Erase(block) => match random.below(3) {
                 0 => {}
@@ -32,7 +34,8 @@ pub(crate) fn cut(ftl: &Ftl, at: u64, tears_programs: bool, random: &mut Random)
                 _ => medium.erase(*block),
             },
             Work::Records(_, records) if random.below(2) == 0 => medium.system.record(Rc::clone(records)),
-            Work::Read { .. } | Work::System | Work::Records(..) => {}
+            Work::Opening(opening) if random.below(2) == 0 => medium.system.open(*opening),
+            Work::Read { .. } | Work::System | Work::Records(..) | Work::Opening(_) => {}
         }
     }
     medium
@@ -43,7 +46,7 @@ pub(crate) fn cut(ftl: &Ftl, at: u64, tears_programs: bool, random: &mut Random)
 fn is_garbled(program: &Program, rules: FlashRules) -> bool {
     let reliable = program.reliable && !rules.drops(FlashMutant::ReliableTorn);
     let records = program.contents.iter().any(|content| content.payload.is_record());
-    program.tag == Tag::Plain && !reliable && !records
+    program.spare.tag == Tag::Plain && !reliable && !records
 }
 
 /// A torn page that recovery takes for a good one.
@@ -56,6 +59,6 @@ fn garble(medium: &mut Medium, program: &Program, seed: u64) {
         Content { payload, ..content.clone() }
     };
     let contents: Vec<Content> = (0..).zip(&program.contents).map(garbled).collect();
-    medium.program(program.page, program.sequence, program.tag, &contents);
+    medium.program(program.page, program.spare, &contents);
     medium.garbled_pages += 1;
 }

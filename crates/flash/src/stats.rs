@@ -39,6 +39,8 @@ pub struct Stats {
     pub increment_pages: u64,
     /// Pages of coalescing records programmed (order-preserving recovery).
     pub record_pages: u64,
+    /// Pages programmed to name an erase block that no page names (order-preserving recovery).
+    pub opening_pages: u64,
     /// Flushes that the firmware made by itself (order-preserving recovery).
     pub internal_flushes: u64,
     /// Of the pages with the host's data, those that were written back because the firmware flushed by itself: what was
@@ -67,6 +69,7 @@ impl Stats {
             checkpoint_pages: self.checkpoint_pages - before.checkpoint_pages,
             increment_pages: self.increment_pages - before.increment_pages,
             record_pages: self.record_pages - before.record_pages,
+            opening_pages: self.opening_pages - before.opening_pages,
             completing_reads: self.completing_reads - before.completing_reads,
             summary_pages: self.summary_pages - before.summary_pages,
             internal_flushes: self.internal_flushes - before.internal_flushes,
