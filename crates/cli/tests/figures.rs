@@ -133,7 +133,7 @@ fn recorded_figures_are_summed_up_without_a_run() {
     assert!(count("numbers") > 150 && count("bounds") > 30 && count("orders") > 40, "{summary}");
     assert_eq!(count("within_25") + count("beyond"), count("numbers"));
     let of_one = printed(&[&arguments[..], &["optr-fig09"]].concat());
-    assert!(of_one.contains("mode 2") && !of_one.contains("fast18"), "{of_one}");
+    assert!(of_one.contains("optr-fig09") && !of_one.contains("fast18"), "{of_one}");
     fits_a_terminal(&of_one);
     let output = figures(&["--summary", "--recorded", "nowhere"]);
     let error = String::from_utf8(output.stderr).unwrap();
