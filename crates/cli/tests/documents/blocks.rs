@@ -6,9 +6,13 @@
 //! - `<!-- run after: COMMANDS -->`: what a reader has done before.
 //! - `<!-- run with: THIS for THAT -->`: what is run where THAT is printed, each time.
 //!
+//! Two comments enclose a table of a figure's numbers, and stand anywhere else (`tidy::figures`).
+//!
 //! Any other comment, a comment without a block, and a block in a language that is not known are errors.
 
 use std::fmt::Write as _;
+
+use crate::tidy::figures::is_end_of_table;
 
 /// Commands are in these languages.
 const RUN: [&str; 2] = ["sh", "python"];
@@ -55,6 +59,9 @@ pub fn read(text: &str) -> Result<Vec<Block>, String> {
     let (mut blocks, mut markers) = (Vec::new(), Vec::new());
     let mut lines = text.lines().zip(1..);
     while let Some((line, number)) = lines.next() {
+        if markers.is_empty() && is_end_of_table(line) {
+            continue;
+        }
         if line.trim_start().starts_with("<!--") {
             markers.push(Marker::read(line).ok_or_else(|| format!("{number}: not a comment that is known"))?);
         } else if let Some((indent, language)) = line.split_once("```") {
@@ -105,7 +112,7 @@ fn error_of(text: &str) -> String {
 
 #[test]
 fn blocks_are_taken_as_they_are_meant() {
-    let text = "# Text with ``` in it\n\n```sh\na \\\n    b\n```\n\n1. A list\n\n   ```sh\n   c\n     d\n   ```\n\
+    let text = "# Text with ``` in it\n<!-- rows: begin -->\n```sh\na \\\n    b\n```\n\n1. A list\n\n   ```sh\n   c\n     d\n   ```\n\
                 <!-- not run: it takes a disk -->\n```sh\nrm -r /\n```\n```c\nint e;\n```\n\
                 <!-- run after: mkdir f; g -->\n<!-- run with: 1M for 4G -->\n\n```sh\nh 4G 4G\n```\n\
                 ```python\nimport i\n```\n";
@@ -124,6 +131,8 @@ fn blocks_are_taken_as_they_are_meant() {
 fn what_is_not_meant_is_found() {
     let block = "```sh\na\n```\n";
     assert_eq!(error_of(&format!("<!-- skip -->\n{block}")), "1: not a comment that is known");
+    let between = format!("<!-- not run: why -->\n<!-- rows: end -->\n{block}");
+    assert_eq!(error_of(&between), "2: not a comment that is known");
     assert_eq!(error_of(&format!("<!-- not run -->\n{block}")), "1: not a comment that is known");
     assert_eq!(error_of(&format!("<!-- run with: b -->\n{block}")), "1: not a comment that is known");
     assert_eq!(error_of(&format!("<!-- run with: b for c -->\n{block}")), "2: \"c\" is not printed in it");

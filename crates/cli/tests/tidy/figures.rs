@@ -11,7 +11,12 @@ use super::tree::{File, Finding, Tree};
 const BEGIN: &str = "<!-- rows: begin -->\n";
 const END: &str = "<!-- rows: end -->\n";
 
-/// What stands above a table, so that nobody edits it.
+/// Whether a line is one of the two comments that a table stands between.
+pub(crate) fn is_end_of_table(line: &str) -> bool {
+    [BEGIN, END].map(str::trim_end).contains(&line)
+}
+
+/// The head of a table: it says which program writes the table.
 const HEAD: &str = "\
 Written by `cargo test -p weir-cli --test cli write_figures -- --ignored` of `ours.json` and `paper.toml`.
 

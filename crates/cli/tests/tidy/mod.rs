@@ -8,7 +8,7 @@ mod absence;
 mod circles;
 mod code;
 mod dependencies;
-mod figures;
+pub(crate) mod figures;
 mod formats;
 mod impls;
 mod layers;
