@@ -49,22 +49,22 @@ fn tight(random: &mut Random) -> Profile {
 
 /// What recovery finds on a medium.
 #[derive(PartialEq)]
-struct Found {
+struct Recovery {
     map: Map,
     filled: Vec<Filled>,
     numbers: [u64; 4],
     reads: RecoveryReads,
 }
 
-fn found(medium: &Medium, profile: &Profile, rules: FlashRules) -> Found {
+fn recover_from(medium: &Medium, profile: &Profile, rules: FlashRules) -> Recovery {
     let Recovered { start, next_version, point, next_wid, reads, .. } = recover(medium, profile, rules);
     let numbers = [start.next_sequence, next_version, point, next_wid];
-    Found { map: start.map, filled: start.filled, numbers, reads }
+    Recovery { map: start.map, filled: start.filled, numbers, reads }
 }
 
 /// What was seen over all cuts.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct CutCounts {
     cuts: u64,
     /// Erase blocks that recovery takes for filled, and that are erased.
     erased_since: u64,
@@ -73,9 +73,9 @@ struct Seen {
 }
 
 /// What is wrong with recovery from a medium.
-fn judge(medium: &Medium, profile: &Profile, rules: FlashRules, seen: &mut Seen) -> Result<(), String> {
+fn judge(medium: &Medium, profile: &Profile, rules: FlashRules, seen: &mut CutCounts) -> Result<(), String> {
     let geometry = *medium.geometry();
-    let Found { filled, reads, .. } = found(medium, profile, rules);
+    let Recovery { filled, reads, .. } = recover_from(medium, profile, rules);
     let blocks = || (0..geometry.blocks()).map(EraseBlock).zip(&filled);
     for (block, Filled { pages, .. }) in blocks() {
         let programmed = medium.block(block).programmed();
@@ -102,7 +102,7 @@ fn judge(medium: &Medium, profile: &Profile, rules: FlashRules, seen: &mut Seen)
         seal.stock.next.iter().map(|page| geometry.block_of(*page)).chain(named).collect();
     may_read.sort_unstable();
     may_read.dedup();
-    // All others hold something else now, and nobody notices.
+    // All other blocks hold something else now, and recovery finds the same.
     let mut other = medium.clone();
     for (block, _) in blocks().filter(|(block, _)| may_read.binary_search(block).is_err()) {
         seen.unread += 1;
@@ -113,7 +113,7 @@ fn judge(medium: &Medium, profile: &Profile, rules: FlashRules, seen: &mut Seen)
         (0..geometry.pages_per_block)
             .for_each(|nth| other.program(geometry.page(block, nth), spare, std::slice::from_ref(&content)));
     }
-    if found(&other, profile, rules) != found(medium, profile, rules) {
+    if recover_from(&other, profile, rules) != recover_from(medium, profile, rules) {
         return Err("recovery read an erase block that nothing names".to_owned());
     }
     let read = reads.probed_pages <= may_read.len() as u64
@@ -140,7 +140,7 @@ fn observe(
     device: &Rc<FlashDevice>,
     profile: &Profile,
     (rules, random): (FlashRules, Random),
-    (verdict, seen): (&Verdict, &Rc<Cell<Seen>>),
+    (verdict, seen): (&Verdict, &Rc<Cell<CutCounts>>),
 ) {
     let (weak, profile) = (Rc::downgrade(device), profile.clone());
     let (verdict, seen) = (Rc::clone(verdict), Rc::clone(seen));
@@ -157,7 +157,7 @@ fn observe(
 }
 
 /// Uses a device, and cuts its power after every event; then goes on with what the last cut left.
-async fn cut(handle: &Handle, rules: FlashRules, seen: &Rc<Cell<Seen>>) -> Result<(), String> {
+async fn cut(handle: &Handle, rules: FlashRules, seen: &Rc<Cell<CutCounts>>) -> Result<(), String> {
     let mut random = handle.random("device");
     let profile = tight(&mut random);
     let options = FlashOptions { keep: Keep::Versions, rules, ..FlashOptions::default() };
@@ -179,8 +179,8 @@ async fn cut(handle: &Handle, rules: FlashRules, seen: &Rc<Cell<Seen>>) -> Resul
     Ok(())
 }
 
-fn cut_all(mutant: Option<FlashMutant>) -> (Result<(), String>, Seen) {
-    let seen = Rc::new(Cell::new(Seen::default()));
+fn cut_all(mutant: Option<FlashMutant>) -> (Result<(), String>, CutCounts) {
+    let seen = Rc::new(Cell::new(CutCounts::default()));
     let verdict = (0..DEVICES).try_for_each(|seed| {
         let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
         runtime.block_on(cut(&runtime.handle(), Rules::but(mutant), &seen)).unwrap()
