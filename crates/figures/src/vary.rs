@@ -65,11 +65,7 @@ pub(crate) fn worded(device: &Profile, series: &Series, key: &str, word: &str) -
             device.host.ordered_service = service_named(word)?;
         }
         "ftl.share_by" if !series.vary.contains_key(key) => {
-            device.ftl.share_by = match word {
-                "page" => ShareBy::Page,
-                "log" => ShareBy::Log,
-                _ => return None,
-            };
+            device.ftl.share_by = ShareBy::named(word)?;
         }
         "barrier.mechanism" if series.mechanism.is_none() && series.over_mechanism.is_none() => {
             device.barrier.mechanism = Mechanism::named(word)?;

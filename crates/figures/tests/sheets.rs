@@ -241,7 +241,7 @@ fn a_record_is_what_was_recorded() {
     }
 }
 
-/// The report tells of bars in another order than the paper's where it begins, and of all orders with the figure.
+/// The report lists bars in another order than the paper's at its beginning, and all orders with their figure.
 #[test]
 fn a_report_tells_of_the_order_of_bars() {
     let orders = "\n[[order]]\ndevice = \"drive\"\nseries = [\"XnF\", \"B\"]\nsource = \"made up\"\n";

@@ -2,7 +2,7 @@
 //!
 //! Order-preserving recovery goes along the erase blocks that were filled since ([`crate::stock`]) and reads no other; with
 //! the other mechanisms recovery looks at all of them. Of each the last page is read first: where that is a summary page, it
-//! tells of the others, and where it was programmed before the checkpoint, so were they. Otherwise the pages are read one after
+//! lists the others, and where it was programmed before the checkpoint, so were they. Otherwise the pages are read one after
 //! the other.
 
 use std::collections::VecDeque;

@@ -49,8 +49,8 @@
 //! With order-preserving recovery that is so when a flush covers its request, which is *settled* then; the map points to
 //! the page before.
 //!
-//! - **F1** Ordered commands are serviced in their place. A FUA write, a discard or a share is transferred when it is
-//!   durable: barriers and ordered commands wait for it.
+//! - **F1** Ordered commands are serviced in their place. A FUA write, a discard or a share by a page is transferred
+//!   when it is durable: barriers and ordered commands wait for it.
 //! - **F2** Writing back keeps the order of epochs as far as the mechanism needs it. A version takes the place of an
 //!   older one in the cache only within its epoch.
 //! - **F3** Recovery keeps what was committed, and nothing that could not have: the log to its first gap, whole

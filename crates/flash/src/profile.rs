@@ -185,6 +185,26 @@ pub enum ShareBy {
     Log,
 }
 
+impl ShareBy {
+    /// Both.
+    pub const ALL: [ShareBy; 2] = [ShareBy::Page, ShareBy::Log];
+
+    /// Its name in profiles.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ShareBy::Page => "page",
+            ShareBy::Log => "log",
+        }
+    }
+
+    /// The way of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<ShareBy> {
+        ShareBy::ALL.into_iter().find(|way| way.name() == name)
+    }
+}
+
 /// Where logical pages go on flash, and how the firmware writes down where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {

@@ -1,8 +1,7 @@
 //! The command queue, and which command is serviced next (S1): head-of-queue commands first; simple ones in any
 //! order, but none past an ordered one; an ordered one when all before it have been.
 
-use std::collections::VecDeque;
-use std::ops::RangeInclusive;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use weir_runtime::Random;
@@ -68,12 +67,12 @@ impl Blocks {
         if let Blocks::Updates(updates) = self { updates.len() } else { self.len() }
     }
 
-    /// The logical pages that they are in.
-    fn ranges(&self) -> Box<dyn Iterator<Item = RangeInclusive<u32>> + '_> {
+    /// Whether they are in one of these logical pages.
+    fn are_in(&self, pages: &BTreeSet<u32>) -> bool {
         match self {
-            Blocks::One(block, _) => Box::new(std::iter::once(*block..=*block)),
-            Blocks::Many(blocks) => Box::new(blocks.iter().map(|(block, _)| *block..=*block)),
-            Blocks::Updates(updates) => Box::new(updates.iter().map(|update| update.lpn..=update.lpn)),
+            Blocks::One(block, _) => pages.contains(block),
+            Blocks::Many(blocks) => blocks.iter().any(|(block, _)| pages.contains(block)),
+            Blocks::Updates(updates) => updates.iter().any(|update| pages.contains(&update.lpn)),
         }
     }
 
@@ -117,12 +116,16 @@ impl Queued {
         }
     }
 
-    /// The blocks that it writes or discards. A share names others.
-    pub(crate) fn changed_blocks(&self) -> impl Iterator<Item = RangeInclusive<u32>> {
-        let written = self.writes().iter().flat_map(|write| write.blocks.ranges());
-        let extents = if let Kind::Discard(discarded) = &self.kind { &discarded.whole[..] } else { &[] };
-        let discarded = extents.iter().map(|extent| extent.start.0 as u32..=(extent.end().0 - 1) as u32);
-        written.chain(discarded)
+    /// Whether it writes or discards one of these blocks.
+    pub(crate) fn changes(&self, blocks: &BTreeSet<u32>) -> bool {
+        let covers = |extent: &Extent| {
+            let first = extent.start.0 as u32;
+            blocks.range(first..first.saturating_add(extent.blocks)).next().is_some()
+        };
+        match &self.kind {
+            Kind::Discard(discarded) => discarded.whole.iter().any(covers),
+            _ => self.writes().iter().any(|write| write.blocks.are_in(blocks)),
+        }
     }
 
     /// Whether it waits for all that linger before it, and everything for it if it lingers itself (S1, S2, F8, F10).

@@ -1,5 +1,5 @@
 //! Reading the flash during recovery. [`PageReads`] is recovery's only way to the medium: it counts every page that is read
-//! by what it is read for and by die, and tells of the slots of a page only where the page was read.
+//! by its purpose and by die, and gives the slots of a page only where the page was read.
 
 use crate::checkpoint::Place;
 use crate::geometry::{Geometry, Page};

@@ -29,10 +29,10 @@ pub(crate) struct Service {
     in_flight: u32,
     /// The next command waits for room in the cache.
     stalled: bool,
-    /// Commands with forced writes, discards and shares that are serviced and not answered. An ordered command waits for them (S1), and
+    /// Commands with forced writes, discards and shares by a page that are serviced and not answered. An ordered command waits for them (S1), and
     /// so does a barrier: they are transferred, and belong to an epoch, when they are answered (S2).
     lingering: u32,
-    /// The only one of them is ordered, a barrier, a share, or an exclusive discard: everything waits for it.
+    /// The only one of them is ordered, a barrier, a share by a page, or an exclusive discard: everything waits for it.
     held: bool,
     /// A slot became free since the last look.
     freed: bool,
@@ -160,7 +160,7 @@ impl Service {
         if names_blocks && !self.in_service.is_empty() {
             return None;
         }
-        self.awaits_commit = shares.hold_back(command, cache);
+        self.awaits_commit = shares.holds_back(command, cache);
         if self.awaits_commit {
             return None;
         }

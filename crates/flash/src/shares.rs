@@ -30,8 +30,8 @@ impl Shares {
         Shares { named: BTreeSet::new(), sources: BTreeMap::new(), rules }
     }
 
-    /// Whether a command must wait for a share that is serviced, or, if it is one itself, for what the cache has of its blocks.
-    pub(crate) fn hold_back(&self, command: &Queued, cache: &Cache) -> bool {
+    /// Whether a command waits for a share that is serviced, or, if it is one itself, for what the cache has of its blocks.
+    pub(crate) fn holds_back(&self, command: &Queued, cache: &Cache) -> bool {
         let named = || command.logged_pairs().into_iter().flatten().flat_map(Pair::blocks);
         let uncommitted = |block| cache.has(block) && !self.rules.drops(FlashMutant::ShareAhead);
         self.are_changed_by(command) || named().any(|block| self.named.contains(&block) || uncommitted(block))
@@ -39,7 +39,7 @@ impl Shares {
 
     fn are_changed_by(&self, command: &Queued) -> bool {
         let passes = self.named.is_empty() || self.rules.drops(FlashMutant::SharePassed);
-        !passes && command.changed_blocks().any(|blocks| self.named.range(blocks).next().is_some())
+        !passes && command.changes(&self.named)
     }
 
     /// A share is serviced.

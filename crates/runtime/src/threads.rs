@@ -70,6 +70,7 @@ mod tests {
     fn a_panic_is_passed_on() {
         run_on_threads(3, |index| assert!(index != 2, "number 2"));
     }
+
     #[test]
     fn shared_results_are_in_the_order_of_their_numbers() {
         for threads in [0, 1, 2, 9] {

@@ -30,7 +30,7 @@ use tempfile::TempDir;
 use weir_crash::Request;
 use weir_fs::{Engine, JournalMode};
 
-use disk::{Disk, Mounted, run};
+use disk::{Disk, MKFS, Mounted, run};
 
 /// Counts what the kernel's ext4 and ours write and flush for the same calls.
 #[derive(Parser)]
@@ -102,10 +102,8 @@ const VARIANTS: [Variant; 2] = [
     },
 ];
 
-/// The size of the disk, and what mkfs.ext4 is told: a journal of 4 MiB, so that it is emptied often.
+/// The size of the disk.
 const SIZE: &str = "128M";
-const MKFS: [&str; 8] =
-    ["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-J", "size=4"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { weir, calls } = Arguments::parse();

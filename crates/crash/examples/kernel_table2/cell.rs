@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use weir_crash::{Found, Judges, Operation, Tally};
 use weir_runtime::{Random, Runtime, Simulation};
 
-use crate::disk::{Disk, Mounted, run};
+use crate::disk::{Disk, MKFS, Mounted, run};
 use crate::scenario::{Expected, Scenario, play, promises};
 
 /// Cuts in one run, and steps between two of them at least on average: fewer cuts where a run is short.
@@ -26,19 +26,8 @@ const STEPS_PER_CUT: usize = 5;
 const DELAY_US_MAX: u64 = 5_000;
 /// The size of the disk: room for the smallest journal and as much again, as mkfs.ext4 wants it.
 pub const SIZE: &str = "16M";
-/// A journal of 4 MiB, and what the kernel of 3.10 did not have left out; nothing is written behind the back of the run.
+/// Features that the kernel of 3.10 did not have are left out.
 const FEATURES: &str = "^orphan_file,^metadata_csum_seed";
-const MKFS: [&str; 9] = [
-    "-q",
-    "-F",
-    "-b",
-    "4096",
-    "-J",
-    "size=4",
-    "-E",
-    "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
-    "-O",
-];
 
 /// A workload, and the filesystem that it runs on.
 #[derive(Clone, Copy)]
@@ -124,7 +113,7 @@ impl Run<'_> {
         let checksums = if self.cell.checksums { "metadata_csum" } else { "^metadata_csum" };
         let features = format!("{FEATURES},{checksums}");
         let device = disk.device().to_string_lossy().into_owned();
-        run("mkfs.ext4", &[&MKFS[..], &[&features, &device]].concat())?;
+        run("mkfs.ext4", &[&MKFS[..], &["-O", &features, &device]].concat())?;
         let mounted = Mounted::new(disk, "barrier", at)?;
         let mut expected = Expected::default();
         for step in &self.cell.scenario.setup()?.operations {

@@ -12,6 +12,9 @@ use rustix::fs::Advice;
 use rustix::process::{Pid, Signal, kill_process};
 use weir_crash::Request;
 
+/// How mkfs.ext4 makes a filesystem with a journal of 4 MiB; nothing is written to it later that no call asks for.
+pub const MKFS: [&str; 8] =
+    ["-q", "-F", "-b", "4096", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"];
 /// Between two looks at what another process does, and looks: 20 s in all.
 const PAUSE: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 20_000;

@@ -45,7 +45,7 @@ impl FlashRun {
         if profile.ftl.layout.logical_page_blocks == 1 {
             profile.ftl.share = pick(&mut handle.random("share"), &SHARE_BLOCKS);
             if campaign.mechanism.can_log_shares() {
-                profile.ftl.share_by = pick(&mut handle.random("share by"), &[ShareBy::Page, ShareBy::Log]);
+                profile.ftl.share_by = pick(&mut handle.random("share by"), &ShareBy::ALL);
             }
         }
         profile::draw_write_features(&mut profile, &mut handle.random("write features"));

@@ -374,7 +374,7 @@ impl Reader {
     }
 
     fn share_by(&mut self) -> Result<ShareBy, ProfileError> {
-        let words = [("page", ShareBy::Page), ("log", ShareBy::Log)];
+        let words = ShareBy::ALL.map(|way| (way.name(), way));
         self.or("ftl.share_by", ShareBy::default(), |reader, key| reader.word(key, &words))
     }
 
