@@ -36,7 +36,7 @@ pub(crate) mod workload;
 
 use std::rc::Rc;
 
-use weir_fs::{Engine, JournalMode, MountOptions};
+use weir_fs::{Checkpoints, Engine, JournalMode, MountOptions};
 use weir_storage::BLOCK_BYTES;
 
 use crate::campaign::{Campaign, Plan, Run, counts};
@@ -110,6 +110,14 @@ impl FsCampaign {
             tear_bytes: BLOCK_BYTES as u32,
             options: MountOptions::default(),
         }
+    }
+
+    /// The same with a journal as ext4 in Linux has it: the tasks that want room in it empty it, and in mode data a durable call
+    /// commits whatever runs. How often the flusher writes home is drawn for each run.
+    #[must_use]
+    pub fn as_linux(mut self) -> FsCampaign {
+        (self.options.checkpoints, self.options.commits_running) = (Checkpoints::LINUX, true);
+        self
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::passing::{ADVERSARY, DUAL, JBD2, LEGACY, LIST, NOBARRIER, RECOVERY};
 use weir_crash::{Campaign as _, FsCampaign, FsGround, FsTotals, Plan, Summary};
 use weir_flash::Mechanism;
-use weir_fs::{Checkpoints, Discards, Engine, FsMutant, JournalMode, JournalMutant};
+use weir_fs::{Discards, Engine, FsMutant, JournalMode, JournalMutant};
 use weir_storage::Rules;
 
 fn pass(engine: Engine, mode: JournalMode, grounds: &[FsGround], states: u64) {
@@ -122,24 +122,18 @@ fn without_barriers_the_legacy_engine_is_consistent_on_prefix_devices() {
     pass(NOBARRIER, JournalMode::Ordered, &[FsGround::Volume, FsGround::PrefixDisk], 250);
 }
 
-/// As ext4 in Linux: no task empties the log in the background.
-fn as_linux(mut campaign: FsCampaign) -> FsCampaign {
-    (campaign.options.checkpoints, campaign.options.commits_running) = (Checkpoints::Foreground, true);
-    campaign
-}
-
 #[test]
 fn checkpoints_in_the_foreground_keep_the_promises() {
     for (engine, mode) in
         [(JBD2, JournalMode::Ordered), (JBD2, JournalMode::Data), (Engine::FlushAhead, JournalMode::Ordered)]
     {
-        pass_campaign(as_linux(on_the_worst_disk(engine, mode, 250)));
+        pass_campaign(on_the_worst_disk(engine, mode, 250).as_linux());
     }
 }
 
 #[test]
 fn checkpoints_in_the_foreground_that_free_the_log_early_are_found_out() {
-    let mut campaign = as_linux(on_the_worst_disk(JBD2, JournalMode::Ordered, 30_000));
+    let mut campaign = on_the_worst_disk(JBD2, JournalMode::Ordered, 30_000).as_linux();
     let mutant = FsMutant::Journal(JournalMutant::OldestFreedEarly);
     (campaign.plan.seed, campaign.options.rules) = (7, Rules::but(Some(mutant)));
     assert_ne!(failure(campaign), None);

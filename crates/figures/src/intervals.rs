@@ -22,6 +22,8 @@ pub struct Intervals {
     /// As [`Mounting::journal_mib`].
     #[serde(default)]
     pub journal_mib: Option<u32>,
+    /// As [`Mounting::flusher_s`].
+    pub flusher_s: u32,
     /// As [`Fio::files`].
     pub files: u32,
     /// As [`Fio::file_writes`].
@@ -42,9 +44,9 @@ pub struct Paced {
     /// What is made of the intervals.
     #[serde(default)]
     pub take: Take,
-    /// As [`Mounting::as_linux`].
+    /// As [`Mounting::in_background`].
     #[serde(default)]
-    pub as_linux: bool,
+    pub in_background: bool,
 }
 
 impl Intervals {
@@ -54,14 +56,14 @@ impl Intervals {
     }
 
     fn of(&self, paced: &Paced) -> Vec<Series> {
-        let Paced { mode, over, take, as_linux } = *paced;
+        let Paced { mode, over, take, in_background } = *paced;
         let mut name = over.map_or_else(|| mode.to_string(), |over| format!("{mode} over {over}"));
-        if as_linux {
-            name.push_str(" as Linux");
+        if in_background {
+            name.push_str(", checkpoints in the background");
         }
         let row = |what: String, intervals: &[u32]| {
             let of = |fsync_every: &u32| {
-                let run = |mode| self.fio(mode, as_linux, *fsync_every);
+                let run = |mode| self.fio(mode, in_background, *fsync_every);
                 (run(mode), over.map(run))
             };
             Series::of_several(format!("{name}, {what}"), take, WRITES.name, intervals.iter().map(of))
@@ -76,9 +78,9 @@ impl Intervals {
         row(take.name().to_owned(), &self.fsync_every).into_iter().collect()
     }
 
-    fn fio(&self, mode: Mode, as_linux: bool, fsync_every: u32) -> Arc<dyn Experiment> {
-        let Intervals { journal_mib, files, file_writes, .. } = *self;
-        let on = Mounting { mode, journal_mib, as_linux, ..Mounting::of(On::Ext4) };
+    fn fio(&self, mode: Mode, in_background: bool, fsync_every: u32) -> Arc<dyn Experiment> {
+        let Intervals { journal_mib, flusher_s, files, file_writes, .. } = *self;
+        let on = Mounting { mode, journal_mib, flusher_s, in_background, ..Mounting::of(On::Ext4) };
         Arc::new(Fio { on, files, file_writes, fsync_every })
     }
 }
@@ -89,6 +91,7 @@ mod tests {
 
     const INTERVALS: &str = r#"
 fsync_every = [1, 128]
+flusher_s = 6
 files = 10
 file_writes = 25
 

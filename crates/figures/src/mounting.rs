@@ -1,9 +1,10 @@
 //! How a run's filesystem is made and mounted: its journal's engine, mode and size.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::Deserialize;
-use weir_fs::{CheckpointBy, JournalMode};
+use weir_fs::{CheckpointBy, Checkpoints, JournalMode};
 
 use crate::calls::On;
 
@@ -19,14 +20,22 @@ pub struct Mounting {
     /// The journal's size in MiB; by the size of the filesystem if it is left out.
     #[serde(default)]
     pub journal_mib: Option<u32>,
-    /// As ext4 in Linux: the tasks that want room in the journal empty it, and in the modes DJ and SDJ a durable call commits whatever
-    /// runs.
+    /// Seconds between two rounds of the kernel's flusher, which writes home what is in the journal. A figure that shortens
+    /// everything else shortens this, too.
+    #[serde(default = "flusher_of_linux")]
+    pub flusher_s: u32,
+    /// A what-if: on ext4's engines a task in the background empties the journal, and not those that want room in it.
     #[serde(default)]
-    pub as_linux: bool,
+    pub in_background: bool,
 }
 
 fn ext4() -> On {
     On::Ext4
+}
+
+/// `vm.dirty_expire_centisecs`.
+fn flusher_of_linux() -> u32 {
+    30
 }
 
 /// What the journal holds, and how it brings blocks home: the modes of the SHARE paper.
@@ -67,7 +76,22 @@ impl fmt::Display for Mode {
 impl Mounting {
     /// With this engine, and otherwise by default.
     pub(crate) fn of(on: On) -> Mounting {
-        Mounting { on, mode: Mode::OJ, journal_mib: None, as_linux: false }
+        let flusher_s = flusher_of_linux();
+        Mounting { on, mode: Mode::OJ, journal_mib: None, flusher_s, in_background: false }
+    }
+
+    /// Which task empties the journal: on ext4's engines, as in Linux.
+    pub(crate) fn checkpoints(&self) -> Checkpoints {
+        if self.is_as_linux() {
+            Checkpoints::Foreground { flusher: Duration::from_secs(self.flusher_s.into()) }
+        } else {
+            Checkpoints::Background
+        }
+    }
+
+    /// Whether it is ext4 as it is in Linux.
+    pub(crate) fn is_as_linux(&self) -> bool {
+        !self.in_background && !self.on.has_barriers() && self.on != On::Prefix
     }
 }
 

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use weir_ext4::Mkfs;
 use weir_flash::{FlashDevice, FlashOptions, Stats};
 use weir_format::FileType;
-use weir_fs::{BarrierFs, Checkpoints, Discards, MountOptions};
+use weir_fs::{BarrierFs, Discards, MountOptions};
 use weir_runtime::{Cores, Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder};
 use weir_vfs::{FsError, InodeNumber, NewNode};
@@ -193,8 +193,8 @@ pub(crate) async fn mount(
         engine: Some(mounting.on.engine()),
         mode: mounting.mode.journal_mode(),
         checkpoint: mounting.mode.checkpoint(),
-        checkpoints: if mounting.as_linux { Checkpoints::Foreground } else { Checkpoints::Background },
-        commits_running: mounting.as_linux,
+        checkpoints: mounting.checkpoints(),
+        commits_running: mounting.is_as_linux(),
         commit_interval: mounting.on.commit_interval(),
         coalition: mounting.on.coalesces(),
         forces_commits: mounting.on.forces_commits(),

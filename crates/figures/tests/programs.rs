@@ -27,7 +27,7 @@ fn sharing() -> Profile {
 }
 
 fn on(mode: Mode) -> Mounting {
-    Mounting { on: On::Ext4, mode, journal_mib: Some(4), as_linux: false }
+    Mounting { on: On::Ext4, mode, journal_mib: Some(4), flusher_s: 30, in_background: false }
 }
 
 fn fio(mode: Mode, fsync_every: u32) -> Shared {
@@ -168,7 +168,8 @@ fn atomic_files_save_linkbench_the_second_write_and_the_flushes() {
 
 /// A run on a drive with barriers, by a call.
 fn with_barriers(on: On, call: Call, way: impl Fn(Mounting, Call) -> Shared) -> Outcome {
-    let way = way(Mounting { on, mode: Mode::OJ, journal_mib: Some(4), as_linux: false }, call);
+    let way =
+        way(Mounting { on, mode: Mode::OJ, journal_mib: Some(4), flusher_s: 30, in_background: false }, call);
     Run {
         device: sharing().with_mechanism(Mechanism::InOrderRecovery),
         host: Host::builtin("pc").unwrap(),

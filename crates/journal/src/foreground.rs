@@ -7,9 +7,14 @@
 //! 3. Otherwise the blocks of the oldest transaction go home, and are waited for together. A block that a later
 //!    transaction has changed is not written: that one is committed, and the log has the block with it.
 //! 4. A commit that would free a quarter of the log so moves the tail itself: the flush before JC has made the homes durable.
+//! 5. The flusher writes home all that is not, once in a while. It moves no tail: 2. and 4. find its transactions empty. The
+//!    kernel's writes the dirty pages of an inode when the first of them is 30 s old. All metadata is one inode there, the block
+//!    device's; data that was in the log belongs to its file's inode, and waits as long for its own file. Here all go together.
 //!
-//! One task at a time does this, and holds no handle; the others wait. The kernel's flusher, which writes home what is older than
-//! 30 s, has no counterpart here.
+//! One task at a time does this, and holds no handle; the others wait.
+
+use std::rc::Weak;
+use std::time::Duration;
 
 use weir_ext4::journal::Sequence;
 
@@ -41,15 +46,38 @@ impl Journal {
     }
 }
 
-/// Whether the tasks that want room in a log make it.
+/// How often the flusher writes home, where the tasks that want room in a log make it; `None` where the background does.
 ///
 /// Where the log holds changes alone (J9), a transaction stays in it though a later one holds the same block; and where checksums
 /// stand for flushes (J10), a checkpoint has to cover all that was noticed. There the background has it.
-pub(crate) fn makes_room(options: &JournalOptions, log: &Log) -> bool {
-    options.checkpoints == Checkpoints::Foreground
-        && !log.has_coalition()
-        && options.engine.facts().logs
-        && !options.engine.facts().log.data_checksums
+pub(crate) fn flusher_of(options: &JournalOptions, log: &Log) -> Option<Duration> {
+    let Checkpoints::Foreground { flusher } = options.checkpoints else { return None };
+    let facts = options.engine.facts();
+    (facts.logs && !facts.log.data_checksums && !log.has_coalition()).then_some(flusher)
+}
+
+/// Writes home all that is not, every so often (5.).
+pub(crate) async fn flusher_task(journal: Weak<Journal>, every: Duration) {
+    loop {
+        let Some(now) = journal.upgrade() else { return };
+        let clock = now.disk.handle().clone();
+        drop(now);
+        clock.sleep(every).await;
+        let Some(now) = journal.upgrade() else { return };
+        if !now.is_stopped()
+            && let Err(error) = write_all_home(&now).await
+        {
+            now.abort(error.stop_reason());
+        }
+    }
+}
+
+async fn write_all_home(journal: &Journal) -> Result<(), JournalError> {
+    let _turn = journal.checkpointing.acquire(1).await;
+    let home = HomeWrites::of(&journal.unwritten, &journal.options);
+    write_home(journal, &home).await?;
+    journal.unwritten.are_home(home.blocks());
+    Ok(())
 }
 
 /// Makes room in the log, one step of it: the caller asks again whether it is short.

@@ -23,7 +23,15 @@ pub enum Checkpoints {
     #[default]
     Background,
     /// The tasks that want room in it, when less than a quarter is free, a transaction at a time: as jbd2 in Linux.
-    Foreground,
+    Foreground {
+        /// How often all that is not home is written home beside that, as by the kernel's flusher.
+        flusher: Duration,
+    },
+}
+
+impl Checkpoints {
+    /// In the foreground, with the flusher's default in Linux, `vm.dirty_expire_centisecs`: 30 s.
+    pub const LINUX: Checkpoints = Checkpoints::Foreground { flusher: Duration::from_secs(30) };
 }
 
 /// The options of a journal.

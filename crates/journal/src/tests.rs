@@ -510,7 +510,7 @@ fn j4_by_the_list_a_conflict_with_what_is_wanted_durable_waits_for_the_flush() {
 #[test]
 fn j5_a_commit_moves_the_tail_behind_what_was_home_before_its_flush() {
     prove(&[JournalMutant::TailCoversLater], |mutant| {
-        play_with(Engine::JBD2, Checkpoints::Foreground, mutant, async |stage| {
+        play_with(Engine::JBD2, Checkpoints::LINUX, mutant, async |stage| {
             let (first, other) = (stage.buffer(50), stage.buffer(51));
             let oldest = stage.change(&[&first], 1, None).await;
             stage.journal.commit(oldest, Until::Durable).await.expect("durable");
@@ -540,7 +540,7 @@ fn j5_a_commit_moves_the_tail_behind_what_was_home_before_its_flush() {
 #[test]
 fn j5_a_task_that_wants_room_writes_the_oldest_transaction_home() {
     prove(&[JournalMutant::OldestFreedEarly], |mutant| {
-        play_with(Engine::JBD2, Checkpoints::Foreground, mutant, async |stage| {
+        play_with(Engine::JBD2, Checkpoints::LINUX, mutant, async |stage| {
             let (first, other) = (stage.buffer(50), stage.buffer(51));
             let mut sequence = stage.change(&[&first], 1, None).await;
             for byte in 0..40 {
@@ -549,6 +549,26 @@ fn j5_a_task_that_wants_room_writes_the_oldest_transaction_home() {
             }
             require(stage.scribe.writes_of(50).len() == 1, "the oldest transaction's block goes home")?;
             require(stage.scribe.writes_of(51).is_empty(), "the other one is in the log again")
+        })
+    });
+}
+
+/// The flusher writes home what is committed, and moves no tail: a commit does that when it frees a quarter of the log.
+#[test]
+fn j5_the_flusher_writes_home_what_is_committed() {
+    prove(&[JournalMutant::CheckpointsUncommitted], |mutant| {
+        play_with(Engine::JBD2, Checkpoints::LINUX, mutant, async |stage| {
+            let buffer = stage.buffer(50);
+            let sequence = stage.change(&[&buffer], 1, None).await;
+            stage.journal.commit(sequence, Until::Durable).await.expect("durable");
+            stage.clock.sleep(Duration::from_secs(29)).await;
+            require(stage.scribe.writes_of(50).is_empty(), "nothing else wants it home")?;
+            stage.change(&[&buffer], 2, None).await;
+            stage.clock.sleep(Duration::from_secs(2)).await;
+            let home = stage.scribe.writes_of(50);
+            let (_, content) = home.first().ok_or("the flusher wrote nothing")?;
+            require(content[16..32] == [1; 16], "what is not committed went home")?;
+            require(stage.scribe.writes_of(AREA.start).is_empty(), "the tail stays")
         })
     });
 }

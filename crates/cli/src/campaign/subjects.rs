@@ -11,7 +11,7 @@ use weir_crash::{
     WorkloadCampaign,
 };
 use weir_flash::Mechanism;
-use weir_fs::{Checkpoints, Discards, Engine, JournalMode, MountOptions};
+use weir_fs::{Discards, Engine, JournalMode, MountOptions};
 use weir_lfs::{Cleaner, Flushes};
 use weir_sqlite_vfs::Mode;
 use weir_storage::BLOCK_BYTES;
@@ -485,8 +485,7 @@ impl Tested for FsOptions {
             campaign.options.checkpoint = checkpoint;
             campaign.options.coalition = self.coalition;
             if self.as_linux {
-                (campaign.options.checkpoints, campaign.options.commits_running) =
-                    (Checkpoints::Foreground, true);
+                campaign = campaign.as_linux();
             }
             if self.discard {
                 campaign.options.discard = Discards::On;

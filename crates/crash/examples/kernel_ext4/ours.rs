@@ -46,7 +46,7 @@ async fn play_calls(
     let options = MountOptions {
         engine: Some(variant.engine),
         mode: variant.mode,
-        checkpoints: Checkpoints::Foreground,
+        checkpoints: Checkpoints::LINUX,
         commits_running: true,
         ..MountOptions::default()
     };

@@ -96,6 +96,15 @@ impl FsRun {
                 given => given,
             },
             discard_delay: Duration::from_micros(pick(&mut discards, &[0, 300, 20_000])),
+            checkpoints: match campaign.options.checkpoints {
+                Checkpoints::Background => Checkpoints::Background,
+                Checkpoints::Foreground { .. } => Checkpoints::Foreground {
+                    flusher: Duration::from_micros(pick(
+                        &mut handle.random("flusher"),
+                        &[300, 20_000, 30_000_000],
+                    )),
+                },
+            },
             // Changed bytes fill the log slowly.
             checkpoint_blocks: match campaign.options.coalition {
                 true => pick(&mut handle.random("coalition"), &[40, 100, u32::MAX]),
@@ -341,7 +350,7 @@ impl WarmUp {
         let operations = pick(random, &[None, None, Some(0), Some(OPERATIONS_WARM)]);
         let log_blocks = match options.checkpoints {
             Checkpoints::Background => LOG_CROWDED.min(options.checkpoint_blocks),
-            Checkpoints::Foreground => LOG_SHORT,
+            Checkpoints::Foreground { .. } => LOG_SHORT,
         };
         WarmUp { operations, log_blocks: log_blocks - pick(crowded, &[4, 24]) }
     }

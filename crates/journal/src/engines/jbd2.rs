@@ -92,7 +92,7 @@ pub(super) async fn move_tail(
         HomesFlushed::Yes => Durable::Write,
         HomesFlushed::No => {
             journal.disk.flush().await?;
-            Durable::WriteAndEarlier
+            Durable::Write
         }
     };
     journal.disk.write_in_place(place, &block, durable).await.map(drop)

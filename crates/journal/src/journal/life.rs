@@ -67,8 +67,9 @@ impl Journal {
             disk.has_no_log();
         }
         let log = Log::new(superblock, area, options.log_blocks_max, integrity, options.rules);
+        let flusher = foreground::flusher_of(&options, &log);
         let journal = Rc::new(Journal {
-            makes_room_in_foreground: foreground::makes_room(&options, &log),
+            makes_room_in_foreground: flusher.is_some(),
             disk,
             buffers,
             options,
@@ -101,6 +102,9 @@ impl Journal {
             drop(handle.spawn(notice::notice_task(weak())));
         }
         drop(handle.spawn_thread("checkpoint", checkpoint::checkpoint_task(weak())));
+        if let Some(every) = flusher {
+            drop(handle.spawn_thread("flusher", foreground::flusher_task(weak(), every)));
+        }
         journal
     }
 
