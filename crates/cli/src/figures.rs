@@ -42,7 +42,8 @@ pub(crate) struct FiguresArguments {
     /// Seed of the addresses that are written, and of the devices' choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Run with the seeds from 1 to N: a row is the median of the results, and with --json has their `range` and `seeds`
+    /// Run with the seeds from 1 to N, each with a window that begins and ends elsewhere: a row is the median of the results,
+    /// and with --json has their `range` and `seeds`
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["seed", "html"], value_parser = clap::value_parser!(u64).range(1..=1_000))]
     seeds: u64,
     /// Run a tenth of the writes: seconds, and rough results

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_crash::ByJudge;
 use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Profile, Stats};
-use weir_runtime::Handle;
+use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::Recorder;
 
 use crate::device_window::{DEVICE, DeviceWindow};
@@ -100,7 +100,7 @@ impl Run {
         format!("{} on {}, {}", self.device.name, self.host.name, self.experiment)
     }
 
-    /// Runs it.
+    /// Runs it: with seed 1 as it is, with another one as a repetition that differs.
     ///
     /// # Errors
     /// [`FigureError::Order`] if order was not kept; what the block layer or the device answered.
@@ -108,7 +108,21 @@ impl Run {
         // A filesystem reads what it has written.
         let keep = if self.experiment.filesystem().is_some() { Keep::Bytes } else { Keep::Versions };
         let options = FlashOptions { keep, never_cut: true, ..FlashOptions::default() };
-        self.experiment.run(self, seed, options)
+        if seed == 1 { self.experiment.run(self, seed, options) } else { self.repetition(seed, options) }
+    }
+
+    /// Many experiments draw nothing, and would only be themselves again. So a repetition also has a window that begins and ends
+    /// elsewhere: seen from there the cache, the cleaner, the journal and the timer's ticks are at another point of their cycles.
+    fn repetition(&self, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+        let mut random =
+            Runtime::simulated(Simulation { seed, ..Simulation::default() }).handle().random("window");
+        // Not longer: some files have a place for each write, and no more.
+        let mut shorten = |writes: u64| writes - random.below(writes / 5 + 1);
+        let mut run = self.clone();
+        if self.experiment.metrics().contains(&SECONDS) {
+            (run.writes, run.warm_up_max) = (shorten(self.writes).max(2), shorten(self.warm_up_max));
+        }
+        self.experiment.run(&run, seed, options)
     }
 
     /// The host's parameters, by name, that it depends on.

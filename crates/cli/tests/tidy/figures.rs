@@ -46,9 +46,14 @@ fn table(record: Record) -> String {
     table
 }
 
+/// The figure that these are the notes of.
+fn figure_of(notes: File<'_>) -> Option<&str> {
+    notes.path.strip_prefix("figures/")?.strip_suffix("/README.md")
+}
+
 /// The notes of a figure with the table as it should be; none of notes without a place for it.
 fn with_table(tree: &Tree, notes: File<'_>) -> Option<Result<String, FigureError>> {
-    let name = notes.path.strip_prefix("figures/")?.strip_suffix("/README.md")?;
+    let name = figure_of(notes)?;
     let (before, rest) = notes.text.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
     let text = |file: &str| tree.file(&format!("figures/{name}/{file}")).map_or("", |file| file.text);
@@ -58,13 +63,16 @@ fn with_table(tree: &Tree, notes: File<'_>) -> Option<Result<String, FigureError
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let check = |notes: File<'_>| {
-        let what = match with_table(tree, notes)? {
-            Ok(text) if text == notes.text => return None,
-            Ok(_) => {
+        let name = figure_of(notes)?;
+        let what = match with_table(tree, notes) {
+            Some(Ok(text)) if text == notes.text => return None,
+            Some(Ok(_)) => {
                 "differs from what was recorded: cargo test -p weir-cli --test cli write_figures -- --ignored"
                     .to_owned()
             }
-            Err(error) => error.to_string(),
+            Some(Err(error)) => error.to_string(),
+            None if tree.file(&format!("figures/{name}/paper.toml")).is_none() => return None,
+            None => format!("no place for the table of the paper's numbers: {BEGIN}"),
         };
         Some(Finding::new(notes.path, 0, what))
     };
@@ -142,5 +150,7 @@ source = "made up"
         assert_eq!(check(&tree(&OURS.replace("91.0", "131.0"), TABLE)).len(), 1);
         // No record at all.
         assert_eq!(check(&tree("", TABLE)).len(), 1);
+        let without_place = Tree::of(&[("figures/f/README.md", "# F\n"), ("figures/f/paper.toml", PAPER)]);
+        assert_eq!(check(&without_place).len(), 1);
     }
 }
