@@ -215,18 +215,18 @@ impl Lab {
 
     /// What a case shows with one seed: a number, or a share in percent.
     fn value(&self, case: &Case<'_>, seed: u64) -> f64 {
-        let measure = |run: &Run| {
-            self.outcomes
-                .get(&(key(run), seed))
-                .map_or(f64::NAN, |outcome| outcome.value(&case.series.measure))
+        let series = case.series;
+        let measure = |run: &Run, name: &str| {
+            self.outcomes.get(&(key(run), seed)).map_or(f64::NAN, |outcome| outcome.value(name))
         };
-        let value = |run: &Run, over: &Option<Run>| match over {
-            Some(over) => case.series.compare(measure(run), measure(over)),
-            None => measure(run),
+        let value = |run: &Run, over: &Option<Run>| {
+            let ours = measure(run, &series.measure);
+            over.as_ref()
+                .map_or(ours, |over| series.compare(ours, measure(over, series.measure_of_over())))
         };
         let rest = case.rest.iter().map(|(run, over)| value(run, over));
         let values: Vec<f64> = std::iter::once(value(&case.run, &case.over)).chain(rest).collect();
-        case.series.take.of(&values)
+        series.take.of(&values)
     }
 
     /// Between which results a row lies when an assumed parameter is moved. Quick runs tell how far it moves, in

@@ -37,6 +37,9 @@ pub struct Series {
     /// If set, the share in percent of what this experiment gives on the device as its profile has it.
     #[serde(default, deserialize_with = "read_option")]
     pub over: Option<Arc<dyn Experiment>>,
+    /// The metric of `over`, if it is not the one that is shown.
+    #[serde(default)]
+    pub over_measure: Option<String>,
     /// What `over` is called in the unit, if not by its filesystem.
     #[serde(skip)]
     pub over_name: Option<String>,
@@ -74,6 +77,7 @@ impl Series {
             take: Take::default(),
             measure: measure.to_owned(),
             over: None,
+            over_measure: None,
             over_name: None,
             over_mechanism: None,
             devices: None,
@@ -110,19 +114,17 @@ impl Series {
 
     /// Checks that every experiment of the series gives the metric that is shown.
     pub(crate) fn check(&self, figure: &str) -> Result<(), FigureError> {
-        let rest = self.rest.iter().flat_map(|(experiment, over)| std::iter::once(experiment).chain(over));
-        for experiment in std::iter::once(&self.experiment).chain(&self.over).chain(rest) {
-            let names: Vec<&str> = experiment.metrics().iter().map(|metric| metric.name).collect();
-            if !names.contains(&self.measure.as_str()) {
-                return Err(FigureError::Name {
-                    file: format!("{figure}/figure.toml"),
-                    what: "metric",
-                    name: self.measure.clone(),
-                    known: names.join(", "),
-                });
-            }
+        let rest = self.rest.iter().map(|(experiment, over)| (experiment, over));
+        for (experiment, over) in std::iter::once((&self.experiment, &self.over)).chain(rest) {
+            check_metric(figure, experiment, &self.measure)?;
+            over.as_ref().map_or(Ok(()), |over| check_metric(figure, over, self.measure_of_over()))?;
         }
         Ok(())
+    }
+
+    /// The name of the metric of `over`.
+    pub(crate) fn measure_of_over(&self) -> &str {
+        self.over_measure.as_ref().unwrap_or(&self.measure)
     }
 
     /// What is shown of a number beside the one that it is shown as a share of: that share in percent, or how much less it
@@ -137,7 +139,8 @@ impl Series {
     pub fn unit(&self) -> String {
         match &self.over {
             Some(over) if self.measure != OVERHEAD.name => {
-                format!("% of {}", self.over_name.clone().unwrap_or_else(|| over.short_name()))
+                let name = self.over_name.as_ref().or(self.over_measure.as_ref());
+                format!("% of {}", name.cloned().unwrap_or_else(|| over.short_name()))
             }
             _ => self.metric().map_or_else(String::new, |metric| metric.unit.to_owned()),
         }
@@ -146,4 +149,18 @@ impl Series {
     pub(crate) fn is_on(&self, profile: &str) -> bool {
         self.devices.as_ref().is_none_or(|devices| devices.iter().any(|device| device == profile))
     }
+}
+
+/// Checks that an experiment gives a metric.
+fn check_metric(figure: &str, experiment: &Arc<dyn Experiment>, measure: &str) -> Result<(), FigureError> {
+    let names: Vec<&str> = experiment.metrics().iter().map(|metric| metric.name).collect();
+    if names.contains(&measure) {
+        return Ok(());
+    }
+    Err(FigureError::Name {
+        file: format!("{figure}/figure.toml"),
+        what: "metric",
+        name: measure.to_owned(),
+        known: names.join(", "),
+    })
 }

@@ -278,12 +278,14 @@ pub struct InternalFlush {
     pub every_ns: u64,
     /// Key `barrier.cleaning_batch`: before each batch of so many erase blocks that are cleaned, 1 and more.
     pub cleaning_batch: u32,
+    /// Key `barrier.flush_stops_commands`: no command is serviced meanwhile, as before a checkpoint.
+    pub stops_commands: bool,
 }
 
 impl Default for InternalFlush {
-    /// What the paper's drive does.
+    /// What the paper says of its drive. It does not say whether commands go on.
     fn default() -> InternalFlush {
-        InternalFlush { every_ns: 5_000_000_000, cleaning_batch: 16 }
+        InternalFlush { every_ns: 5_000_000_000, cleaning_batch: 16, stops_commands: false }
     }
 }
 

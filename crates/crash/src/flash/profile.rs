@@ -35,6 +35,7 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
         Mechanism::OrderPreservingRecovery => InternalFlush {
             every_ns: pick(random, &[1_000_000, 3_000_000, 1_000_000_000]),
             cleaning_batch: pick(random, &[1, 3, 16]),
+            stops_commands: false,
         },
         _ => InternalFlush::default(),
     };

@@ -48,6 +48,7 @@ impl FlashRun {
                 profile.ftl.share_by = pick(&mut handle.random("share by"), &ShareBy::ALL);
             }
         }
+        profile.barrier.internal.stops_commands = pick(&mut handle.random("internal flush"), &[false, true]);
         profile::draw_write_features(&mut profile, &mut handle.random("write features"));
         let found = Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT);
         FlashRun {

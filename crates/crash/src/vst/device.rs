@@ -58,7 +58,7 @@ pub(super) fn profile() -> Profile {
         barrier: Barrier {
             mechanism: Mechanism::OrderPreservingRecovery,
             penalty: 0.0,
-            internal: InternalFlush { every_ns: 500_000_000, cleaning_batch: 8 },
+            internal: InternalFlush { every_ns: 500_000_000, cleaning_batch: 8, stops_commands: false },
         },
     }
 }

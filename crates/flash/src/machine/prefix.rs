@@ -9,7 +9,8 @@
 //!
 //! The firmware flushes by itself before each checkpoint, before each batch of cleaning, and some time after a write at
 //! the latest. Before a checkpoint no command is serviced meanwhile, so that its map is the state after one request.
-//! Otherwise commands go on: only what was received before the flush is settled by it, and nothing else is erased.
+//! Otherwise commands go on, unless the profile has them stopped: only what was received before the flush is settled by it, and
+//! nothing else is erased.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +31,10 @@ enum Phase {
     Quieting,
     /// The cache is written back.
     Flushing {
-        /// For a checkpoint: no command is serviced.
+        /// No command is serviced.
         quiet: bool,
+        /// A checkpoint comes next.
+        checkpoint: bool,
     },
 }
 
@@ -164,12 +167,14 @@ impl Machine {
     /// Everything received before the flush is settled; where it is for a checkpoint, no command is under way.
     fn internal_flush_over(&mut self, now: u64) {
         let Some(prefix) = &mut self.prefix else { return };
-        let quiet = std::mem::replace(&mut prefix.phase, Phase::Idle) == Phase::Flushing { quiet: true };
+        let phase = std::mem::replace(&mut prefix.phase, Phase::Idle);
         let batch = prefix.internal.cleaning_batch;
         self.stats.internal_flushes += 1;
-        if quiet {
+        if let Phase::Flushing { quiet: true, checkpoint } = phase {
             self.service.pause(false);
-            self.checkpoint(now);
+            if checkpoint {
+                self.checkpoint(now);
+            }
         }
         self.limit_waiting();
         self.ftl.begin_batch(batch, now);
@@ -193,18 +198,15 @@ impl Machine {
         let Some(prefix) = &mut self.prefix else { return };
         let due = prefix.next_event().is_some_and(|at| at <= now);
         let checkpoint = self.ftl.wants_checkpoint();
-        if prefix.phase == Phase::Idle && checkpoint {
+        let wanted = due || checkpoint || self.ftl.wants_flush();
+        if prefix.phase == Phase::Idle && wanted && (checkpoint || prefix.internal.stops_commands) {
             prefix.phase = Phase::Quieting;
             self.service.pause(true);
         }
         let quiet = prefix.phase == Phase::Quieting;
-        let begins = if quiet {
-            self.service.is_quiet()
-        } else {
-            prefix.phase == Phase::Idle && (due || checkpoint || self.ftl.wants_flush())
-        };
+        let begins = if quiet { self.service.is_quiet() } else { prefix.phase == Phase::Idle && wanted };
         if begins {
-            prefix.phase = Phase::Flushing { quiet };
+            prefix.phase = Phase::Flushing { quiet, checkpoint };
             self.wait(Wait::Internal, now);
         }
     }

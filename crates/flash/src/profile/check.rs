@@ -119,7 +119,7 @@ impl Profile {
         within("ftl.share", u64::from(ftl.share), 0, Payload::SHARE_PAIRS_MAX)?;
         within("ftl.gc_free_blocks", ftl.gc_free_blocks, CLEANINGS_OWN as u32 + 1, 1000)?;
         within("barrier.penalty", self.barrier.penalty, 0.0, 1.0)?;
-        let InternalFlush { every_ns, cleaning_batch } = self.barrier.internal;
+        let InternalFlush { every_ns, cleaning_batch, .. } = self.barrier.internal;
         measures(Quantity::Time, "barrier.flush_every", every_ns, 1_000_000, 60 * TIME_NS_MAX)?;
         within("barrier.cleaning_batch", cleaning_batch, 1, 1 << 16)?;
         self.check_geometry()

@@ -65,7 +65,7 @@ struct Document {
 }
 
 /// All keys of a profile.
-const KEYS: [&str; 46] = [
+const KEYS: [&str; 47] = [
     "device.capacity",
     "cache.size",
     "cache.destage_share",
@@ -86,6 +86,7 @@ const KEYS: [&str; 46] = [
     "barrier.penalty",
     "barrier.flush_every",
     "barrier.cleaning_batch",
+    "barrier.flush_stops_commands",
     "host.queue_depth",
     "host.max_transfer",
     "host.link",
@@ -360,11 +361,12 @@ impl Reader {
 
     /// The paper's values where a profile says nothing: other mechanisms do not need them.
     fn internal_flush(&mut self) -> Result<InternalFlush, ProfileError> {
-        let InternalFlush { every_ns, cleaning_batch } = InternalFlush::default();
+        let InternalFlush { every_ns, cleaning_batch, stops_commands } = InternalFlush::default();
         Ok(InternalFlush {
             every_ns: self
                 .or("barrier.flush_every", every_ns, |reader, key| reader.quantity(key, Quantity::Time))?,
             cleaning_batch: self.or("barrier.cleaning_batch", cleaning_batch, Reader::count)?,
+            stops_commands: self.or("barrier.flush_stops_commands", stops_commands, Reader::switch)?,
         })
     }
 

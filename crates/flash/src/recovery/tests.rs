@@ -39,7 +39,7 @@ fn tight(random: &mut Random) -> Profile {
     (tight.ftl.gc_free_blocks, tight.ftl.log_share, tight.ftl.share) = (3, 1.0, 0);
     tight.host.max_transfer_blocks = 2;
     tight.cache.bytes = 16 * 4096;
-    tight.barrier.internal = InternalFlush { every_ns: 3_000_000, cleaning_batch: 1 };
+    tight.barrier.internal = InternalFlush { every_ns: 3_000_000, cleaning_batch: 1, stops_commands: false };
     tight.blocks = tight.raw_blocks();
     while tight.check().is_err() {
         tight.blocks -= 1;
