@@ -139,6 +139,16 @@ fn checkpoints_in_the_foreground_that_free_the_log_early_are_found_out() {
     assert_ne!(failure(campaign), None);
 }
 
+/// The flusher brings blocks home that the log still holds: without pins nothing revokes them, and replay puts them over what has
+/// taken their place.
+#[test]
+fn blocks_that_are_home_and_not_pinned_are_found_out() {
+    let mut campaign = on_the_worst_disk(JBD2, JournalMode::Ordered, 30_000).as_linux();
+    let mutant = FsMutant::Journal(JournalMutant::HomesUnpinned);
+    (campaign.plan.seed, campaign.options.rules) = (7, Rules::but(Some(mutant)));
+    assert_ne!(failure(campaign), None);
+}
+
 #[test]
 fn flush_ahead_commit_keeps_its_promises() {
     let grounds = [LEGACY, FsGround::Volume, ADVERSARY, FsGround::PrefixDisk];

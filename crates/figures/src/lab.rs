@@ -221,8 +221,7 @@ impl Lab {
         };
         let value = |run: &Run, over: &Option<Run>| {
             let ours = measure(run, &series.measure);
-            over.as_ref()
-                .map_or(ours, |over| series.compare(ours, measure(over, series.measure_of_over())))
+            over.as_ref().map_or(ours, |over| series.compare(ours, measure(over, series.measure_of_over())))
         };
         let rest = case.rest.iter().map(|(run, over)| value(run, over));
         let values: Vec<f64> = std::iter::once(value(&case.run, &case.over)).chain(rest).collect();

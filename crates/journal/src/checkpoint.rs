@@ -36,8 +36,8 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     }
     let home = HomeWrites::of(&journal.unwritten, &journal.options);
     write_home(journal, &home).await?;
+    journal.unwritten.are_home(home.blocks(), &journal.options);
     free_log_to(journal, newest, HomesFlushed::No).await?;
-    journal.unwritten.are_home(home.blocks());
     debug!(transaction = newest.sequence.0, blocks = home.blocks().len(), "checkpoint");
     journal.signals.changed.notify(usize::MAX);
     Ok(())
@@ -71,6 +71,7 @@ pub(crate) async fn free_log_to(
     let (place, block) = journal.log.borrow_mut().superblock(Some(newest.log_end), newest.sequence.next())?;
     journal.options.engine.move_tail(journal, (place, block), homes).await?;
     journal.log.borrow_mut().free_to(newest);
+    journal.unwritten.log_is_freed_to(newest.sequence);
     journal.checked.forget_to(newest.sequence);
     journal.count(|stats| stats.checkpoints += 1);
     debug!(to = newest.sequence.0, tail = newest.log_end, "the log's tail moves");

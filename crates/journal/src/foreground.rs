@@ -76,7 +76,7 @@ async fn write_all_home(journal: &Journal) -> Result<(), JournalError> {
     let _turn = journal.checkpointing.acquire(1).await;
     let home = HomeWrites::of(&journal.unwritten, &journal.options);
     write_home(journal, &home).await?;
-    journal.unwritten.are_home(home.blocks());
+    journal.unwritten.are_home(home.blocks(), &journal.options);
     Ok(())
 }
 
@@ -128,6 +128,6 @@ pub(crate) async fn write_oldest_home(
         }
         let home = HomeWrites::of_blocks(&journal.unwritten, &journal.options, &homes);
         write_home(journal, &home).await?;
-        journal.unwritten.are_home(home.blocks());
+        journal.unwritten.are_home(home.blocks(), &journal.options);
     }
 }

@@ -54,7 +54,7 @@
 //!   transaction waits until the one that holds it is durable, if a caller wants that, and is transferred, if none does. What
 //!   is locked never changes.
 //! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and
-//!   freed log space is written in later epochs. What was freed is revoked. Only an empty journal is flushed first, and it
+//!   freed log space is written in later epochs. What was freed is revoked, if the log holds it. Only an empty journal is flushed first, and it
 //!   has no feature of ours. A checkpoint in the foreground frees the log up to the first transaction that holds a block which
 //!   is neither home nor in a later transaction of the log; a commit that moves the tail frees what was home before its flush.
 //!   A remap of a home to the log's copy is a home write; a block that the log holds in another form is copied.

@@ -100,6 +100,8 @@ pub enum JournalMutant {
     ReusesUnnoticed,
     /// J10: data whose checksum the log holds is freed without being revoked.
     CheckedNotRevoked,
+    /// J5 (d): a block is not pinned once it is home, though the log holds it: a caller that frees it revokes nothing.
+    HomesUnpinned,
     /// J5 (d): nothing is revoked.
     NoRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.

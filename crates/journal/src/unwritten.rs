@@ -20,10 +20,8 @@ pub(crate) struct NotHome {
     pub(crate) way: WayHome,
 }
 
-impl NotHome {
-    fn unpin(&self) {
-        self.buffer.pins.set(self.buffer.pins.get().saturating_sub(1));
-    }
+fn unpin(buffer: &BufferHead) {
+    buffer.pins.set(buffer.pins.get().saturating_sub(1));
 }
 
 #[derive(Default)]
@@ -31,6 +29,9 @@ struct Blocks {
     by_home: BTreeMap<u64, NotHome>,
     /// The homes of the blocks for which a transaction stays in the log, by its number.
     kept: BTreeMap<u32, BTreeSet<u64>>,
+    /// Blocks that are home, while the log still holds them, by the number of the transaction. They stay pinned: a caller that
+    /// frees a block revokes it if it is pinned (J5 d).
+    home_in_log: BTreeMap<u32, Vec<Rc<BufferHead>>>,
 }
 
 impl Blocks {
@@ -39,9 +40,9 @@ impl Blocks {
         self.by_home.insert(home, block);
     }
 
-    fn remove(&mut self, home: u64) -> Option<NotHome> {
+    /// Takes a block out, pinned as it is.
+    fn take(&mut self, home: u64) -> Option<NotHome> {
         let block = self.by_home.remove(&home)?;
-        block.unpin();
         if let Some(kept) = self.kept.get_mut(&block.sequence.0) {
             kept.remove(&home);
             if kept.is_empty() {
@@ -49,6 +50,10 @@ impl Blocks {
             }
         }
         Some(block)
+    }
+
+    fn remove(&mut self, home: u64) -> Option<NotHome> {
+        self.take(home).inspect(|block| unpin(&block.buffer))
     }
 }
 
@@ -106,13 +111,31 @@ impl Unwritten {
         kept.filter_map(|home| Some(Rc::clone(&blocks.by_home.get(home)?.buffer))).collect()
     }
 
-    /// Forgets blocks that are home, unless a newer one has come.
-    pub(crate) fn are_home(&self, written: &[(u64, Sequence)]) {
+    /// Blocks are home: forgets them, unless a newer one has come. They stay pinned until the log is freed.
+    pub(crate) fn are_home(&self, written: &[(u64, Sequence)], options: &JournalOptions) {
         let mut blocks = self.0.borrow_mut();
         for (home, sequence) in written {
-            if blocks.by_home.get(home).is_some_and(|newest| newest.sequence == *sequence) {
-                drop(blocks.remove(*home));
+            if blocks.by_home.get(home).is_none_or(|newest| newest.sequence != *sequence) {
+                continue;
+            }
+            let Some(block) = blocks.take(*home) else { continue };
+            if options.rules.drops(JournalMutant::HomesUnpinned) {
+                unpin(&block.buffer);
+            } else {
+                blocks.home_in_log.entry(sequence.0).or_default().push(block.buffer);
             }
         }
+    }
+
+    /// The log's tail has moved behind a transaction: unpins what was home, and in the log up to there.
+    pub(crate) fn log_is_freed_to(&self, newest: Sequence) {
+        let mut blocks = self.0.borrow_mut();
+        blocks.home_in_log.retain(|sequence, home| {
+            let stays = Sequence(*sequence).is_after(newest);
+            if !stays {
+                home.iter().for_each(|buffer| unpin(buffer));
+            }
+            stays
+        });
     }
 }
