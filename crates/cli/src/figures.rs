@@ -19,7 +19,7 @@ pub(crate) struct FiguresArguments {
     /// The figures, by name; without one, the names are listed and nothing is run
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Run all figures: some twenty minutes on two cores
+    /// Run all figures: some 12 minutes on two cores
     #[arg(long, conflicts_with_all = ["names", "list"])]
     all: bool,
     /// List the figures and run nothing
@@ -67,7 +67,7 @@ const BEGINNING: &str = "<!DOCTYPE html>";
 
 /// What ends the list where no figure was named.
 const HOW_TO_RUN: &str = "Run one by its name: weir figures fast18-fig10. Run all of them, which takes\n\
-    some twenty minutes: weir figures --all.";
+    some 12 minutes: weir figures --all.";
 
 /// What is said before the wait.
 const SPREAD_TAKES: &str = "every row is run some 40 times with a tenth of the writes, one assumed parameter changed: \

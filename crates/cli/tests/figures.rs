@@ -73,7 +73,7 @@ fn all_figures_are_listed() {
     assert_eq!(list, NAMES);
 }
 
-/// Twenty minutes of work are not begun by chance.
+/// Minutes of work are not begun by chance.
 #[test]
 fn without_a_name_the_figures_are_listed_with_what_to_type() {
     let text = printed(&[]);
