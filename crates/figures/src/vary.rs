@@ -68,7 +68,7 @@ pub(crate) fn worded(device: &Profile, series: &Series, key: &str, word: &str) -
             device.ftl.share_by = ShareBy::named(word)?;
         }
         "barrier.mechanism" if series.mechanism.is_none() && series.over_mechanism.is_none() => {
-            device.barrier.mechanism = Mechanism::named(word)?;
+            device = device.with_mechanism(Mechanism::named(word)?);
         }
         _ => return None,
     }

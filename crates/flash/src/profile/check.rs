@@ -289,11 +289,14 @@ impl Profile {
         small
     }
 
-    /// The same device with another barrier mechanism.
+    /// The same device with another barrier mechanism. Where that keeps no shares in the map's log, a share takes a page.
     #[must_use]
     pub fn with_mechanism(&self, mechanism: Mechanism) -> Profile {
         let mut other = self.clone();
         other.barrier.mechanism = mechanism;
+        if !mechanism.can_log_shares() {
+            other.ftl.share_by = ShareBy::Page;
+        }
         other
     }
 }
