@@ -57,8 +57,11 @@ fn a_run_is_a_function_of_its_seed() {
 #[test]
 fn a_commit_with_barriers_is_one_wait_for_the_caller_and_without_two() {
     let switches = |on, call| alone(on, Change::Append, call).value("switches");
-    assert_eq!(switches(On::Ext4, Call::Fsync), 2.0);
-    assert_eq!(switches(On::Ext4Unbarriered, Call::Fsync), 2.0);
+    // Now and then a call waits for a checkpoint, too: the journal is small.
+    for on in [On::Ext4, On::Ext4Unbarriered] {
+        let switches = switches(on, Call::Fsync);
+        assert!((2.0..2.1).contains(&switches), "{on}: {switches}");
+    }
     assert_eq!(switches(On::BarrierFs, Call::Fsync), 1.0);
     assert!(switches(On::BarrierFs, Call::Fbarrier) <= 1.0);
 }
