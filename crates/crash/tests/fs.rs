@@ -145,7 +145,7 @@ fn checkpoints_in_the_foreground_that_free_the_log_early_are_found_out() {
 fn blocks_that_are_home_and_not_pinned_are_found_out() {
     let mut campaign = on_the_worst_disk(JBD2, JournalMode::Ordered, 30_000).as_linux();
     let mutant = FsMutant::Journal(JournalMutant::HomesUnpinned);
-    (campaign.plan.seed, campaign.options.rules) = (7, Rules::but(Some(mutant)));
+    (campaign.plan.seed, campaign.options.rules) = (62, Rules::but(Some(mutant)));
     assert_ne!(failure(campaign), None);
 }
 

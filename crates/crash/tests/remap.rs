@@ -52,11 +52,11 @@ fn j5_soj_and_sdj_keep_their_promises_on_a_volume() {
     }
 }
 
-/// The SHARE paper says that its SOJ may lose what was durable. Its pairs stay until the next checkpoint, which remaps
+/// The SHARE paper says that its SOJ may lose what was durable, and not why. If its pairs stay until the next checkpoint, that remaps
 /// a block of metadata that was freed meanwhile, over the file's page that is there now. With SDJ that page is in the log,
 /// and has a pair of its own.
 #[test]
-fn j5_the_papers_soj_is_found_out() {
+fn j5_pairs_that_outlive_revokes_are_found_out() {
     for (engine, ground) in [(DUAL, ADVERSARY), (JBD2, LEGACY), (DUAL, RECOVERY), (DUAL, FsGround::Volume)] {
         let found = failure(remapping(engine, SOJ, ground, 30_000), JournalMutant::PairsOutliveRevokes);
         assert_ne!(found, None, "{engine:?} on {}", ground.name());

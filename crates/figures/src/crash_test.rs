@@ -1,5 +1,5 @@
-//! The crash tests of table 2 of the FAST 2018 paper: a workload of CrashMonkey's on the worst disk, the power cut at events
-//! of its plays, and what is left called clean, fixed or failed by four judges. No device is emulated, and no time is
+//! The crash tests of table 2 of the FAST 2018 paper: a workload of CrashMonkey's on the worst disk, the power cut at its end, with
+//! CrashMonkey's choice of what is lost, or at events of its plays, and what is left called clean, fixed or failed by four judges. No device is emulated, and no time is
 //! measured.
 
 use std::fmt;

@@ -23,7 +23,7 @@ details { background: #f6f6f6; padding: 0.5em 1em; }
 dt { font-weight: bold; }";
 
 /// What the words of the report mean.
-const DEFINITIONS: [(&str, &str); 15] = [
+const DEFINITIONS: [(&str, &str); 16] = [
     (
         "fitted",
         "Parameters of the device or the host were chosen so that this row comes out: it proves nothing.",
@@ -38,6 +38,10 @@ const DEFINITIONS: [(&str, &str); 15] = [
         "The paper gives a bound in its text. Ours keeps it, or breaks it by so much.",
     ),
     ("assumed", "The paper measured the row with a cost of barriers that it assumed."),
+    (
+        "derived",
+        "The paper prints no number: it follows from its words, a formula, or numbers that stand elsewhere.",
+    ),
     ("XnF", "Each write is waited for and flushed before the next (transfer-and-flush)."),
     ("X", "Each write is waited for before the next (wait on transfer)."),
     ("B", "Each write is a barrier; nothing is waited for but room in the queue (wait on dispatch)."),
@@ -105,7 +109,7 @@ fn numbers(summary: &Summary) -> Markup {
         p {
             "The papers print " (summary.numbers) " numbers; parameters were fitted to " (summary.fitted) " of them. Our result differs by at most \
             10 % for " (summary.within_10) " numbers, by at most 25 % for " (summary.within_25) ", and by more for " (summary.beyond) ". Of those that are off by more than 15 %, another run comes \
-            within for " (summary.explained) "; " (summary.unexplained) " are unexplained. Of " (summary.bounds)
+            within for " (summary.explained) "; " (summary.unexplained) " are unexplained. " (summary.derived) " more rows follow from their words and formulas. Of " (summary.bounds)
             " bounds in the papers' texts " (summary.broken) " are broken. Of " (summary.orders)
             " orders of bars in the papers " (summary.orders_broken) " are others here."
         }

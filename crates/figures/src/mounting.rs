@@ -82,16 +82,11 @@ impl Mounting {
 
     /// Which task empties the journal: on ext4's engines, as in Linux.
     pub(crate) fn checkpoints(&self) -> Checkpoints {
-        if self.is_as_linux() {
+        if self.on.is_ext4() && !self.in_background {
             Checkpoints::Foreground { flusher: Duration::from_secs(self.flusher_s.into()) }
         } else {
             Checkpoints::Background
         }
-    }
-
-    /// Whether it is ext4 as it is in Linux.
-    pub(crate) fn is_as_linux(&self) -> bool {
-        !self.in_background && !self.on.has_barriers() && self.on != On::Prefix
     }
 }
 

@@ -128,6 +128,9 @@ pub enum PrintedKind {
     /// Measured with a cost of barriers that was assumed.
     #[serde(rename = "assumed")]
     Assumed,
+    /// No number that the paper prints: its words ("similar"), a formula, or what follows from numbers that stand elsewhere.
+    #[serde(rename = "derived")]
+    Derived,
     /// The text says "less than" or "never above".
     #[serde(rename = "text bound: at most")]
     AtMost,
@@ -156,7 +159,7 @@ impl Printed {
     pub fn error(&self, ours: f64) -> Option<f64> {
         let off = self.residual(ours);
         match self.kind {
-            PrintedKind::Measured | PrintedKind::Assumed => Some(off),
+            PrintedKind::Measured | PrintedKind::Assumed | PrintedKind::Derived => Some(off),
             PrintedKind::AtMost => (off > 0.0).then_some(off),
             PrintedKind::AtLeast => (off < 0.0).then_some(off),
         }

@@ -79,6 +79,7 @@ fn printed_kind<S: Serializer>(kind: &Option<PrintedKind>, serializer: S) -> Res
     let word = kind.map(|kind| match kind {
         PrintedKind::Measured => "measured",
         PrintedKind::Assumed => "assumed",
+        PrintedKind::Derived => "derived",
         PrintedKind::AtMost | PrintedKind::AtLeast => "text bound",
     });
     word.serialize(serializer)
@@ -134,6 +135,7 @@ impl Row {
         match printed.kind {
             PrintedKind::Measured => value,
             PrintedKind::Assumed => format!("{value} (assumed)"),
+            PrintedKind::Derived => format!("{value} (derived)"),
             PrintedKind::AtMost => format!("at most {value}"),
             PrintedKind::AtLeast => format!("at least {value}"),
         }

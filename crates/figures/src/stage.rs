@@ -194,7 +194,7 @@ pub(crate) async fn mount(
         mode: mounting.mode.journal_mode(),
         checkpoint: mounting.mode.checkpoint(),
         checkpoints: mounting.checkpoints(),
-        commits_running: mounting.is_as_linux(),
+        commits_running: mounting.on.is_ext4(),
         commit_interval: mounting.on.commit_interval(),
         coalition: mounting.on.coalesces(),
         forces_commits: mounting.on.forces_commits(),

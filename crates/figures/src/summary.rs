@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::lab::Sheet;
 use crate::order::Bars;
-use crate::paper::{Explanation, Paper};
+use crate::paper::{Explanation, Paper, PrintedKind};
 use crate::record::Record;
 use crate::row::{Ours, Row};
 
@@ -18,8 +18,10 @@ pub const EXPLAINED_WITHIN: f64 = 0.15;
 /// The summary of some figures; serialised, it is the document that scripts read.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// Numbers that the papers print; bounds are not among them.
+    /// Numbers that the papers print; bounds, and what is derived, are not among them.
     pub numbers: usize,
+    /// Rows of what the papers say and print no number of: [`PrintedKind::Derived`].
+    pub derived: usize,
     /// Of these, such as parameters were fitted to: they prove nothing.
     pub fitted: usize,
     /// Within 10 %, fitted or not.
@@ -120,6 +122,8 @@ impl Summary {
         if row.is_bound() {
             self.bounds += 1;
             self.broken += usize::from(row.breaks_bound());
+        } else if row.paper.as_ref().is_some_and(|paper| paper.kind == PrintedKind::Derived) {
+            self.derived += 1;
         } else {
             let off = distance_of(row);
             self.numbers += 1;
@@ -190,7 +194,7 @@ impl SummaryRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::{Printed, PrintedKind};
+    use crate::paper::Printed;
 
     fn row(series: &str, value: Option<f64>, kind: PrintedKind, ours: f64) -> Row {
         let printed = value.map(|value| Printed {
@@ -223,6 +227,7 @@ mod tests {
             row("broken", Some(100.0), PrintedKind::AtLeast, 90.0),
             row("none", Some(0.0), PrintedKind::Measured, 0.0),
             row("some", Some(0.0), PrintedKind::Measured, 27.0),
+            row("similar", Some(100.0), PrintedKind::Derived, 101.0),
         ];
         let mut summary = Summary::default();
         let explained = explanation("far", "what if");
@@ -231,7 +236,7 @@ mod tests {
         }
         let Summary { numbers, within_10, within_25, beyond, explained, unexplained, bounds, broken, .. } =
             summary;
-        assert_eq!((numbers, within_10, within_25, beyond), (5, 2, 3, 2));
+        assert_eq!((numbers, summary.derived, within_10, within_25, beyond), (5, 1, 2, 3, 2));
         assert_eq!((explained, unexplained, bounds, broken), (1, 2, 2, 1));
         let standings: Vec<_> = summary.rows.iter().map(|row| row.standing.clone()).collect();
         assert_eq!(standings[3], Standing::Kept { margin: 0.9 });

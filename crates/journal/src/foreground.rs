@@ -6,10 +6,12 @@
 //!    and the tail by FUA.
 //! 3. Otherwise the blocks of the oldest transaction go home, and are waited for together. A block that a later
 //!    transaction has changed is not written: that one is committed, and the log has the block with it.
-//! 4. A commit that would free a quarter of the log so moves the tail itself: the flush before JC has made the homes durable.
+//! 4. A commit of the engine jbd2 that would free a quarter of the log so moves the tail itself: the flush before JC has made the
+//!    homes durable. Async commit and flush-ahead leave that to 2., which costs them a flush more.
 //! 5. The flusher writes home all that is not, once in a while. It moves no tail: 2. and 4. find its transactions empty. The
 //!    kernel's writes the dirty pages of an inode when the first of them is 30 s old. All metadata is one inode there, the block
-//!    device's; data that was in the log belongs to its file's inode, and waits as long for its own file. Here all go together.
+//!    device's; data that was in the log belongs to its file's inode, and waits as long for its own file. Here all go together. With checkpoints by remap it
+//!    remaps, too; the SHARE paper speaks of checkpoints alone.
 //!
 //! One task at a time does this, and holds no handle; the others wait.
 
@@ -49,7 +51,8 @@ impl Journal {
 /// How often the flusher writes home, where the tasks that want room in a log make it; `None` where the background does.
 ///
 /// Where the log holds changes alone (J9), a transaction stays in it though a later one holds the same block; and where checksums
-/// stand for flushes (J10), a checkpoint has to cover all that was noticed. There the background has it.
+/// stand for flushes (J10), a checkpoint has to cover all that was noticed. There the background has it; in the eMMC paper a journal with
+/// coalition checkpoints as the one without.
 pub(crate) fn flusher_of(options: &JournalOptions, log: &Log) -> Option<Duration> {
     let Checkpoints::Foreground { flusher } = options.checkpoints else { return None };
     let facts = options.engine.facts();

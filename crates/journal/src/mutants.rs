@@ -68,8 +68,7 @@ pub enum JournalMutant {
     RemapsEscaped,
     /// J5 (a): of a block that is committed again, the older copy goes home by remap.
     PairsOutOfDate,
-    /// J5 (d): what was revoked is remapped all the same. The SHARE paper has it so: a pair leaves its tree at a
-    /// checkpoint, and not before.
+    /// J5 (d): what was revoked is remapped all the same: a pair leaves the SHARE paper's tree at a checkpoint, and not before.
     PairsOutliveRevokes,
     /// J5 (b), (c): nothing keeps the tail behind the home writes on the medium, neither a barrier nor a flush.
     TailBeforeDurable,

@@ -506,6 +506,27 @@ fn j4_by_the_list_a_conflict_with_what_is_wanted_durable_waits_for_the_flush() {
     assert!(!overtakes(Conflicts::ListUntilTransfer, None), "and takes as long as with the paper's list");
 }
 
+/// A block that is home stays pinned while the log holds it, so that a caller that frees it revokes it.
+#[test]
+fn j5_a_block_that_is_home_is_pinned_until_the_tail_has_passed_it() {
+    prove(&[JournalMutant::HomesUnpinned], |mutant| {
+        play_with(Engine::JBD2, Checkpoints::LINUX, mutant, async |stage| {
+            let (buffer, other) = (stage.buffer(50), stage.buffer(51));
+            let mut sequence = stage.change(&[&buffer], 1, None).await;
+            stage.journal.commit(sequence, Until::Durable).await.expect("durable");
+            stage.clock.sleep(Duration::from_secs(31)).await;
+            require(stage.scribe.writes_of(50).len() == 1, "the flusher has brought it home")?;
+            require(buffer.is_pinned(), "the log holds it still")?;
+            for byte in 0..40 {
+                sequence = stage.change(&[&other], byte, None).await;
+                stage.journal.commit(sequence, Until::Durable).await.expect("durable");
+            }
+            require(!stage.scribe.writes_of(AREA.start).is_empty(), "the tail has moved")?;
+            require(!buffer.is_pinned(), "nothing holds it")
+        })
+    });
+}
+
 /// A tail that a commit moves covers what was home before the commit's flush, and nothing that comes home beside it.
 #[test]
 fn j5_a_commit_moves_the_tail_behind_what_was_home_before_its_flush() {

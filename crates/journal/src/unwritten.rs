@@ -64,8 +64,9 @@ pub(crate) struct Unwritten(RefCell<Blocks>);
 impl Unwritten {
     /// Takes in what a retired transaction holds, and drops what it revokes: those blocks have another owner.
     ///
-    /// The SHARE paper's tree of pairs keeps those until its next checkpoint, which remaps their homes to copies that
-    /// no file owns any more, over file data that was written in place since: as it says, SOJ may lose what was durable.
+    /// The SHARE paper does not say what becomes of the pair of a block that is revoked. If it stays in the tree until the next
+    /// checkpoint, that remaps the home to a copy that no file owns any more, over file data that was written in place since. This may
+    /// be why SOJ may lose what was durable, as the paper says without a reason.
     /// What ours costs is the first loop: a look-up in memory for each block that is revoked.
     pub(crate) fn take_in(&self, logged: &Logged, options: &JournalOptions) {
         let mut blocks = self.0.borrow_mut();
