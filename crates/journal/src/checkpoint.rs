@@ -43,13 +43,30 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     Ok(())
 }
 
+/// Freed blocks are held back until dropped: also where the call that writes home is given up, which submits nothing more then.
+struct HeldBack<'a>(&'a Journal);
+
+impl HeldBack<'_> {
+    fn begin(journal: &Journal) -> HeldBack<'_> {
+        journal.freed.hold_back();
+        HeldBack(journal)
+    }
+}
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        let HeldBack(journal) = self;
+        if journal.freed.release(journal.progress.transferred.to()) {
+            journal.signals.changed.notify(usize::MAX);
+        }
+    }
+}
+
 /// Writes blocks home, and waits until they are transferred.
 pub(crate) async fn write_home(journal: &Journal, home: &HomeWrites) -> Result<(), JournalError> {
-    journal.freed.hold_back();
+    let held_back = HeldBack::begin(journal);
     let submitted = home.submit(&journal.disk, journal.writes_homes_reliably()).await;
-    if journal.freed.release(journal.progress.transferred.to()) {
-        journal.signals.changed.notify(usize::MAX);
-    }
+    drop(held_back);
     let tickets = submitted?;
     // J5 (b): the tail may move when the home writes are transferred, and not sooner. No caller waits for us.
     if !journal.drops(JournalMutant::TailBeforeHome) {

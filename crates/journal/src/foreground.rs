@@ -13,6 +13,9 @@
 //!    device's; data that was in the log belongs to its file's inode, and waits as long for its own file. Here all go together. With checkpoints by remap it
 //!    remaps, too; the SHARE paper speaks of checkpoints alone.
 //!
+//! The kernel's flusher also skips a block that a later transaction has changed, and no commit waits for it. Ours writes the committed
+//! content, and a commit that moves the tail waits for its round: both make baselines that copy the slower ones.
+//!
 //! One task at a time does this, and holds no handle; the others wait.
 
 use std::rc::Weak;

@@ -48,7 +48,7 @@ impl FreedBlocks {
         self.return_blocks(&freed, transferred);
     }
 
-    /// Holds back what comes from now on, with what a checkpoint that was given up held back.
+    /// Holds back what comes from now on.
     pub(crate) fn hold_back(&self) {
         self.held_back.borrow_mut().get_or_insert_default();
     }
