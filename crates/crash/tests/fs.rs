@@ -131,22 +131,23 @@ fn checkpoints_in_the_foreground_keep_the_promises() {
     }
 }
 
+/// A campaign with this seed finds a journal out that drops a rule of checkpoints in the foreground.
+fn assert_found_in_foreground(mutant: JournalMutant, seed: u64) {
+    let mut campaign = on_the_worst_disk(JBD2, JournalMode::Ordered, 30_000).as_linux();
+    (campaign.plan.seed, campaign.options.rules) = (seed, Rules::but(Some(FsMutant::Journal(mutant))));
+    assert_ne!(failure(campaign), None);
+}
+
 #[test]
 fn checkpoints_in_the_foreground_that_free_the_log_early_are_found_out() {
-    let mut campaign = on_the_worst_disk(JBD2, JournalMode::Ordered, 30_000).as_linux();
-    let mutant = FsMutant::Journal(JournalMutant::OldestFreedEarly);
-    (campaign.plan.seed, campaign.options.rules) = (7, Rules::but(Some(mutant)));
-    assert_ne!(failure(campaign), None);
+    assert_found_in_foreground(JournalMutant::OldestFreedEarly, 7);
 }
 
 /// The flusher brings blocks home that the log still holds: without pins nothing revokes them, and replay puts them over what has
 /// taken their place.
 #[test]
 fn blocks_that_are_home_and_not_pinned_are_found_out() {
-    let mut campaign = on_the_worst_disk(JBD2, JournalMode::Ordered, 30_000).as_linux();
-    let mutant = FsMutant::Journal(JournalMutant::HomesUnpinned);
-    (campaign.plan.seed, campaign.options.rules) = (62, Rules::but(Some(mutant)));
-    assert_ne!(failure(campaign), None);
+    assert_found_in_foreground(JournalMutant::HomesUnpinned, 62);
 }
 
 #[test]

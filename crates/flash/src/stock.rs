@@ -1,6 +1,7 @@
 //! The *stock* of erase blocks at one moment: which are free, and where the others are being filled. With
 //! order-preserving recovery the seal of each checkpoint has it, and recovery goes on from there. In the OPTR paper (section 3.3) the
-//! seal has the next free pages, and summary pages lead to the next block; a bit for each free block, and a next block in each page, are ours.
+//! seal has the next free pages, and summary pages lead to the next block. Weir adds a bit for each free block to the seal, and the next block
+//! to each page.
 //!
 //! Whatever is programmed behind the checkpoint lies in the erase blocks that the stock says are being filled, in those
 //! that it says are filled next, one of each die, and in those that pages found there name: each page names the free erase

@@ -60,10 +60,15 @@ impl BufferHead {
         self.block
     }
 
-    /// Whether a transaction holds it that is not checkpointed, the running one included: then what is at home on disk
-    /// is older than this.
+    /// Whether a transaction holds it that has not left the log, the running one included: a caller that frees its block revokes
+    /// it (J5 d), and what is at home on disk may be older than this.
     pub fn is_pinned(&self) -> bool {
         self.pins.get() > 0
+    }
+
+    /// A transaction that has held it does so no longer.
+    pub(crate) fn unpin(&self) {
+        self.pins.set(self.pins.get().saturating_sub(1));
     }
 
     /// The newest transaction that holds it, running or locked, of those behind `transferred`: its content there is newer than in

@@ -36,7 +36,6 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     }
     let home = HomeWrites::of(&journal.unwritten, &journal.options);
     write_home(journal, &home).await?;
-    journal.unwritten.are_home(home.blocks(), &journal.options);
     free_log_to(journal, newest, HomesFlushed::No).await?;
     debug!(transaction = newest.sequence.0, blocks = home.blocks().len(), "checkpoint");
     journal.signals.changed.notify(usize::MAX);
@@ -62,7 +61,7 @@ impl Drop for HeldBack<'_> {
     }
 }
 
-/// Writes blocks home, and waits until they are transferred.
+/// Writes blocks home, waits until they are transferred, and has it noted that they are home.
 pub(crate) async fn write_home(journal: &Journal, home: &HomeWrites) -> Result<(), JournalError> {
     let held_back = HeldBack::begin(journal);
     let submitted = home.submit(&journal.disk, journal.writes_homes_reliably()).await;
@@ -72,6 +71,7 @@ pub(crate) async fn write_home(journal: &Journal, home: &HomeWrites) -> Result<(
     if !journal.drops(JournalMutant::TailBeforeHome) {
         journal.disk.wait_transferred(&tickets).await?;
     }
+    journal.unwritten.are_home(home.blocks(), &journal.options);
     Ok(())
 }
 

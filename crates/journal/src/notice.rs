@@ -95,7 +95,7 @@ impl Journal {
         self.progress.dispatched.reach(sequence);
         for buffer in logged.in_place.drain(..) {
             // What the transaction has written in place is at home.
-            buffer.pins.set(buffer.pins.get().saturating_sub(1));
+            buffer.unpin();
         }
         let too_early = self.drops(JournalMutant::ReusesUnnoticed);
         let freed = if too_early { std::mem::take(&mut logged.freed) } else { Vec::new() };

@@ -266,5 +266,5 @@ impl Running {
 fn leave(buffer: &BufferHead) {
     buffer.mark_all_changed();
     buffer.changed_in.set(None);
-    buffer.pins.set(buffer.pins.get().saturating_sub(1));
+    buffer.unpin();
 }

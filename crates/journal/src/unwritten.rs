@@ -20,10 +20,6 @@ pub(crate) struct NotHome {
     pub(crate) way: WayHome,
 }
 
-fn unpin(buffer: &BufferHead) {
-    buffer.pins.set(buffer.pins.get().saturating_sub(1));
-}
-
 #[derive(Default)]
 struct Blocks {
     by_home: BTreeMap<u64, NotHome>,
@@ -53,7 +49,7 @@ impl Blocks {
     }
 
     fn remove(&mut self, home: u64) -> Option<NotHome> {
-        self.take(home).inspect(|block| unpin(&block.buffer))
+        self.take(home).inspect(|block| block.buffer.unpin())
     }
 }
 
@@ -121,7 +117,7 @@ impl Unwritten {
             }
             let Some(block) = blocks.take(*home) else { continue };
             if options.rules.drops(JournalMutant::HomesUnpinned) {
-                unpin(&block.buffer);
+                block.buffer.unpin();
             } else {
                 blocks.home_in_log.entry(sequence.0).or_default().push(block.buffer);
             }
@@ -134,7 +130,7 @@ impl Unwritten {
         blocks.home_in_log.retain(|sequence, home| {
             let stays = Sequence(*sequence).is_after(newest);
             if !stays {
-                home.iter().for_each(|buffer| unpin(buffer));
+                home.iter().for_each(|buffer| buffer.unpin());
             }
             stays
         });

@@ -46,7 +46,7 @@ async fn write_home(journal: &Journal, mut blocks: Vec<FrozenBlock>) -> Result<(
     }
     journal.disk.wait_transferred(&tickets).await?;
     for block in &blocks {
-        block.buffer.pins.set(block.buffer.pins.get().saturating_sub(1));
+        block.buffer.unpin();
     }
     Ok(())
 }
