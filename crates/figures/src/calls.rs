@@ -193,11 +193,6 @@ impl On {
         matches!(self.engine(), Engine::Dual { .. })
     }
 
-    /// Whether it is an engine of ext4 as it is in Linux, or changed by a paper: not BarrierFS, and not the one for prefix devices.
-    pub(crate) fn is_ext4(self) -> bool {
-        !self.has_barriers() && self != On::Prefix
-    }
-
     /// Whether a call that finds nothing dirty forces a commit (FAST 2018 paper, section 4.3).
     pub(crate) fn forces_commits(self) -> bool {
         matches!(self, On::BarrierFs | On::BarrierFsUntilTransfer)

@@ -109,7 +109,7 @@ fn numbers(summary: &Summary) -> Markup {
         p {
             "The papers print " (summary.numbers) " numbers; parameters were fitted to " (summary.fitted) " of them. Our result differs by at most \
             10 % for " (summary.within_10) " numbers, by at most 25 % for " (summary.within_25) ", and by more for " (summary.beyond) ". Of those that are off by more than 15 %, another run comes \
-            within for " (summary.explained) "; " (summary.unexplained) " are unexplained. " (summary.derived) " more rows follow from their words and formulas. Of " (summary.bounds)
+            within for " (summary.explained) ", with an assumption that was fitted to the number, and for " (summary.explained_breaking) " of them breaks other rows of the figure; " (summary.unexplained) " are unexplained. " (summary.derived) " more rows follow from their words and formulas. Of " (summary.bounds)
             " bounds in the papers' texts " (summary.broken) " are broken. Of " (summary.orders)
             " orders of bars in the papers " (summary.orders_broken) " are others here."
         }

@@ -80,12 +80,12 @@ impl Mounting {
         Mounting { on, mode: Mode::OJ, journal_mib: None, flusher_s, in_background: false }
     }
 
-    /// Which task empties the journal: on ext4's engines, as in Linux.
+    /// Which task empties the journal: as in Linux, unless the figure asks for a task in the background.
     pub(crate) fn checkpoints(&self) -> Checkpoints {
-        if self.on.is_ext4() && !self.in_background {
-            Checkpoints::Foreground { flusher: Duration::from_secs(self.flusher_s.into()) }
-        } else {
+        if self.in_background {
             Checkpoints::Background
+        } else {
+            Checkpoints::Foreground { flusher: Duration::from_secs(self.flusher_s.into()) }
         }
     }
 }

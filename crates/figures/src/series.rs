@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use weir_flash::Changes;
 
 use crate::crash_test::CrashTest;
@@ -27,10 +27,10 @@ pub struct Series {
     #[serde(rename = "way", deserialize_with = "read")]
     pub experiment: Arc<dyn Experiment>,
     /// Further experiments that make one row with it, each with what it is shown as a share of.
-    #[serde(skip)]
+    #[serde(default, deserialize_with = "read_several")]
     pub rest: Vec<Beside>,
     /// What is made of them.
-    #[serde(skip)]
+    #[serde(default)]
     pub take: Take,
     /// The name of the metric that is shown.
     pub measure: String,
@@ -65,6 +65,20 @@ pub struct Series {
     /// of the papers.
     #[serde(default)]
     pub penalty: Option<f64>,
+}
+
+/// Experiments of a figure's file, each with what it is shown as a share of, if there is one.
+fn read_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Beside>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Written {
+        #[serde(deserialize_with = "read")]
+        way: Arc<dyn Experiment>,
+        #[serde(default, deserialize_with = "read_option")]
+        over: Option<Arc<dyn Experiment>>,
+    }
+    let written = Vec::<Written>::deserialize(deserializer)?;
+    Ok(written.into_iter().map(|Written { way, over }| (way, over)).collect())
 }
 
 impl Series {

@@ -194,7 +194,7 @@ pub(crate) async fn mount(
         mode: mounting.mode.journal_mode(),
         checkpoint: mounting.mode.checkpoint(),
         checkpoints: mounting.checkpoints(),
-        commits_running: mounting.on.is_ext4(),
+        commits_running: true,
         commit_interval: mounting.on.commit_interval(),
         coalition: mounting.on.coalesces(),
         forces_commits: mounting.on.forces_commits(),

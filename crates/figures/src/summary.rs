@@ -2,7 +2,8 @@
 //!
 //! A row of a paper's number is *explained* if the figure has another row, with an assumption of its own, that comes out within
 //! [`EXPLAINED_WITHIN`] of the same number in the same run. `paper.toml` names it, and says what it assumes. A row that is farther off than
-//! that and has no such run is *unexplained*.
+//! that and has no such run is *unexplained*. The assumption was chosen for that number: it is *fitted* to it. Where the same assumption
+//! puts another row of the figure beyond that, which is within without, the explanation *breaks* that row, and says so.
 
 use serde::Serialize;
 
@@ -32,6 +33,8 @@ pub struct Summary {
     pub beyond: usize,
     /// Beyond 15 %, with a run that comes within.
     pub explained: usize,
+    /// Of these, by an assumption that breaks other rows.
+    pub explained_breaking: usize,
     /// Beyond 15 %, without.
     pub unexplained: usize,
     /// Bounds that the papers give in their text.
@@ -73,6 +76,8 @@ pub enum Standing {
         comes_to: f64,
         /// What it assumes.
         assumes: String,
+        /// The rows that are within that by themselves, and not with the assumption, as far as they were run with it.
+        breaks: Vec<String>,
     },
     /// Within that.
     Met,
@@ -132,6 +137,8 @@ impl Summary {
             self.within_25 += usize::from(off <= 0.25);
             self.beyond += usize::from(off > 0.25);
             self.explained += usize::from(matches!(standing, Standing::Explained { .. }));
+            let breaks = matches!(&standing, Standing::Explained { breaks, .. } if !breaks.is_empty());
+            self.explained_breaking += usize::from(breaks);
             self.unexplained += usize::from(standing == Standing::Unexplained);
         }
         self.rows.push(SummaryRow { row: row.clone(), standing });
@@ -168,9 +175,33 @@ fn standing_of(row: &Row, explanation: Option<&Explanation>, rows: &[Row]) -> St
             by: by.series.clone(),
             comes_to: by.ours,
             assumes: explanation.assumes.clone(),
+            breaks: broken_by(explanation, rows),
         },
         None => Standing::Unexplained,
     }
+}
+
+/// The series on an explanation's device which are within [`EXPLAINED_WITHIN`] by themselves, and not with its assumption. A series
+/// with an assumption is named as the one without, with parts between commas more.
+fn broken_by(explanation: &Explanation, rows: &[Row]) -> Vec<String> {
+    let parts = |name: &str| name.split(", ").map(str::to_owned).collect::<Vec<_>>();
+    let without = parts(&explanation.series);
+    let mut assumption = parts(&explanation.by);
+    assumption.retain(|part| !without.contains(part));
+    let on_device = || rows.iter().filter(|row| row.device == explanation.device);
+    let is_broken = |row: &&Row| {
+        let Some(paper) = row.paper.as_ref().filter(|_| !row.is_bound()) else { return false };
+        let is_same = |other: &&Row| {
+            let mut named = parts(&other.series);
+            let all = named.len();
+            named.retain(|part| !assumption.contains(part));
+            named.len() + assumption.len() == all && named == parts(&row.series)
+        };
+        let with = on_device().find(is_same);
+        distance_of(row) <= EXPLAINED_WITHIN
+            && with.is_some_and(|with| paper.residual(with.ours).abs() > EXPLAINED_WITHIN)
+    };
+    on_device().filter(is_broken).map(|row| row.series.clone()).collect()
 }
 
 impl SummaryRow {
@@ -184,7 +215,13 @@ impl SummaryRow {
         };
         match &self.standing {
             Standing::Unexplained => format!("{kind}; unexplained"),
-            Standing::Explained { by, assumes, .. } => format!("{kind}; explained by \"{by}\": {assumes}"),
+            Standing::Explained { by, assumes, breaks, .. } => {
+                let breaks = match breaks.as_slice() {
+                    [] => String::new(),
+                    rows => format!("; breaks \"{}\"", rows.join("\", \"")),
+                };
+                format!("{kind}; explained by \"{by}\": {assumes}{breaks}")
+            }
             Standing::Met => kind.to_owned(),
             Standing::Kept { margin } => format!("{kind}; margin {:.0} %", margin * 100.0),
         }
@@ -241,6 +278,22 @@ mod tests {
         let standings: Vec<_> = summary.rows.iter().map(|row| row.standing.clone()).collect();
         assert_eq!(standings[3], Standing::Kept { margin: 0.9 });
         assert_eq!(standings[4], Standing::Unexplained);
+    }
+
+    /// An assumption may come to one number, and away from another one that was met.
+    #[test]
+    fn an_explanation_says_what_it_breaks() {
+        let rows = [
+            row("A, mean", Some(100.0), PrintedKind::Measured, 300.0),
+            row("A, slower, mean", None, PrintedKind::Measured, 100.0),
+            row("B, mean", Some(100.0), PrintedKind::Measured, 100.0),
+            row("B, slower, mean", None, PrintedKind::Measured, 50.0),
+            row("C, mean", Some(100.0), PrintedKind::Measured, 30.0),
+            row("C, slower, mean", None, PrintedKind::Measured, 20.0),
+            row("D, mean", Some(100.0), PrintedKind::Measured, 100.0),
+        ];
+        let standing = standing_of(&rows[0], Some(&explanation("A, mean", "A, slower, mean")), &rows);
+        assert!(matches!(standing, Standing::Explained { breaks, .. } if breaks == ["B, mean"]));
     }
 
     /// An explanation whose run comes nowhere near explains nothing, nor does one that was not run.

@@ -11,6 +11,8 @@ use crate::home::HomeWrites;
 use crate::journal::Journal;
 use crate::log::Retired;
 use crate::mutants::JournalMutant;
+use crate::options::JournalOptions;
+use crate::unwritten::Unwritten;
 
 /// Whether a flush was submitted since homes were transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +36,9 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
         journal.reached(&journal.progress.transferred, exactly).await?;
         newest = journal.log.borrow().retired(exactly).unwrap_or(newest);
     }
-    let home = HomeWrites::of(&journal.unwritten, &journal.options);
-    write_home(journal, &home).await?;
+    let blocks = write_home(journal, HomeWrites::of).await?;
     free_log_to(journal, newest, HomesFlushed::No).await?;
-    debug!(transaction = newest.sequence.0, blocks = home.blocks().len(), "checkpoint");
+    debug!(transaction = newest.sequence.0, blocks, "checkpoint");
     journal.signals.changed.notify(usize::MAX);
     Ok(())
 }
@@ -61,8 +62,14 @@ impl Drop for HeldBack<'_> {
     }
 }
 
-/// Writes blocks home, waits until they are transferred, and has it noted that they are home.
-pub(crate) async fn write_home(journal: &Journal, home: &HomeWrites) -> Result<(), JournalError> {
+/// Writes home the blocks that `choose` names when no other task writes home, waits until they are transferred, and has it noted
+/// that they are home. How many they are.
+pub(crate) async fn write_home(
+    journal: &Journal,
+    choose: impl FnOnce(&Unwritten, &JournalOptions) -> HomeWrites,
+) -> Result<usize, JournalError> {
+    let _turn = journal.writing_home.acquire(1).await;
+    let home = choose(&journal.unwritten, &journal.options);
     let held_back = HeldBack::begin(journal);
     let submitted = home.submit(&journal.disk, journal.writes_homes_reliably()).await;
     drop(held_back);
@@ -72,7 +79,7 @@ pub(crate) async fn write_home(journal: &Journal, home: &HomeWrites) -> Result<(
         journal.disk.wait_transferred(&tickets).await?;
     }
     journal.unwritten.are_home(home.blocks(), &journal.options);
-    Ok(())
+    Ok(home.blocks().len())
 }
 
 /// Moves the log's tail behind a transaction. It and all before it leave the log: what they hold is home, and transferred.

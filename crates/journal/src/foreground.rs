@@ -10,13 +10,13 @@
 //!    homes durable. Async commit and flush-ahead leave that to 2., which costs them a flush more.
 //! 5. The flusher writes home all that is not, once in a while. It moves no tail: 2. and 4. find its transactions empty. The
 //!    kernel's writes the dirty pages of an inode when the first of them is 30 s old. All metadata is one inode there, the block
-//!    device's; data that was in the log belongs to its file's inode, and waits as long for its own file. Here all go together. With checkpoints by remap it
-//!    remaps, too; the SHARE paper speaks of checkpoints alone.
+//!    device's; data that was in the log belongs to its file's inode, and waits as long for its own file. Here all go together. A
+//!    block that a later transaction has changed is not dirty there until that is committed, and is left here as well. With
+//!    checkpoints by remap it remaps, too; the SHARE paper speaks of checkpoints alone.
 //!
-//! The kernel's flusher also skips a block that a later transaction has changed, and no commit waits for it. Ours writes the committed
-//! content, and a commit that moves the tail waits for its round: both make baselines that copy the slower ones.
 //!
-//! One task at a time does this, and holds no handle; the others wait.
+//! One task at a time frees the log, and holds no handle; the others wait. A commit that finds the log being freed leaves the tail
+//! where it is. One task at a time writes home: where the flusher does, a task that makes room waits for it.
 
 use std::rc::Weak;
 use std::time::Duration;
@@ -79,9 +79,12 @@ pub(crate) async fn flusher_task(journal: Weak<Journal>, every: Duration) {
 }
 
 async fn write_all_home(journal: &Journal) -> Result<(), JournalError> {
-    let _turn = journal.checkpointing.acquire(1).await;
-    let home = HomeWrites::of(&journal.unwritten, &journal.options);
-    write_home(journal, &home).await
+    write_home(journal, |unwritten, options| {
+        let transferred = journal.progress.transferred.to();
+        HomeWrites::of_unchanged(unwritten, options, transferred)
+    })
+    .await
+    .map(drop)
 }
 
 /// Makes room in the log, one step of it: the caller asks again whether it is short.
@@ -130,7 +133,6 @@ pub(crate) async fn write_oldest_home(
         if homes.is_empty() {
             return Ok(kept.first().and_then(|buffer| buffer.holder_behind(transferred)));
         }
-        let home = HomeWrites::of_blocks(&journal.unwritten, &journal.options, &homes);
-        write_home(journal, &home).await?;
+        write_home(journal, |unwritten, options| HomeWrites::of_blocks(unwritten, options, &homes)).await?;
     }
 }

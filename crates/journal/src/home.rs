@@ -51,6 +51,21 @@ impl HomeWrites {
         writes
     }
 
+    /// The same of the blocks that no transaction behind `transferred` has changed.
+    pub(crate) fn of_unchanged(
+        unwritten: &Unwritten,
+        options: &JournalOptions,
+        transferred: Sequence,
+    ) -> HomeWrites {
+        let mut writes = HomeWrites::default();
+        unwritten.each(|home, block| {
+            if block.buffer.holder_behind(transferred).is_none() {
+                writes.add(home, block, options);
+            }
+        });
+        writes
+    }
+
     /// The same of some blocks.
     pub(crate) fn of_blocks(unwritten: &Unwritten, options: &JournalOptions, homes: &[u64]) -> HomeWrites {
         let mut writes = HomeWrites::default();

@@ -100,8 +100,10 @@ pub struct Journal {
     pub(crate) checked: CheckedBlocks,
     /// On the engine flush-ahead.
     pub(crate) flush_of_call: FlushOfCall,
-    /// One checkpoint at a time.
+    /// One task at a time frees the log.
     pub(crate) checkpointing: Semaphore,
+    /// One task at a time writes home: or what a transaction holds of a block could come home behind what a later one does.
+    pub(crate) writing_home: Semaphore,
     pub(crate) signals: Signals,
     stop: Stop,
     counted: Cell<JournalStats>,

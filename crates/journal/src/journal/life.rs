@@ -83,6 +83,7 @@ impl Journal {
             checked: CheckedBlocks::default(),
             flush_of_call: FlushOfCall::default(),
             checkpointing: Semaphore::new(1),
+            writing_home: Semaphore::new(1),
             signals: Signals::default(),
             stop: Stop::default(),
             counted: Cell::default(),
