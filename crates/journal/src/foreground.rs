@@ -14,7 +14,6 @@
 //!    block that a later transaction has changed is not dirty there until that is committed, and is left here as well. With
 //!    checkpoints by remap it remaps, too; the SHARE paper speaks of checkpoints alone.
 //!
-//!
 //! One task at a time frees the log, and holds no handle; the others wait. A commit that finds the log being freed leaves the tail
 //! where it is. One task at a time writes home: where the flusher does, a task that makes room waits for it.
 
