@@ -149,6 +149,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         access_times: false,
         sync: SyncMode::Durable,
         writeback_cache: false,
+        open_requests: true,
         file_handles: true,
         awake: arguments.service.awake(),
         request_bytes_max: REQUEST_BYTES_UNDER_WAY_MAX,

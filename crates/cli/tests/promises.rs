@@ -4,13 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{self, File, FileTimes, Permissions};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
-use crate::support::{Place, error_of, fails, is_there, mounts, runs, weir, works};
+use crate::support::{Place, error_of, fails, is_there, mounts, runs, wait_until, weir, works};
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
@@ -334,7 +334,7 @@ fn writes_in_place_are_ordered_for_who_asks_for_it() {
         return;
     }
     let place = Place::with_volume("256M");
-    let root = place.mount(&[]);
+    let root = place.mount(&["--open-requests"]);
     let ordered = || place.status()["calls_ordered"].as_u64().unwrap();
     let path = root.join("file");
     let file = File::create(&path).unwrap();
@@ -437,7 +437,7 @@ fn the_last_word_on_what_fsync_promises_holds() {
         return;
     }
     let place = Place::with_volume("64M");
-    let root = place.mount(&[]);
+    let root = place.mount(&["--open-requests"]);
     let script = r#"
 import errno, fcntl, json, os, struct
 SET_SYNC = 0x40045703
@@ -464,4 +464,69 @@ print(cost(fd))
     let words: Vec<&str> = told.lines().collect();
     assert_eq!(words, ["order", "durable", "order", "durable", "EBADF", "EINVAL", "durable"]);
     place.end();
+}
+
+/// What one process says of a file by ioctls, and what others find, where the kernel tells neither of open nor of close.
+const CLAIMS: &str = r#"
+import fcntl, json, os, struct, sys
+SET_SYNC, ORDER_WRITES, BEGIN = 0x40045703, 0x5704, 0x5707
+status = lambda: json.loads(os.getxattr(".", "user.weir.status"))
+def cost(fd):
+    before = status()["flushes"]
+    for at in range(10):
+        os.pwrite(fd, b"x" * 4096, at * 4096)
+        os.fsync(fd)
+    return "durable" if status()["flushes"] - before >= 10 else "order"
+def ordered(fd):
+    before = status()["calls_ordered"]
+    os.pwrite(fd, b"y" * 4096, 0)
+    return status()["calls_ordered"] - before
+fd = os.open("file", os.O_RDWR)
+if sys.argv[1] == "ask":
+    print(cost(fd), ordered(fd), os.pread(os.open("atomic", os.O_RDONLY), 3, 0).decode(), flush=True)
+elif sys.argv[1] == "say":
+    fcntl.ioctl(fd, SET_SYNC, struct.pack("I", 1)); fcntl.ioctl(fd, ORDER_WRITES)
+    # It is the process that counts, and not the descriptor.
+    os.close(fd); fd = os.open("file", os.O_RDWR)
+    other = os.open("atomic", os.O_RDWR); fcntl.ioctl(other, BEGIN); os.pwrite(other, b"new", 0); os.close(other)
+    print(cost(fd), ordered(fd), flush=True)
+    sys.stdin.read()
+else:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    told = []
+    for name, call in (("mine", ORDER_WRITES), ("mine", BEGIN)):
+        try: told.append(fcntl.ioctl(os.open(name, os.O_RDONLY), call))
+        except OSError as error: told.append(error.strerror)
+    print(told)
+"#;
+
+#[test]
+fn what_a_process_says_of_a_file_ends_with_the_process() {
+    if !mounts() || !is_there("python3") || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&["--allow-other"]);
+    for name in ["file", "atomic", "mine"] {
+        fs::write(root.join(name), "old").unwrap();
+    }
+    setxattr(root.join("atomic"), "user.weir.atomic", b"1", XattrFlags::empty()).unwrap();
+    let python = |what: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", CLAIMS, what]).current_dir(&root);
+        command
+    };
+    assert_eq!(runs(&mut python("ask")), "durable 0 old\n");
+    let mut said = python("say").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = [0; 8];
+    said.stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"order 1\n");
+    // Order for all; a promise that is lowered for nobody else; an update that all see.
+    assert_eq!(runs(&mut python("ask")), "durable 1 new\n");
+    said.kill().unwrap();
+    said.wait().unwrap();
+    wait_until("the update is taken back", || fs::read(root.join("atomic")).unwrap() == b"old");
+    assert_eq!(runs(&mut python("ask")), "durable 0 old\n");
+    assert_eq!(runs(&mut python("strange")), "['Bad file descriptor', 'Bad file descriptor']\n");
+    place.umount();
 }

@@ -10,7 +10,9 @@ use weir_runtime::Handle;
 use weir_vfs::Filesystem;
 
 use crate::calls::Calls;
+use crate::claims::Claims;
 use crate::control::SyncMode;
+use crate::directories::Directories;
 use crate::files::Files;
 use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
@@ -20,7 +22,7 @@ use crate::serve::{Service as _, outcome};
 
 /// A filesystem that is asked as `/dev/fuse` brings requests, by who stands for the kernel.
 pub struct Asked {
-    calls: Calls,
+    calls: Rc<Calls>,
     /// What was opened and may be still.
     opened: RefCell<BTreeSet<u64>>,
 }
@@ -36,10 +38,12 @@ impl Asked {
         Box::pin(async move {
             let trimmed = filesystem.clone();
             let kernel = KernelCache::new(handle, &filesystem, writeback_cache, Rc::default());
-            let calls = Calls {
-                marks: Marks::of(handle, &filesystem).await,
+            let marks = Marks::of(handle, &filesystem).await;
+            let calls = Rc::new_cyclic(|calls| Calls {
+                marks,
                 filesystem,
-                files: Files::default(),
+                files: Files::new(true),
+                claims: Claims::new(handle, calls.clone()),
                 sync,
                 lost: LostWrites::default(),
                 status: Box::new(|_| Box::pin(async { "{}".to_owned() })),
@@ -48,7 +52,8 @@ impl Asked {
                     Box::pin(async move { filesystem.trim(range, minimum).await })
                 }),
                 kernel,
-            };
+                directories: Directories::default(),
+            });
             Asked { calls, opened: RefCell::default() }
         })
     }
@@ -64,7 +69,7 @@ impl Asked {
                 }
                 opcode::NOTIFY_REPLY => return None,
                 opcode::DESTROY => Ok(Answer::Done),
-                _ => outcome(&self.calls, &header, body).await,
+                _ => outcome(&*self.calls, &header, body).await,
             };
             self.opened.borrow_mut().extend(answer.as_ref().ok().and_then(Answer::handle));
             let body = answer.as_ref().map_or(&[][..], Answer::body);

@@ -5,13 +5,14 @@ use std::pin::Pin;
 
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use weir_format::{FileTime, FileType, acl::Acl};
+use weir_format::{FileTime, acl::Acl};
 use weir_vfs::{
     AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode, Promise,
     SyncCall, is_own_attribute,
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
+use crate::claims::Claims;
 use crate::control::{
     ABANDON_UPDATE, ATOMIC_ATTRIBUTE, BEGIN_UPDATE, END_UPDATE, F2FS_ABORT_ATOMIC_WRITE,
     F2FS_COMMIT_ATOMIC_WRITE, F2FS_GET_FEATURES, F2FS_START_ATOMIC_WRITE, FBARRIER, FBARRIER_AFTER_PAGES,
@@ -19,13 +20,14 @@ use crate::control::{
     SYNC_ATTRIBUTE, SYNC_GROUP, SyncMode, TRIM, TrimRange,
 };
 use crate::convert;
+use crate::directories::Directories;
 use crate::errno::{errno, errno_of_sync};
 use crate::files::{Files, OpenFile};
 use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
 use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
-use crate::protocol::{Names, NodeAttributes, WriteRequest};
+use crate::protocol::{NodeAttributes, WriteRequest};
 
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
@@ -33,10 +35,14 @@ pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Re
 /// The status of a mount: its counters.
 pub(crate) type Status<T> = dyn Fn(T) -> Pin<Box<dyn Future<Output = String>>>;
 
+/// The handle of a file of which nothing is kept. Those of others are greater.
+const NO_HANDLE: u64 = 0;
+
 /// A mounted filesystem and its users.
 pub(crate) struct Calls {
     pub(crate) filesystem: Filesystem,
     pub(crate) files: Files,
+    pub(crate) claims: Claims,
     /// What `fsync` promises where nothing else was said of a file.
     pub(crate) sync: SyncMode,
     pub(crate) marks: Marks,
@@ -46,6 +52,7 @@ pub(crate) struct Calls {
     /// Discards what is free.
     pub(crate) trim: Box<Trim>,
     pub(crate) kernel: KernelCache,
+    pub(crate) directories: Directories,
 }
 
 /// What is counted of the files on a mount, for its status.
@@ -76,7 +83,7 @@ impl Calls {
     }
 
     /// What the kernel gets to know of what a call has found or made. It stays held until the kernel has forgotten it.
-    async fn entry_of(&self, hold: Result<Hold, FsError>) -> Result<Entry, Errno> {
+    pub(crate) async fn entry_of(&self, hold: Result<Hold, FsError>) -> Result<Entry, Errno> {
         let hold = hold.map_err(|error| errno(&error))?;
         let entry = self.entry(hold.inode()).await?;
         hold.keep();
@@ -85,6 +92,7 @@ impl Calls {
 
     /// The kernel drops so many references to an inode.
     pub(crate) fn forget_inode(&self, inode: InodeNumber, count: u64) {
+        self.files.forget_direct_writes(inode);
         self.filesystem.let_go(inode, count);
     }
 
@@ -116,12 +124,13 @@ impl Calls {
         Ok((convert::attributes(&found, self.filesystem.root()), born))
     }
 
-    /// Changes attributes. Another owner, and another size set by a caller that may not keep privileges, remove these.
+    /// Changes attributes, by way of an open file where that `is_open`. Another owner, and another size set by a caller that may not keep privileges, remove these.
     pub(crate) async fn set_attributes(
         &self,
         inode: InodeNumber,
         mut changes: AttributeChanges,
         caller: Caller,
+        is_open: bool,
     ) -> Result<NodeAttributes, Errno> {
         let owner = changes.uid.is_some() || changes.gid.is_some();
         // A request that sets nothing, or the time of change alone, comes before a write to a file with privileges, as an
@@ -136,6 +145,9 @@ impl Calls {
         }
         // A size that is set by path begins the update of an atomic file that no program has open: it ends here.
         let resizes = changes.size.is_some();
+        if resizes && is_open {
+            self.claim_atomic(inode, caller).await;
+        }
         if resizes {
             self.filesystem.open(inode).await.map_err(|error| errno(&error))?;
         }
@@ -148,7 +160,7 @@ impl Calls {
         set.and(released).map_err(|error| errno(&error))?;
         if changes.uid.is_some() {
             // The owner before may have said it again while this waited.
-            self.files.clear_promise(inode);
+            self.clear_promise(inode);
         }
         if let Some(size) = changes.size {
             self.clear_tail(inode, tail).await;
@@ -214,7 +226,7 @@ impl Calls {
         caller.view_of(&self.filesystem).rename(from, to, flags).await.map_err(|error| errno(&error))
     }
 
-    /// Opens a file or directory.
+    /// Opens a file.
     pub(crate) async fn open(&self, inode: InodeNumber, flags: i32) -> Result<Opened, Errno> {
         self.filesystem.open(inode).await.map_err(|error| errno(&error))?;
         Ok(self.opened(inode, flags))
@@ -258,11 +270,21 @@ impl Calls {
     ) -> Result<(Entry, Opened), Errno> {
         let made = caller.view_of(&self.filesystem).create_unnamed_held(directory, new).await;
         let made = made.map_err(|error| errno(&error))?;
+        if !self.files.are_told {
+            // It is made open, and the hold is enough to keep it. The kernel tells of this close, which says nothing.
+            let released = self.filesystem.release(made.inode()).await;
+            released.map_err(|error| errno(&error))?;
+            let opened = Opened { handle: NO_HANDLE, direct: false };
+            return Ok((self.entry_of(Ok(made)).await?, opened));
+        }
         let opened = self.opened(made.inode(), flags);
         Ok((self.entry_of(Ok(made)).await?, opened))
     }
 
     pub(crate) async fn release(&self, handle: u64) -> Result<(), Errno> {
+        if handle == NO_HANDLE {
+            return Ok(());
+        }
         let file = self.files.remove(handle).ok_or(Errno::BADF)?;
         self.filesystem.release(file.inode).await.map_err(|error| errno(&error))
     }
@@ -309,19 +331,19 @@ impl Calls {
         caller: Caller,
     ) -> Result<u32, Errno> {
         let WriteRequest { handle, offset, bytes, flags, .. } = *write;
-        let file = self.files.get(handle);
-        let direct = !write.from_cache
-            && (flags & libc::O_DIRECT != 0 || file.as_ref().is_some_and(|file| file.direct));
+        let is_direct_file = self.files.get(handle).is_some_and(|file| file.direct);
+        let direct = !write.from_cache && (flags & libc::O_DIRECT != 0 || is_direct_file);
         if write.takes_privileges {
             self.drop_privileges(inode, caller, Removal::Required).await?;
         }
         if direct {
             drop_capabilities(&self.filesystem, inode).await?;
         }
+        self.claim_atomic(inode, caller).await;
         let tail = self.tail_before_write(inode, write, direct).await;
         // An update that was begun is ordered and synchronised when it has ended.
-        let updates = file.as_ref().is_some_and(|file| file.has_begun_update.get());
-        let orders = !updates && file.is_some_and(|file| file.orders_writes.get());
+        let updates = self.is_any(inode, handle, |file| file.has_begun_update.get());
+        let orders = !updates && self.is_any(inode, handle, |file| file.orders_writes.get());
         let done = async {
             if write.from_cache {
                 return self.write_back(inode, offset, bytes).await;
@@ -338,15 +360,23 @@ impl Calls {
             done.await?
         };
         self.clear_tail(inode, tail).await;
-        if direct && self.kernel.is_writeback && self.files.may_be_cached(inode) {
+        if direct && self.may_be_overwritten(inode) {
             self.kernel.forget_overwritten(inode, offset, written as u64).await;
         }
         // O_SYNC is two bits, one of them O_DSYNC.
         if direct && flags & libc::O_DSYNC != 0 && !updates {
             let data_only = flags & libc::O_SYNC != libc::O_SYNC;
-            self.synchronise(inode, SyncCall::from_promise(Promise::Durable, data_only)).await?;
+            self.synchronise(inode, SyncCall::from_promise(Promise::Durable, data_only), caller).await?;
         }
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
+    }
+
+    /// Whether the kernel may have pages of a file that a direct write has just made old: it does not forget them by itself
+    /// where it was not told, when the file was opened, to leave its cache out.
+    fn may_be_overwritten(&self, inode: InodeNumber) -> bool {
+        let is_first = self.files.note_direct_write(inode);
+        let uses_cache = self.kernel.is_writeback || !self.files.are_told;
+        uses_cache && (is_first || self.files.may_be_cached(inode))
     }
 
     /// Writes pages of the kernel's cache: all of them, or it is an error, as the kernel takes less for all. Who has
@@ -381,8 +411,13 @@ impl Calls {
 
     /// `fsync` and `fdatasync`, with the promise that holds for the file. They fail for as long as the file lacks
     /// something of what the kernel was to write back.
-    pub(crate) async fn synchronise(&self, inode: InodeNumber, call: SyncCall) -> Result<(), Errno> {
-        self.keep_promise(inode, call).await?;
+    pub(crate) async fn synchronise(
+        &self,
+        inode: InodeNumber,
+        call: SyncCall,
+        caller: Caller,
+    ) -> Result<(), Errno> {
+        self.keep_promise(inode, call, caller).await?;
         self.fails_sync(inode).await
     }
 
@@ -395,8 +430,8 @@ impl Calls {
         self.lost.fails_sync(inode)
     }
 
-    async fn keep_promise(&self, inode: InodeNumber, call: SyncCall) -> Result<(), Errno> {
-        match self.promise(inode).await {
+    async fn keep_promise(&self, inode: InodeNumber, call: SyncCall, caller: Caller) -> Result<(), Errno> {
+        match self.promise(inode, caller).await {
             SyncMode::Order => self.keep(inode, call.with_promise(Promise::Ordered)).await,
             SyncMode::Durable => self.keep(inode, call).await,
         }
@@ -407,8 +442,8 @@ impl Calls {
     }
 
     /// What `fsync` of a file promises: what a program has said that has it open, or else its mark, or else the mount.
-    async fn promise(&self, inode: InodeNumber) -> SyncMode {
-        if let Some(mode) = self.files.promise(inode) {
+    async fn promise(&self, inode: InodeNumber, caller: Caller) -> SyncMode {
+        if let Some(mode) = self.said_promise(inode, caller) {
             return mode;
         }
         match self.marks.get(inode).await {
@@ -424,7 +459,7 @@ impl Calls {
         if found.uid == owner {
             return Ok(());
         }
-        self.files.clear_promise(inode);
+        self.clear_promise(inode);
         match self.marks.remove(inode).await {
             Err(FsError::NoAttribute) => Ok(()),
             done => done.map_err(|error| errno(&error)),
@@ -441,44 +476,6 @@ impl Calls {
     async fn synchronise_all(&self) -> Result<(), Errno> {
         self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))?;
         self.lost.check(&self.filesystem).await
-    }
-
-    /// Fills `names` with those behind `offset`.
-    pub(crate) async fn read_directory(
-        &self,
-        handle: u64,
-        offset: u64,
-        names: &mut Names,
-    ) -> Result<(), Errno> {
-        let directory = self.files.get(handle).ok_or(Errno::BADF)?;
-        if !directory.quiet {
-            self.note_access(directory.inode, 0).await;
-        }
-        let mut last = offset;
-        loop {
-            let mut entries = match directory.take_left(last) {
-                Some(left) => left,
-                None => {
-                    let after = directory.positions.borrow_mut().cookie_of(last);
-                    let read = self.filesystem.read_directory(directory.inode, after).await;
-                    let read = read.map_err(|error| errno(&error))?;
-                    directory.positions.borrow_mut().place_entries(last, read)
-                }
-            };
-            if entries.is_empty() {
-                return Ok(());
-            }
-            while let Some(placed) = entries.pop_front() {
-                let kind = placed.entry.target.kind.unwrap_or(FileType::Regular);
-                let node = convert::number(placed.entry.target.inode, self.filesystem.root());
-                if !names.add(node, placed.position, kind, &placed.entry.name) {
-                    entries.push_front(placed);
-                    directory.keep_left(last, entries);
-                    return Ok(());
-                }
-                last = placed.position;
-            }
-        }
     }
 
     /// Does what an ioctl asks; the bytes that it gives.
@@ -504,28 +501,26 @@ impl Calls {
                 return Ok(self.trim(asked, caller).await?.as_bytes().to_vec());
             }
             SET_SYNC => {
-                if !self.files.get(handle).is_some_and(|file| file.writable) {
-                    return Err(Errno::BADF);
-                }
+                let file = self.writable_file(inode, handle, caller).await?;
                 let mode = SyncMode::of_argument(argument).ok_or(Errno::INVAL)?;
                 if mode == SyncMode::Order {
                     self.require_owner(inode, caller).await?;
                 }
-                self.files.set_promise(inode, mode);
+                self.say_promise(inode, &file, mode);
             }
             ORDER_WRITES => {
-                let file = self.files.get(handle).filter(|file| file.writable).ok_or(Errno::BADF)?;
+                let file = self.writable_file(inode, handle, caller).await?;
                 if self.kernel.is_writeback && !file.direct {
                     // They would not come one by one.
                     return Err(Errno::OPNOTSUPP);
                 }
                 file.orders_writes.set(true);
             }
-            BEGIN_UPDATE | END_UPDATE | ABANDON_UPDATE => self.update(inode, handle, command).await?,
+            BEGIN_UPDATE | END_UPDATE | ABANDON_UPDATE => self.update(inode, handle, command, caller).await?,
             F2FS_GET_FEATURES
             | F2FS_START_ATOMIC_WRITE
             | F2FS_COMMIT_ATOMIC_WRITE
-            | F2FS_ABORT_ATOMIC_WRITE => return self.write_atomically(inode, handle, command).await,
+            | F2FS_ABORT_ATOMIC_WRITE => return self.write_atomically(inode, handle, command, caller).await,
             SYNC_GROUP => self.sync_group(inode, argument, caller).await?,
             _ => return Err(Errno::NOTTY),
         }
@@ -545,9 +540,13 @@ impl Calls {
     }
 
     /// Has the kernel hand over what it has of files that programs still have open for writing: what mappings have
-    /// changed, too, and so also without a writeback cache.
+    /// changed, too, and so also without a writeback cache. Where it does not tell of the open, of all that it has in its cache.
     pub(crate) async fn collect_dirty_pages(&self) {
-        for inode in self.files.that_may_be_dirty() {
+        let inodes = match self.files.are_told {
+            true => self.files.that_may_be_dirty(),
+            false => self.filesystem.list_held(),
+        };
+        for inode in inodes {
             // Few ask at this time: it is being unmounted.
             let _ = self.kernel.take_pages(inode).await;
         }
@@ -629,7 +628,7 @@ impl Calls {
             self.require_owner(inode, caller).await?;
             let mode = SyncMode::of_name(value).ok_or(Errno::INVAL)?;
             self.marks.set(inode, mode, expect, caller).await.map_err(|error| errno(&error))?;
-            self.files.clear_promise(inode);
+            self.clear_promise(inode);
             return Ok(());
         }
         if name == ATOMIC_ATTRIBUTE {
@@ -665,7 +664,7 @@ impl Calls {
         if name == SYNC_ATTRIBUTE {
             self.require_owner(inode, caller).await?;
             self.marks.remove(inode).await.map_err(|error| errno(&error))?;
-            self.files.clear_promise(inode);
+            self.clear_promise(inode);
             return Ok(());
         }
         if name == ATOMIC_ATTRIBUTE {
@@ -710,6 +709,7 @@ impl Calls {
             _ => return Err(Errno::OPNOTSUPP),
         };
         self.drop_privileges(inode, caller, Removal::UnlessKept).await?;
+        self.claim_atomic(inode, caller).await;
         // Where an allocation fails, the kernel leaves its page cache as it is, and would append at the end that it knows:
         // so the file must not be longer by then.
         let end = if keep_size { 0 } else { offset.saturating_add(length) };

@@ -18,7 +18,8 @@ use weir_storage::{
 use crate::calls::Status;
 use crate::control::{STATUS_ATTRIBUTE, SYNC_ALL};
 use crate::protocol::{
-    Answer, Header, Names, NodeAttributes, Operation, ROOT, Statistics, WriteRequest, open_flags,
+    Answer, DirectoryName, Header, Names, NodeAttributes, Operation, ROOT, Statistics, WriteRequest,
+    open_flags,
 };
 use crate::serve::{Service, UNDER_WAY_MAX};
 
@@ -194,16 +195,20 @@ impl Disk {
             (DISK, FileType::Regular, DISK_NAME),
         ];
         let mut names = Names::new(room);
-        for (cookie, (node, kind, name)) in (1..).zip(entries).skip_while(|&(cookie, _)| cookie <= offset) {
-            if !names.add(node, cookie, kind, name.as_bytes()) {
+        for (position, (node, kind, name)) in (1..).zip(entries).skip_while(|&(nth, _)| nth <= offset) {
+            let name = name.as_bytes();
+            if !names.have_room(name, false) {
                 break;
             }
+            names.add(&DirectoryName { node, position, kind, name });
         }
         names.answer()
     }
 }
 
 impl Service for Disk {
+    const IS_FILESYSTEM: bool = false;
+
     async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
         match operation {
             Operation::Lookup { name } if header.node == ROOT && name == DISK_NAME.as_bytes() => {

@@ -1,15 +1,14 @@
-//! Files and directories that programs have open.
+//! Files that programs have open.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use weir_vfs::InodeNumber;
 
 use crate::control::SyncMode;
-use crate::positions::{PlacedEntry, Positions};
 
-/// An open file or directory.
+/// An open file.
 pub(crate) struct OpenFile {
     pub(crate) inode: InodeNumber,
     /// What is written through it goes past the kernel's page cache.
@@ -23,10 +22,8 @@ pub(crate) struct OpenFile {
     pub(crate) orders_writes: Cell<bool>,
     /// An update of the file was begun through it, and not ended.
     pub(crate) has_begun_update: Cell<bool>,
-    /// The positions of an open directory.
-    pub(crate) positions: RefCell<Positions>,
-    /// Names that were read and did not fit into the answer, and the position of the last that did.
-    left: RefCell<(u64, VecDeque<PlacedEntry>)>,
+    /// What `fsync` promises, where it is a claim and says so.
+    pub(crate) promise: Cell<Option<SyncMode>>,
 }
 
 impl OpenFile {
@@ -39,8 +36,7 @@ impl OpenFile {
             quiet: false,
             orders_writes: Cell::new(false),
             has_begun_update: Cell::new(false),
-            positions: RefCell::default(),
-            left: RefCell::default(),
+            promise: Cell::new(None),
         }
     }
 
@@ -49,22 +45,13 @@ impl OpenFile {
         // Direct writes do not, but a mapping of the same file does, and `fcntl` can end their being direct.
         self.writable
     }
-
-    /// Keeps names that come behind the position `last`.
-    pub(crate) fn keep_left(&self, last: u64, names: VecDeque<PlacedEntry>) {
-        self.left.replace((last, names));
-    }
-
-    /// The names kept for a reader that continues behind `last`.
-    pub(crate) fn take_left(&self, last: u64) -> Option<VecDeque<PlacedEntry>> {
-        let (behind, names) = self.left.take();
-        (behind == last && !names.is_empty()).then_some(names)
-    }
 }
 
-/// All of them. The kernel bounds how many there are, as each is a file descriptor of some process.
-#[derive(Default)]
+/// All of them. The kernel bounds how many there are, as each is a file descriptor of some process. Where it does not tell of open and
+/// close, what is here are [claims](crate::claims).
 pub(crate) struct Files {
+    /// The kernel tells of each open and close.
+    pub(crate) are_told: bool,
     opened: Cell<u64>,
     open: RefCell<BTreeMap<u64, Rc<OpenFile>>>,
     /// What `fsync` of an open inode promises, where a program has said so of it by [`SET_SYNC`].
@@ -106,6 +93,20 @@ impl Counts {
 }
 
 impl Files {
+    /// None yet. `are_told` says that the kernel tells of each open and close.
+    pub(crate) fn new(are_told: bool) -> Files {
+        Files {
+            are_told,
+            opened: Cell::default(),
+            open: RefCell::default(),
+            promises: RefCell::default(),
+            dirtying: Counts::default(),
+            mapping: Counts::default(),
+            direct: Counts::default(),
+            cached: RefCell::default(),
+        }
+    }
+
     /// Takes a file in; what the kernel calls it by.
     pub(crate) fn insert(&self, file: OpenFile) -> u64 {
         let handle = self.opened.get() + 1;
@@ -158,7 +159,25 @@ impl Files {
 
     /// Whether a program may have an inode mapped for writing: a mapping keeps its file open.
     pub(crate) fn may_be_mapped(&self, inode: InodeNumber) -> bool {
-        self.mapping.has(inode)
+        !self.are_told || self.mapping.has(inode)
+    }
+
+    /// A direct write to an inode has come: whether it is the first one, where the kernel does not tell of the open.
+    pub(crate) fn note_direct_write(&self, inode: InodeNumber) -> bool {
+        let is_first = !self.are_told && !self.direct.has(inode);
+        if is_first {
+            self.direct.add(inode);
+        }
+        is_first
+    }
+
+    /// The kernel has forgotten an inode, and all that it had of it in its cache. Where it does not tell of a close, this is the
+    /// last one.
+    pub(crate) fn forget_direct_writes(&self, inode: InodeNumber) {
+        if !self.are_told {
+            self.direct.subtract(inode);
+            self.cached.borrow_mut().remove(&inode);
+        }
     }
 
     /// The kernel reads an inode into its cache.
@@ -200,7 +219,7 @@ mod tests {
 
     #[test]
     fn pages_may_be_dirty_until_the_last_who_writes_has_closed() {
-        let files = Files::default();
+        let files = Files::new(true);
         let open = |inode, direct, writable| files.insert(OpenFile::new(inode, direct, writable));
         open(12, false, false);
         assert!(!files.may_be_dirty(12));
@@ -215,7 +234,7 @@ mod tests {
 
     #[test]
     fn pages_may_be_cached_that_were_read_beside_direct_writes() {
-        let files = Files::default();
+        let files = Files::new(true);
         let open = |inode, direct| files.insert(OpenFile::new(inode, direct, true));
         files.note_cached_read(12);
         let writers = [open(12, true), open(12, true), open(13, true), open(14, false)];
@@ -234,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_file_holds_until_it_is_closed_everywhere() {
-        let files = Files::default();
+        let files = Files::new(true);
         let open = |inode| files.insert(OpenFile::new(inode, false, true));
         let [first, second, other] = [open(12), open(12), open(13)];
         files.set_promise(12, SyncMode::Order);

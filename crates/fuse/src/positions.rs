@@ -5,7 +5,7 @@
 //!
 //! 1. A name whose group (its hash, see [`Cookie::group`]) has no other name has the group's position.
 //! 2. In a group of several names, the last one has the group's position, and each of the others one below the next name's.
-//!    These are remembered with the open directory. Reading that goes on at such a position without being
+//!    These are remembered with the directory. Reading that goes on at such a position without being
 //!    remembered, as an NFS client's does, begins with the group again: names come twice, and none is left out.
 //! 3. Where the position of another name is in the way, or the group is too large to be read again each time, the others
 //!    have their cookies as positions, which are 2^32 and above. A 32-bit program gets EOVERFLOW then.
@@ -23,7 +23,7 @@ const SHORT_MAX: u64 = (1 << 31) - 1;
 const GROUPS_FROM: u64 = 2;
 /// A group may have so many short positions besides its own.
 const OTHERS_MAX: u64 = 15;
-/// Positions within groups that an open directory remembers, the latest.
+/// Positions within groups that are remembered of one reading of a directory, the latest.
 const REMEMBERED_MAX: usize = 64;
 
 /// A name, and the position behind it.
@@ -33,18 +33,26 @@ pub(crate) struct PlacedEntry {
     pub(crate) entry: DirectoryEntry,
 }
 
-/// The positions within groups that an open directory has given, and where reading goes on behind them.
+/// The positions within groups that a directory's readers were given, and where reading goes on behind them.
+///
+/// All readers share them. A reader that begins makes those void that were given before the last one began, as `rewinddir` may. Where two
+/// readings have given one position, as the group has changed between them, the earlier name counts: names come
+/// twice, and none is left out.
 #[derive(Debug, Default)]
-pub(crate) struct Positions(VecDeque<(u64, Cookie)>);
+pub(crate) struct Positions {
+    now: VecDeque<(u64, Cookie)>,
+    before: VecDeque<(u64, Cookie)>,
+}
 
 impl Positions {
-    /// Where reading goes on behind a position. The beginning makes all earlier positions void, as `rewinddir` does.
+    /// Where reading goes on behind a position.
     pub(crate) fn cookie_of(&mut self, position: u64) -> Cookie {
         if position == 0 {
-            self.0.clear();
+            self.before = std::mem::take(&mut self.now);
         }
-        if let Some((_, cookie)) = self.0.iter().find(|(given, _)| *given == position) {
-            return *cookie;
+        let given = self.now.iter().chain(&self.before).filter(|(given, _)| *given == position);
+        if let Some(cookie) = given.map(|(_, cookie)| *cookie).min() {
+            return cookie;
         }
         match position.checked_sub(GROUPS_FROM) {
             None | Some(0) => Cookie(position),
@@ -95,11 +103,12 @@ impl Positions {
     }
 
     fn remember(&mut self, position: u64, cookie: Cookie) {
-        self.0.retain(|(given, _)| *given != position);
-        if self.0.len() == REMEMBERED_MAX {
-            self.0.pop_front();
+        let known = self.now.iter().position(|(given, _)| *given == position);
+        let earlier = known.and_then(|nth| self.now.remove(nth)).map(|(_, earlier)| earlier);
+        if self.now.len() == REMEMBERED_MAX {
+            self.now.pop_front();
         }
-        self.0.push_back((position, cookie));
+        self.now.push_back((position, earlier.map_or(cookie, |earlier| earlier.min(cookie))));
     }
 }
 
@@ -213,7 +222,7 @@ mod tests {
                 let first = next(&mut positions, &names, position);
                 assert!(first <= nth + 1, "{count} names");
             }
-            assert!(positions.0.len() <= REMEMBERED_MAX);
+            assert!(positions.now.len() <= REMEMBERED_MAX);
         }
     }
 
@@ -228,6 +237,17 @@ mod tests {
         assert_eq!(next(&mut positions, &names, behind_second), 2);
         let names = vec![(0, 1), (0, 2), (9, 7), (20, 1)];
         assert_eq!(next(&mut positions, &names, behind_second), 2);
+    }
+
+    /// Two readers, and a name that comes into the group between: the second gives the first one's position to another name.
+    #[test]
+    fn a_reader_beside_another_one_leaves_no_name_out() {
+        let names = vec![(0, 1), (0, 2), (9, 1), (9, 4), (9, 7), (20, 1)];
+        let mut positions = Positions::default();
+        let behind_first = list(&mut positions, &names)[2].0;
+        let names = vec![(0, 1), (0, 2), (9, 1), (9, 4), (9, 5), (9, 7), (20, 1)];
+        list(&mut positions, &names);
+        assert_eq!(next(&mut positions, &names, behind_first), 3);
     }
 
     #[test]
@@ -256,8 +276,10 @@ mod tests {
         let names: Names = (1..1000).flat_map(|nth| [(nth * 50, 1), (nth * 50, 2)]).collect();
         let mut positions = Positions::default();
         assert_eq!(list(&mut positions, &names).len(), names.len());
-        assert_eq!(positions.0.len(), REMEMBERED_MAX);
+        assert_eq!(positions.now.len(), REMEMBERED_MAX);
         positions.cookie_of(0);
-        assert!(positions.0.is_empty());
+        assert_eq!((positions.now.len(), positions.before.len()), (0, REMEMBERED_MAX));
+        positions.cookie_of(0);
+        assert!(positions.before.is_empty());
     }
 }

@@ -5,7 +5,7 @@
 
 use rustix::io::Errno;
 use weir_format::FileType;
-use weir_vfs::{AttributeChanges, Filesystem, FsError, InodeNumber};
+use weir_vfs::{AttributeChanges, Attributes, Filesystem, FsError, InodeNumber};
 
 use crate::errno::errno;
 use crate::protocol::Header;
@@ -53,6 +53,32 @@ impl Caller {
     /// Whether the caller may change what `fsync` of a file of this owner promises.
     pub(crate) fn may_speak_for(self, owner: u32) -> bool {
         self.uid == owner || self.uid == 0
+    }
+
+    /// Whether the caller may write a file, as far as its owner, its group and its permissions tell; the group's are those of all that an
+    /// access control list names.
+    pub(crate) fn may_write(self, file: &Attributes) -> bool {
+        let in_group = || {
+            self.gid == file.gid
+                || self.credentials().is_some_and(|credentials| credentials.groups.contains(&file.gid))
+        };
+        match file.permissions {
+            _ if self.may_speak_for(file.uid) => true,
+            all if all & 0o002 != 0 => true,
+            all => all & 0o020 != 0 && in_group(),
+        }
+    }
+
+    /// The thread that asks, 0 if the kernel names none.
+    pub(crate) fn thread(self) -> u32 {
+        self.thread
+    }
+
+    /// The process of that thread. None where the server cannot read it.
+    pub(crate) fn process(self) -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+        line.trim().parse().ok()
     }
 
     /// Whether the caller is the superuser.

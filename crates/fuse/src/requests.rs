@@ -6,6 +6,7 @@ use weir_vfs::{AttributeChanges, InodeNumber, NewNode, Promise, SyncCall};
 
 use crate::calls::{Calls, Entry, Opened};
 use crate::convert::{self, device};
+use crate::copy::copy_range;
 use crate::errno::errno;
 use crate::privileges::Caller;
 use crate::protocol::{
@@ -99,6 +100,8 @@ impl Calls {
 }
 
 impl Service for Calls {
+    const IS_FILESYSTEM: bool = true;
+
     async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
         let node = self.inode(header.node);
         let caller = Caller::from_header(header);
@@ -123,7 +126,7 @@ impl Service for Calls {
             }
             Operation::SetAttributes(set) => {
                 let changes = self.changes(&set);
-                self.set_attributes(node, changes, caller).await.map(Answer::attributes)
+                self.set_attributes(node, changes, caller, set.is_open).await.map(Answer::attributes)
             }
             Operation::ReadLink => self.read_link(node).await.map(Answer::Data),
             Operation::Symlink { name, target } => self.symlink(node, name, target, caller).await.map(entry),
@@ -150,7 +153,10 @@ impl Service for Calls {
                 self.require_same(linked).await?;
                 self.link(self.inode(linked), node, name, caller).await.map(entry)
             }
-            Operation::Open { flags } | Operation::OpenDirectory { flags } => {
+            // The kernel asks no more, and neither tells of a close.
+            Operation::OpenDirectory { .. } => Err(Errno::NOSYS),
+            Operation::Open { .. } | Operation::Create { .. } if !self.files.are_told => Err(Errno::NOSYS),
+            Operation::Open { flags } => {
                 self.open(node, flags).await.map(|opened| self.answer_opened(opened))
             }
             Operation::Create { name, mode, umask, flags } => {
@@ -175,14 +181,16 @@ impl Service for Calls {
             // `close` promises nothing, so the kernel need not ask again.
             Operation::Flush => Err(Errno::NOSYS),
             Operation::Release { handle } => self.close(handle).await.map(done),
-            Operation::ReleaseDirectory { handle } => self.release(handle).await.map(done),
+            // Of one that was opened before the kernel had that answer.
+            Operation::ReleaseDirectory { .. } => Ok(Answer::Done),
             Operation::Synchronise { data_only } | Operation::SynchroniseDirectory { data_only } => {
                 let call = SyncCall::from_promise(Promise::Durable, data_only);
-                self.synchronise(node, call).await.map(done)
+                self.synchronise(node, call, caller).await.map(done)
             }
-            Operation::ReadDirectory { handle, offset, room } => {
+            Operation::ReadDirectory { offset, room, flags, with_attributes } => {
                 let mut names = Names::new(room);
-                self.read_directory(handle, offset, &mut names).await?;
+                let place = (offset, flags);
+                self.directories.read(self, node, place, &mut names, with_attributes).await?;
                 Ok(names.answer())
             }
             Operation::Statistics => Ok(Answer::Statistics(self.statistics().await)),
@@ -204,6 +212,9 @@ impl Service for Calls {
             Operation::Allocate { offset, length, mode } => {
                 self.allocate(node, offset, length, mode, caller).await.map(done)
             }
+            Operation::CopyRange(copy) => {
+                copy_range(self, node, &copy, self.inode(copy.to), caller).await.map(Answer::bytes)
+            }
             Operation::Seek { offset, whence } => self.seek(node, offset, whence).await.map(Answer::Offset),
         }
     }
@@ -221,8 +232,8 @@ impl Service for Calls {
             // It was just opened, so there is nothing that could fail but what a close does not tell, either.
             let _ = self.release(handle).await;
         }
-        if let Some(node) = answer.told_node() {
-            self.forget(node, 1);
+        for node in answer.told_nodes() {
+            self.forget(*node, 1);
         }
     }
 }

@@ -13,7 +13,7 @@ use weir_runtime::Handle;
 
 use crate::connection::{Connection, Received, Request};
 use crate::intake::Intake;
-use crate::protocol::{Answer, Header, Operation, forgotten, opcode};
+use crate::protocol::{Answer, Header, Operation, TRANSFER_BYTES, forgotten, opcode};
 
 /// Requests that are being answered at one time; the others wait with the kernel.
 pub(crate) const UNDER_WAY_MAX: u64 = 512;
@@ -77,6 +77,9 @@ impl Drop for UnderWay {
 
 /// Who answers requests.
 pub(crate) trait Service: 'static {
+    /// Whether it has directories, whose names it tells with what they stand for, and files that are read through the kernel's cache.
+    const IS_FILESYSTEM: bool;
+
     /// Does what is asked.
     fn answer(
         &self,
@@ -170,7 +173,7 @@ async fn forget(handle: &Handle, service: &impl Service, request: &Request) {
 /// Bytes of memory that a request takes until it is answered, for itself and for what it reads.
 fn bytes_for(header: &Header, body: &[u8]) -> u64 {
     let read = match header.opcode {
-        opcode::READ | opcode::READDIR => match Operation::read(header, body) {
+        opcode::READ | opcode::READDIR | opcode::READDIRPLUS => match Operation::read(header, body) {
             Ok(Operation::Read { length, .. }) => {
                 let length = u64::from(length);
                 length + AHEAD_BYTES.min(AHEAD_TIMES * length)
@@ -178,6 +181,8 @@ fn bytes_for(header: &Header, body: &[u8]) -> u64 {
             Ok(Operation::ReadDirectory { room, .. }) => u64::from(room),
             _ => 0,
         },
+        // A part is read and written at a time.
+        opcode::COPY_FILE_RANGE => u64::from(TRANSFER_BYTES) + AHEAD_BYTES,
         _ => 0,
     };
     body.len() as u64 + read
@@ -215,7 +220,7 @@ mod tests {
     use weir_runtime::{Event, Runtime, Task, Wall};
 
     use super::*;
-    use crate::protocol::{TRANSFER_BYTES, WriteRequest};
+    use crate::protocol::WriteRequest;
 
     /// Answers with the number of the inode. Of inode 2 it does so when it is released, of the others at once.
     #[derive(Default)]
@@ -226,6 +231,8 @@ mod tests {
     }
 
     impl Service for Echo {
+        const IS_FILESYSTEM: bool = false;
+
         async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
             if header.node == 2 {
                 self.let_go.listen().await;

@@ -19,8 +19,10 @@ use weir_vfs::{Filesystem, FsError};
 
 use crate::busy_cpu::BusyCpuGuard;
 use crate::calls::{Calls, FileCounts, Status, Trim};
+use crate::claims::Claims;
 use crate::connection::Connection;
 use crate::control::SyncMode;
+use crate::directories::Directories;
 use crate::disk::Disk;
 use crate::files::Files;
 use crate::intake::Intake;
@@ -28,6 +30,7 @@ use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
 use crate::marks::Marks;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
+use crate::read_ahead::set_read_ahead;
 use crate::serve::{Load, Service, SharedLoad, serve};
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
@@ -51,6 +54,9 @@ pub struct ServerOptions {
     /// Whether the kernel keeps what programs write, and hands it over later. It has no say for
     /// [`Server::mount_disk`].
     pub writeback_cache: bool,
+    /// Whether the kernel tells of each open and close of a file, which takes two requests more a file. It always does with
+    /// `writeback_cache`. It has no say for [`Server::mount_disk`].
+    pub open_requests: bool,
     /// Whether file handles stand for what the kernel has forgotten, too. Without them an overlay can have both its layers
     /// on it: the kernel takes a file for gone that it has found by a handle, once it looks at its name again
     /// (`fuse_get_dentry` leaves a dentry that `fuse_dentry_revalidate` refuses: its epoch is 0, that of the mount 1).
@@ -122,10 +128,12 @@ impl Server {
                 Box::pin(async move { forgotten.taken_in().await })
             }));
             let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
-            let calls = Calls {
-                marks: Marks::of(handle, &filesystem).await,
+            let marks = Marks::of(handle, &filesystem).await;
+            let calls = Rc::new_cyclic(|calls| Calls {
+                marks,
                 filesystem,
-                files: Files::default(),
+                files: Files::new(options.open_requests || options.writeback_cache),
+                claims: Claims::new(handle, calls.clone()),
                 sync: options.sync,
                 lost: LostWrites::default(),
                 status: Box::new(move |files| {
@@ -134,7 +142,8 @@ impl Server {
                 }),
                 trim,
                 kernel,
-            };
+                directories: Directories::default(),
+            });
             Server::start(handle, calls, (load, intake), mountpoint, options, &notifier).await
         })
     }
@@ -159,13 +168,14 @@ impl Server {
                 Box::pin(async move { status(load).await })
             });
             let disk = Disk::new(storage, status);
-            Server::start(handle, disk, (load, Rc::default()), mountpoint, options, &OnceCell::new()).await
+            Server::start(handle, Rc::new(disk), (load, Rc::default()), mountpoint, options, &OnceCell::new())
+                .await
         })
     }
 
-    async fn start(
+    async fn start<S: Service>(
         handle: &Handle,
-        service: impl Service,
+        service: Rc<S>,
         (load, intake): (SharedLoad, Rc<Intake>),
         mountpoint: &Path,
         options: &ServerOptions,
@@ -176,8 +186,11 @@ impl Server {
         let absolute = absolute(mountpoint);
         load.set(Load { request_bytes_max: options.request_bytes_max, ..load.get() });
         let (at, config) = (absolute.clone(), config(options));
-        let handshake =
-            Handshake { writeback_cache: options.writeback_cache, file_handles: options.file_handles };
+        let handshake = Handshake {
+            writeback_cache: options.writeback_cache,
+            file_handles: options.file_handles,
+            attributes_of_names: S::IS_FILESYSTEM,
+        };
         let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
         let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
         let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
@@ -192,8 +205,11 @@ impl Server {
         let device = session.as_fd().try_clone_to_owned().map_err(ServerError::Device)?;
         let cpu_guard = options.awake.then(|| BusyCpuGuard::new(handle));
         let connection = Connection::new(handle, device, cpu_guard).map_err(ServerError::Device)?;
-        let service = Rc::new(service);
         let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), (load, intake)));
+        if S::IS_FILESYSTEM {
+            let mountpoint = absolute.clone();
+            let _ = handle.blocking(move || set_read_ahead(&mountpoint)).await;
+        }
         let collect_all_pages = Box::new(move || {
             let service = Rc::clone(&service);
             Box::pin(async move { service.collect_all_pages().await }) as Pin<Box<dyn Future<Output = ()>>>
@@ -245,6 +261,8 @@ struct Handshake {
     writeback_cache: bool,
     /// See [`ServerOptions::file_handles`].
     file_handles: bool,
+    /// The kernel may ask for the names of a directory with what they stand for.
+    attributes_of_names: bool,
 }
 
 impl fuser::Filesystem for Handshake {
@@ -272,6 +290,10 @@ impl fuser::Filesystem for Handshake {
         };
         // Access control lists are kept here, and the umask does not count where a default list does.
         wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_SETXATTR_EXT;
+        if self.attributes_of_names {
+            // Where programs look at what the names stand for; the kernel finds out.
+            wanted |= InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        }
         if self.writeback_cache {
             // An older kernel copies what it hands over, and does not wait for the copies where it is asked to.
             if (version.0, version.1) < (7, OLDEST_WRITEBACK_MINOR) {

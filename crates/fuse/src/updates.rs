@@ -51,8 +51,14 @@ impl Calls {
     }
 
     /// Begins, ends or abandons the update of an open file. The one that has begun it may do the others.
-    pub(crate) async fn update(&self, inode: InodeNumber, handle: u64, command: u32) -> Result<(), Errno> {
-        let file = self.files.get(handle).filter(|file| file.writable).ok_or(Errno::BADF)?;
+    pub(crate) async fn update(
+        &self,
+        inode: InodeNumber,
+        handle: u64,
+        command: u32,
+        caller: Caller,
+    ) -> Result<(), Errno> {
+        let file = self.writable_file(inode, handle, caller).await?;
         self.take_over(inode).await?;
         if matches!(command, BEGIN_UPDATE | END_UPDATE) {
             // What the kernel could not write back is missing: an update without it is not whole.
@@ -81,23 +87,24 @@ impl Calls {
         inode: InodeNumber,
         handle: u64,
         command: u32,
+        caller: Caller,
     ) -> Result<Vec<u8>, Errno> {
         if !self.filesystem.has_atomic_writes() {
             return Err(Errno::NOTTY);
         }
         match command {
             F2FS_GET_FEATURES => return Ok(F2FS_FEATURE_ATOMIC_WRITE.to_ne_bytes().to_vec()),
-            F2FS_START_ATOMIC_WRITE => self.update(inode, handle, BEGIN_UPDATE).await?,
+            F2FS_START_ATOMIC_WRITE => self.update(inode, handle, BEGIN_UPDATE, caller).await?,
             F2FS_COMMIT_ATOMIC_WRITE => {
-                self.update(inode, handle, END_UPDATE).await?;
+                self.update(inode, handle, END_UPDATE, caller).await?;
                 let call = SyncCall::from_promise(Promise::Durable, false);
-                match self.synchronise(inode, call).await {
+                match self.synchronise(inode, call, caller).await {
                     // Another open file of it has begun the next update: only that waits.
                     Err(Errno::BUSY) => self.filesystem.sync().await.map_err(|error| errno(&error))?,
                     done => done?,
                 }
             }
-            _ => self.update(inode, handle, ABANDON_UPDATE).await?,
+            _ => self.update(inode, handle, ABANDON_UPDATE, caller).await?,
         }
         Ok(Vec::new())
     }

@@ -55,6 +55,13 @@ impl Holds {
         true
     }
 
+    /// The numbers of all inodes that have holds, ascending.
+    pub fn list(&self) -> Vec<u32> {
+        let mut numbers: Vec<u32> = self.0.borrow().iter().map(|held| held.0).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
     /// Whether an inode has holds.
     pub fn contains(&self, number: u32) -> bool {
         self.0.borrow().find(hash(number), |held| held.0 == number).is_some()

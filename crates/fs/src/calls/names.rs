@@ -95,6 +95,10 @@ impl NameCalls for BarrierFs {
         self.0.nodes.holds.inodes() as u64
     }
 
+    fn list_held(&self) -> Vec<InodeNumber> {
+        self.0.nodes.holds.list()
+    }
+
     fn lookup_held<'a>(
         &'a self,
         directory: InodeNumber,

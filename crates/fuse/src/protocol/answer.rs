@@ -1,7 +1,7 @@
 //! What the kernel is answered.
 
 use rustix::io::Errno;
-use weir_format::{FileTime, FileType};
+use weir_format::FileTime;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{ROOT, node_id};
@@ -56,7 +56,7 @@ pub(crate) struct NodeAttributes {
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Entry {
-    node: u64,
+    pub(super) node: u64,
     generation: u64,
     entry_seconds: u64,
     attributes_seconds: u64,
@@ -173,6 +173,11 @@ pub(crate) enum Answer {
     /// A place in a file.
     Offset(i64),
     Data(Vec<u8>),
+    /// Names of a directory, and the nodes that they tell of.
+    Names {
+        bytes: Vec<u8>,
+        told: Vec<u64>,
+    },
 }
 
 impl Answer {
@@ -262,13 +267,16 @@ impl Answer {
         }
     }
 
-    /// The node that it tells of, which the kernel counts until it forgets it.
-    pub(crate) fn told_node(&self) -> Option<u64> {
+    /// The nodes that it tells of, which the kernel counts until it forgets them.
+    pub(crate) fn told_nodes(&self) -> &[u64] {
         match self {
-            Answer::Entry(entry) | Answer::Created(Created { entry, .. }) => Some(entry.node),
-            _ => None,
+            // Number 0 says that there is no such name.
+            Answer::Entry(entry) | Answer::Created(Created { entry, .. }) if entry.node != 0 => {
+                std::slice::from_ref(&entry.node)
+            }
+            Answer::Names { told, .. } => told,
+            _ => &[],
         }
-        .filter(|node| *node != 0)
     }
 
     /// What follows the header.
@@ -283,7 +291,7 @@ impl Answer {
             Answer::Statistics(statistics) => statistics.as_bytes(),
             Answer::Bytes(bytes) => bytes.as_bytes(),
             Answer::Offset(offset) => offset.as_bytes(),
-            Answer::Data(data) => data,
+            Answer::Data(bytes) | Answer::Names { bytes, .. } => bytes,
         }
     }
 
@@ -296,7 +304,7 @@ impl Answer {
 }
 
 impl Entry {
-    fn new(attributes: NodeAttributes, generation: u32) -> Entry {
+    pub(super) fn new(attributes: NodeAttributes, generation: u32) -> Entry {
         // That of the kernel's root is 0, whatever the image says.
         let generation = if attributes.node == ROOT { 0 } else { generation };
         Entry {
@@ -311,53 +319,12 @@ impl Entry {
     }
 }
 
-#[derive(IntoBytes, Immutable)]
-#[repr(C)]
-struct NameHeader {
-    node: u64,
-    cookie: u64,
-    name_bytes: u32,
-    kind: u32,
-}
-
-/// Names of a directory, as many as there is room for.
-pub(crate) struct Names {
-    bytes: Vec<u8>,
-    room: usize,
-}
-
-impl Names {
-    /// Room for so many bytes.
-    pub(crate) fn new(room: u32) -> Names {
-        Names { bytes: Vec::new(), room: room as usize }
-    }
-
-    /// Adds a name, unless there is no room left for it: whether there was. Reading goes on behind `cookie`.
-    pub(crate) fn add(&mut self, node: u64, cookie: u64, kind: FileType, name: &[u8]) -> bool {
-        let end = (self.bytes.len() + size_of::<NameHeader>() + name.len()).next_multiple_of(8);
-        let Ok(name_bytes) = u32::try_from(name.len()) else { return false };
-        if end > self.room {
-            return false;
-        }
-        // The types' numbers are a mode's four high bits.
-        let kind = u32::from(kind.mode_bits() >> 12);
-        self.bytes.extend_from_slice(NameHeader { node, cookie, name_bytes, kind }.as_bytes());
-        self.bytes.extend_from_slice(name);
-        self.bytes.resize(end, 0);
-        true
-    }
-
-    pub(crate) fn answer(self) -> Answer {
-        Answer::Data(self.bytes)
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Integers of an answer, each with its place and its width in bytes.
-    fn holds(body: &[u8], length: usize, fields: &[(usize, usize, u64)]) {
+    pub(in crate::protocol) fn holds(body: &[u8], length: usize, fields: &[(usize, usize, u64)]) {
         assert_eq!(body.len(), length);
         let mut rest = body.to_vec();
         for &(at, width, expected) in fields {
@@ -474,37 +441,5 @@ mod tests {
         assert_eq!(value(0), Ok(Answer::bytes(10).body().to_vec()));
         assert_eq!(value(9), Err(Errno::RANGE));
         assert_eq!(value(10), Ok(vec![7; 10]));
-    }
-
-    #[test]
-    #[cfg(target_endian = "little")]
-    fn names_fill_their_room_and_no_more() {
-        let mut names = Names::new(96);
-        assert!(names.add(2, 100, FileType::Directory, b"."));
-        assert!(names.add(12, 101, FileType::Regular, b"exactly8"));
-        // 24 bytes for the header, 8 for what is left of the name.
-        assert!(!names.add(13, 102, FileType::Symlink, b"nine chars"));
-        assert!(names.add(13, 102, FileType::Symlink, b"fits"));
-        assert!(!names.add(14, 103, FileType::Fifo, b"x"));
-        let answer = names.answer();
-        let text = |name: &[u8]| name.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
-        let expected = [
-            (0, 8, 2),
-            (8, 8, 100),
-            (16, 4, 1),
-            (20, 4, 4),
-            (24, 8, text(b".")),
-            (32, 8, 12),
-            (40, 8, 101),
-            (48, 4, 8),
-            (52, 4, 8),
-            (56, 8, text(b"exactly8")),
-            (64, 8, 13),
-            (72, 8, 102),
-            (80, 4, 4),
-            (84, 4, 10),
-            (88, 8, text(b"fits")),
-        ];
-        holds(answer.body(), 96, &expected);
     }
 }

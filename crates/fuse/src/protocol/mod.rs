@@ -7,11 +7,13 @@
 
 mod answer;
 mod forget;
+mod names;
 mod operation;
 
-pub(crate) use answer::{Answer, Names, NodeAttributes, Statistics, open_flags};
+pub(crate) use answer::{Answer, NodeAttributes, Statistics, open_flags};
 pub(crate) use forget::forgotten;
-pub(crate) use operation::{Header, Operation, SetAttributes, Time, WriteRequest, opcode};
+pub(crate) use names::{DirectoryName, Names};
+pub(crate) use operation::{CopyRequest, Header, Operation, SetAttributes, Time, WriteRequest, opcode};
 
 /// The oldest minor version of the protocol whose structures are these (Linux 5.13).
 pub(crate) const OLDEST_MINOR: u32 = 33;

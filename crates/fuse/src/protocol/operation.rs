@@ -41,8 +41,10 @@ pub(crate) mod opcode {
     pub(crate) const NOTIFY_REPLY: u32 = 41;
     pub(crate) const BATCH_FORGET: u32 = 42;
     pub(crate) const FALLOCATE: u32 = 43;
+    pub(crate) const READDIRPLUS: u32 = 44;
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
+    pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const TMPFILE: u32 = 51;
     pub(crate) const STATX: u32 = 52;
 }
@@ -54,6 +56,7 @@ mod valid {
     pub(super) const GID: u32 = 1 << 2;
     pub(super) const SIZE: u32 = 1 << 3;
     pub(super) const ACCESSED: u32 = 1 << 4;
+    pub(super) const HANDLE: u32 = 1 << 6;
     pub(super) const MODIFIED: u32 = 1 << 5;
     pub(super) const ACCESSED_NOW: u32 = 1 << 7;
     pub(super) const MODIFIED_NOW: u32 = 1 << 8;
@@ -120,6 +123,8 @@ pub(crate) struct SetAttributes {
     pub(crate) modified: Option<Time>,
     /// Said by a kernel that keeps a writeback cache, and so the times.
     pub(crate) changed: Option<Time>,
+    /// A program sets them through an open file.
+    pub(crate) is_open: bool,
 }
 
 /// A write.
@@ -134,6 +139,17 @@ pub(crate) struct WriteRequest<'a> {
     /// The kernel writes back pages of its cache: what a mapping has changed, or what any program wrote, where it keeps a
     /// writeback cache.
     pub(crate) from_cache: bool,
+}
+
+/// A copy from the inode in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopyRequest {
+    pub(crate) offset: u64,
+    /// The inode that is written, as the kernel numbers it.
+    pub(crate) to: u64,
+    pub(crate) to_handle: u64,
+    pub(crate) to_offset: u64,
+    pub(crate) length: u64,
 }
 
 /// An operation. It is about the inode in the [`Header`]: where it names something, that is the directory.
@@ -163,7 +179,7 @@ pub(crate) enum Operation<'a> {
     RemoveExtended { name: &'a [u8] },
     Flush,
     OpenDirectory { flags: i32 },
-    ReadDirectory { handle: u64, offset: u64, room: u32 },
+    ReadDirectory { offset: u64, room: u32, flags: i32, with_attributes: bool },
     ReleaseDirectory { handle: u64 },
     SynchroniseDirectory { data_only: bool },
     Create { name: &'a [u8], mode: u32, umask: u32, flags: i32 },
@@ -171,6 +187,7 @@ pub(crate) enum Operation<'a> {
     Ioctl { handle: u64, command: u32, argument: &'a [u8] },
     Allocate { offset: u64, length: u64, mode: i32 },
     Seek { offset: i64, whence: u32 },
+    CopyRange(CopyRequest),
 }
 
 impl<'a> Operation<'a> {
@@ -190,6 +207,7 @@ impl<'a> Operation<'a> {
                 | Operation::Ioctl { .. }
                 | Operation::Allocate { .. }
                 | Operation::Seek { .. }
+                | Operation::CopyRange(_)
         )
     }
 
@@ -244,9 +262,10 @@ impl<'a> Operation<'a> {
                 let ReadArguments { offset, bytes, flags, .. } = arguments;
                 Operation::Read { offset: in_file(offset)?, length: bytes, flags }
             }
-            opcode::READDIR => {
-                let ReadArguments { handle, offset, bytes, .. } = left.arguments()?;
-                Operation::ReadDirectory { handle, offset, room: bytes.min(TRANSFER_BYTES) }
+            opcode::READDIR | opcode::READDIRPLUS => {
+                let ReadArguments { offset, bytes, flags, .. } = left.arguments()?;
+                let with_attributes = header.opcode == opcode::READDIRPLUS;
+                Operation::ReadDirectory { offset, room: bytes.min(TRANSFER_BYTES), flags, with_attributes }
             }
             opcode::WRITE => left.write()?,
             opcode::STATFS => Operation::Statistics,
@@ -300,6 +319,16 @@ impl<'a> Operation<'a> {
             opcode::LSEEK => {
                 let arguments: SeekArguments = left.arguments()?;
                 Operation::Seek { offset: arguments.offset, whence: arguments.whence }
+            }
+            opcode::COPY_FILE_RANGE => {
+                let arguments: CopyArguments = left.arguments()?;
+                if arguments.flags != 0 {
+                    return Err(Errno::INVAL);
+                }
+                let CopyArguments { to, to_handle, length, .. } = arguments;
+                let [offset, to_offset] = [in_file(arguments.offset)?, in_file(arguments.to_offset)?];
+                in_file(offset.saturating_add(length).max(to_offset.saturating_add(length)))?;
+                Operation::CopyRange(CopyRequest { offset, to, to_handle, to_offset, length })
             }
             _ => return Err(Errno::NOSYS),
         };
@@ -415,6 +444,7 @@ impl SetAttributesArguments {
             accessed: time(valid::ACCESSED, valid::ACCESSED_NOW, self.accessed, self.accessed_nanoseconds)?,
             modified: time(valid::MODIFIED, valid::MODIFIED_NOW, self.modified, self.modified_nanoseconds)?,
             changed: time(valid::CHANGED, 0, self.changed, self.changed_nanoseconds)?,
+            is_open: is(valid::HANDLE),
         })
     }
 }
@@ -473,7 +503,7 @@ struct CreateArguments {
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct ReadArguments {
-    handle: u64,
+    _handle: u64,
     offset: u64,
     bytes: u32,
     _read_flags: u32,
@@ -559,6 +589,18 @@ struct SeekArguments {
     _padding: u32,
 }
 
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct CopyArguments {
+    _handle: u64,
+    offset: u64,
+    to: u64,
+    to_handle: u64,
+    to_offset: u64,
+    length: u64,
+    flags: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -617,6 +659,7 @@ mod tests {
             accessed: None,
             modified: None,
             changed: None,
+            is_open: false,
         };
         let at = |seconds, nanoseconds| Some(Time::At(FileTime { seconds, nanoseconds }));
         let all = SetAttributes {
@@ -627,6 +670,7 @@ mod tests {
             accessed: at(10, 11),
             modified: at(-20, 21),
             changed: at(30, 31),
+            is_open: true,
         };
         let now = SetAttributes { accessed: Some(Time::Now), modified: Some(Time::Now), ..nothing };
         // A handle, an offset, a length, flags, an owner of locks, flags of `open`.
@@ -634,6 +678,10 @@ mod tests {
         let written = |takes_privileges, from_cache| {
             let (handle, offset, bytes, flags) = (3, 8192, b"data".as_slice(), 0x4000);
             Operation::Write(WriteRequest { handle, offset, bytes, flags, takes_privileges, from_cache })
+        };
+        let read_directory = |with_attributes| {
+            let (offset, room, flags) = (8192, 4, 0x4000);
+            Operation::ReadDirectory { offset, room, flags, with_attributes }
         };
         let set_extended = |list_flags| new().u32(3).u32(1).u32(list_flags).u32(0).bytes(b"user.a/b\0abc");
         let extended = |takes_set_group| {
@@ -646,7 +694,7 @@ mod tests {
             (3, new().u32(0).u32(0).u64(9), Operation::GetAttributes { handle: None }),
             (3, new().u32(1).u32(0).u64(9), Operation::GetAttributes { handle: Some(9) }),
             (4, set_attributes(0), Operation::SetAttributes(nothing)),
-            (4, set_attributes(0b100_0011_1111), Operation::SetAttributes(all)),
+            (4, set_attributes(0b100_0111_1111), Operation::SetAttributes(all)),
             (4, set_attributes(0b1_1011_0000), Operation::SetAttributes(now)),
             (5, new(), Operation::ReadLink),
             (6, new().bytes(b"name\0../to\0"), Operation::Symlink { name, target: b"../to" }),
@@ -684,7 +732,8 @@ mod tests {
             (24, new().bytes(b"name\0"), Operation::RemoveExtended { name }),
             (25, new(), Operation::Flush),
             (27, new().u32(0x8000).u32(0), Operation::OpenDirectory { flags: 0x8000 }),
-            (28, transfer(0), Operation::ReadDirectory { handle: 3, offset: 8192, room: 4 }),
+            (28, transfer(0), read_directory(false)),
+            (44, transfer(0), read_directory(true)),
             (29, released(), Operation::ReleaseDirectory { handle: 3 }),
             (30, new().u64(3).u32(1).u32(0), Operation::SynchroniseDirectory { data_only: true }),
             (
@@ -714,6 +763,17 @@ mod tests {
             ),
             (52, new().u32(0).u32(0).u64(3).u32(0).u32(0xFFF), Operation::GetStatus),
             (46, new().u64(3).u64(-1_i64 as u64).u32(4).u32(0), Operation::Seek { offset: -1, whence: 4 }),
+            (
+                47,
+                new().u64(3).u64(8192).u64(6).u64(4).u64(4096).u64(100).u64(0),
+                Operation::CopyRange(CopyRequest {
+                    offset: 8192,
+                    to: 6,
+                    to_handle: 4,
+                    to_offset: 4096,
+                    length: 100,
+                }),
+            ),
         ]
     }
 
@@ -782,8 +842,8 @@ mod tests {
         for (nth, (opcode, body, expected)) in cases.into_iter().enumerate() {
             assert_eq!(read(&Bytes::request(opcode, body)), Err(expected), "case {nth}");
         }
-        // Locks, access, interrupts, bmap, poll, READDIRPLUS, copies, SYNCFS, what may come.
-        for opcode in [0, 7, 19, 26, 31, 32, 33, 34, 36, 37, 40, 44, 47, 48, 50, 53, 4096, u32::MAX] {
+        // Locks, access, interrupts, bmap, poll, SYNCFS, longer copies, what may come.
+        for opcode in [0, 7, 19, 26, 31, 32, 33, 34, 36, 37, 40, 48, 50, 53, 4096, u32::MAX] {
             assert_eq!(read(&Bytes::request(opcode, new())), Err(Errno::NOSYS), "{opcode}");
         }
     }

@@ -203,6 +203,9 @@ pub trait NameCalls {
     /// Inodes that are held now.
     fn held_inodes(&self) -> u64;
 
+    /// These, ascending.
+    fn list_held(&self) -> Vec<InodeNumber>;
+
     /// As [`lookup`](Self::lookup), and holds the inode.
     ///
     /// # Errors
