@@ -113,6 +113,16 @@ pub enum BenchError {
         /// What it said, or the kernel.
         told: String,
     },
+    /// A job of everyday work failed.
+    #[error(
+        "{program}: {told}; the benchmark needs tar, diff (package diffutils), find (findutils), grep, cp, rm and git"
+    )]
+    Job {
+        /// The program that does it, or what it works on.
+        program: &'static str,
+        /// What it said, or the kernel.
+        told: String,
+    },
     /// A call on a mount failed.
     #[error("{mode}: {source}")]
     Mount {

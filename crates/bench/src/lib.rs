@@ -17,6 +17,7 @@
 //! | [`Setting`], [`Summary`] | what every report has: medians, spreads, ratios |
 //! | [`Report`] | that of a disk |
 //! | [`simulate`] | how fast an emulated device is simulated |
+//! | [`everyday`] | what people do with a tree of files, on the host's filesystem and on a mount |
 //! | [`reads`] | reads of an emulated device, and of a volume and files on it |
 //! | [`Emulated`] | an emulated device in place of a disk, in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
@@ -33,6 +34,7 @@ mod cleaning;
 mod content;
 mod emulated;
 mod error;
+mod everyday;
 mod filesystem;
 mod host;
 mod host_files;
@@ -66,6 +68,7 @@ pub use cleaning::{CleaningCase, CleaningReport, cleaning};
 pub use content::{Pages, Stamp};
 pub use emulated::{DeviceReport, Emulated};
 pub use error::BenchError;
+pub use everyday::{EverydayPlan, EverydayReport, Job, JobReport, everyday};
 pub use filesystem::{
     FS_RATIOS, FileCall, FileModeReport, FileReport, FsKind, FsMode, FsPlan, FsWrite, JournalProbe,
     JournalWrite, Promise, RATES, ServerReport, filesystems, trace_files,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use weir_bench::{BenchOptions, FsPlan, Plan, Progress};
+use weir_bench::{BenchOptions, EverydayPlan, FsPlan, Plan, Progress};
 use weir_runtime::{CpuLatencyGuard, Handle, Runtime, Wall};
 
 use crate::error::CliError;
@@ -36,7 +36,11 @@ enum What {
     /// Inserts of SQLite: on the host's filesystem, in memory, on a mount of Weir, in process
     ///
     /// The mount needs what `weir mount` needs, and libweir_sqlite.so, installed or beside this program.
-    Sqlite(SqliteArguments),
+    Sqlite(RoundsArguments),
+    /// What people do with a tree of files, on the host's filesystem and on a mount in turns: tar, cp, diff, find, grep, git, rm
+    ///
+    /// The superuser's run also has jobs that begin with cold caches, and counts the kernel's requests.
+    Everyday(RoundsArguments),
     /// What cleaning costs on a volume that is 50, 80 and 90 % full, or in F2FS on a volume; takes minutes
     Cleaning(CleaningArguments),
     /// How long recovery takes after 1 GiB (or --size) was written since the last checkpoint
@@ -60,7 +64,7 @@ struct DiskArguments {
 }
 
 #[derive(Debug, Args)]
-struct SqliteArguments {
+struct RoundsArguments {
     #[command(flatten)]
     place: PlaceArguments,
     #[command(flatten)]
@@ -181,6 +185,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
         Some(What::Fs(arguments)) => filesystems(arguments),
         Some(What::Mount(arguments)) => mounts(arguments),
         Some(What::Sqlite(arguments)) => databases(arguments),
+        Some(What::Everyday(arguments)) => everyday(arguments),
         Some(What::Cleaning(arguments)) => cleaning(arguments),
         Some(What::Recovery(arguments)) => recovery(arguments),
         Some(What::Device(arguments)) => device::run(arguments),
@@ -256,6 +261,21 @@ fn mounts(arguments: &DiskArguments) -> Result<(), CliError> {
     arguments.common.measure(work, table::mounts)
 }
 
+fn everyday(arguments: &RoundsArguments) -> Result<(), CliError> {
+    let options = options(&arguments.place, arguments.pace.rounds, arguments.common.seed);
+    let plan = match arguments.pace.pace() {
+        Pace::Tiny => EverydayPlan::tiny(),
+        Pace::Quick => EverydayPlan::quick(),
+        Pace::Full => EverydayPlan::full(),
+    };
+    let plan = plan.with(&options);
+    let program = Path::new("/proc/self/exe");
+    let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
+        Ok(weir_bench::everyday(&handle, program, plan, &options, progress).await?)
+    };
+    arguments.common.measure(work, table::everyday)
+}
+
 fn cleaning(arguments: &CleaningArguments) -> Result<(), CliError> {
     if arguments.f2fs {
         return cleaners(arguments);
@@ -290,7 +310,7 @@ fn recovery(arguments: &DiskArguments) -> Result<(), CliError> {
 }
 
 /// SQLite drives the runtime: it runs in no task.
-fn databases(arguments: &SqliteArguments) -> Result<(), CliError> {
+fn databases(arguments: &RoundsArguments) -> Result<(), CliError> {
     let options = options(&arguments.place, arguments.pace.rounds, arguments.common.seed);
     let plan = match arguments.pace.pace() {
         Pace::Tiny => FsPlan::sqlite_tiny(),

@@ -1,5 +1,6 @@
 //! Results for people: tables, and what they mean in plain words.
 
+mod everyday;
 mod files;
 mod grid;
 mod speed;
@@ -13,6 +14,7 @@ use weir_bench::{
 
 use crate::size::Size;
 
+pub(crate) use everyday::everyday;
 pub(crate) use files::{filesystems, mounts};
 pub(crate) use grid::Grid;
 pub(crate) use speed::speed;

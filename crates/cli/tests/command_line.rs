@@ -141,6 +141,28 @@ fn bench_puts_mounts_side_by_side() {
 }
 
 #[test]
+fn bench_compares_everyday_work_and_counts_requests() {
+    if !support::mounts() || !["tar", "diff", "find", "grep", "git"].into_iter().all(support::is_there) {
+        return;
+    }
+    let directory = directory();
+    let output = works(directory.path(), &["bench", "everyday", "--tiny", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&output).unwrap();
+    for job in ["unpack", "compare_warm", "copy", "git_clone", "git_commit", "small_files", "remove"] {
+        assert!(document["ratios"][job].as_f64().unwrap() > 0.0, "{job}: {output}");
+    }
+    // What the kernel has in its cache takes no request, where they can be counted.
+    if let Some(requests) = document["requests"]["compare_warm"].as_f64() {
+        assert!(requests <= 0.1, "{requests}");
+        assert!(document["requests"]["copy"].as_f64().unwrap() < 7.0, "{output}");
+    }
+    let output = works(directory.path(), &["bench", "everyday", "--tiny"]);
+    assert!(output.contains("diff -r, warm"), "{output}");
+    fits_a_terminal(&output);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
+}
+
+#[test]
 fn bench_puts_sqlite_in_different_places() {
     let directory = directory();
     let output = works(directory.path(), &["bench", "sqlite", "--tiny", "--json"]);

@@ -24,7 +24,7 @@ const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a server makes of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(crate) enum Door {
     /// BarrierFS on it is mounted.
     Filesystem {
         /// Its journal logs changed bytes.
@@ -35,7 +35,7 @@ pub(super) enum Door {
 }
 
 /// A server, ended when dropped.
-pub(super) struct Served {
+pub(crate) struct Served {
     program: PathBuf,
     server: Child,
     mountpoint: TempDir,
@@ -80,7 +80,7 @@ fn failed(doing: &'static str) -> impl Fn(io::Error) -> BenchError {
 
 impl Served {
     /// Starts the server of a volume, and waits until it has mounted.
-    pub(super) fn start(program: &Path, door: Door, volume: &Path) -> Result<Served, BenchError> {
+    pub(crate) fn start(program: &Path, door: Door, volume: &Path) -> Result<Served, BenchError> {
         let mountpoint = tempfile::Builder::new().prefix("weir-bench-").tempdir();
         let mountpoint = mountpoint.map_err(failed("make a directory to mount on"))?;
         let mut command = Command::new(program);
@@ -115,7 +115,7 @@ impl Served {
     }
 
     /// What is on the mount.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.mountpoint.path().join(name)
     }
 
@@ -128,7 +128,7 @@ impl Served {
     }
 
     /// Unmounts, and waits until the server has ended.
-    pub(super) async fn end(mut self, handle: &Handle) -> Result<(), BenchError> {
+    pub(crate) async fn end(mut self, handle: &Handle) -> Result<(), BenchError> {
         for tries_left in (0..UNMOUNT_TRIES).rev() {
             let messages = if tries_left > 0 { Stdio::null() } else { Stdio::inherit() };
             if self.unmount(messages).map_err(failed("run weir umount"))? {
