@@ -33,9 +33,8 @@ int weir_set_atomic(int fd, int atomic);
 int weir_syncv(const int *fds, int count);
 
 /* From weir_begin_update on, no fsync puts a part of an atomic file's changes on the disk (EBUSY), and
- * weir_abandon_update takes them back, as does the end of the process. weir_end_update makes them one change, which fsync
- * makes durable. The process may write the file (EBADF), and the one that began ends it (EINVAL). EOPNOTSUPP where the
- * server cannot see the process. EBUSY if one was begun
+ * weir_abandon_update takes them back, as does closing the descriptor. weir_end_update makes them one change, which fsync
+ * makes durable. The descriptor is open for writing (EBADF), and the one that began ends it (EINVAL). EBUSY if one was begun
  * already, EINVAL if the file is not atomic; on F2FS it need not be. */
 int weir_begin_update(int fd);
 int weir_end_update(int fd);
@@ -44,10 +43,10 @@ int weir_abandon_update(int fd);
 /* What the library calls, for programs that cannot link it. */
 #define WEIR_IOC_FBARRIER _IO('W', 1)
 #define WEIR_IOC_FDATABARRIER _IO('W', 2)
-/* What fsync of a file promises to this process, until it ends: 0 durable, 1 order. Only the file's owner and the
+/* What fsync of an open file promises until it is closed everywhere: 0 durable, 1 order. Only the file's owner and the
  * superuser may set order; others get EPERM. */
 #define WEIR_IOC_SET_SYNC _IOW('W', 3, unsigned int)
-/* Until this process ends, fdatabarrier follows each write of the file that does not make it longer. */
+/* From now on fdatabarrier follows each write of this open file that does not make it longer. */
 #define WEIR_IOC_ORDER_WRITES _IO('W', 4)
 /* The first two, for a program that has called sync_file_range or msync before. */
 #define WEIR_IOC_FBARRIER_AFTER_PAGES _IO('W', 5)

@@ -89,8 +89,9 @@ pub fn order_mounted(fd: c_int, request: u32) -> Option<c_int> {
     None
 }
 
-/// Has each write to the file ordered that leaves it as long as it is, as if `fdatabarrier` followed it; whether that is so now. It
-/// holds until the process ends. The file is one that is known to be on a mount of Weir.
+/// Has each write through this descriptor ordered that leaves the file as long as it is, as if `fdatabarrier` followed
+/// it; whether that is so now. It holds until the descriptor and its duplicates are closed. The file is one that is
+/// known to be on a mount of Weir.
 #[must_use]
 pub fn order_writes(fd: c_int) -> bool {
     // SAFETY: this request takes no argument, so no memory is read or written.

@@ -33,7 +33,8 @@ Options behind -o, separated by commas; `weir mount --help` explains each:
   discard, nodiscard              --discard, --no-discard
   discard_below                   --discard-below
   noatime, writeback_cache        --noatime, --writeback-cache
-  open_requests, no_file_handles  --open-requests, --no-file-handles
+  no_open_requests                --no-open-requests
+  no_file_handles                 --no-file-handles
   log=FILE, memory=LIMIT          --log FILE, --memory LIMIT
 
 Options that are for mount and systemd are accepted: defaults, rw, noauto, nofail,
@@ -227,7 +228,7 @@ fn of_option(option: &str) -> Meaning {
         ("noexec", None) => argument("--no-exec"),
         ("noatime", None) => argument("--noatime"),
         ("writeback_cache", None) => argument("--writeback-cache"),
-        ("open_requests", None) => argument("--open-requests"),
+        ("no_open_requests", None) => argument("--no-open-requests"),
         ("no_file_handles", None) => argument("--no-file-handles"),
         ("sync", Some("durable" | "order")) => argument(&format!("--{option}")),
         ("sync", _) => Meaning::WrongValue("sync=durable or sync=order"),
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,forced_commits,discard,discard_below,awake,noexec,noatime,writeback_cache,open_requests,no_file_handles,log=/var/log/weir,memory=256M,nosuid,nodev";
+        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,forced_commits,discard,discard_below,awake,noexec,noatime,writeback_cache,no_open_requests,no_file_handles,log=/var/log/weir,memory=256M,nosuid,nodev";
         let expected = [
             "--allow-other",
             "--sync=order",
@@ -280,7 +281,7 @@ mod tests {
             "--no-exec",
             "--noatime",
             "--writeback-cache",
-            "--open-requests",
+            "--no-open-requests",
             "--no-file-handles",
         ];
         let expected: Vec<_> = expected.into_iter().chain(["--log=/var/log/weir", "--memory=256M"]).collect();

@@ -70,10 +70,10 @@ pub(crate) struct MountArguments {
     /// latest
     #[arg(long)]
     writeback_cache: bool,
-    /// Have the kernel tell of each open and close of a file, which it keeps to itself otherwise: two requests more a file. Several threads
-    /// write to one file with O_DIRECT side by side then, and an update ends when its file is closed, not only when its program ends
-    #[arg(long)]
-    open_requests: bool,
+    /// Have the kernel not tell of opens and closes of files that it has in its cache: two requests less a file. What a program says of an
+    /// open file belongs to its process then, see docs/mount.md; not for atomic files
+    #[arg(long, conflicts_with = "writeback_cache")]
+    no_open_requests: bool,
     /// Give out no file handles, which NFS needs. An overlay (a container) with its lower and upper directories on this mount
     /// takes files for gone otherwise, see docs/users/unmodified.md
     #[arg(long)]
@@ -167,7 +167,7 @@ impl MountArguments {
             no_exec: self.no_exec,
             access_times: !self.noatime,
             writeback_cache: self.writeback_cache,
-            open_requests: self.open_requests,
+            open_requests: !self.no_open_requests,
             file_handles: !self.no_file_handles,
             awake: self.service.awake(),
             request_bytes_max,

@@ -200,8 +200,7 @@ fn reading_is_noted_as_ext4_notes_it() {
     }
     let place = Place::with_volume("64M");
     for (option, kept) in [("--relatime", true), ("--noatime", false)] {
-        // Otherwise a read that the kernel's cache serves is not noted.
-        let root = place.mount(&[option, "--open-requests"]);
+        let root = place.mount(&[option]);
         let told = fs::read_to_string("/proc/self/mounts").unwrap();
         let line = told.lines().find(|line| line.contains(root.to_str().unwrap())).unwrap();
         assert!(line.contains(if kept { "relatime" } else { "noatime" }), "{line}");

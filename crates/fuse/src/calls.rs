@@ -94,6 +94,9 @@ impl Calls {
     pub(crate) fn forget_inode(&self, inode: InodeNumber, count: u64) {
         self.files.forget_direct_writes(inode);
         self.filesystem.let_go(inode, count);
+        if !self.files.are_told && !self.filesystem.is_held(inode) {
+            self.close_claims_on(inode);
+        }
     }
 
     /// What a name stands for. The kernel asks for the name "." of what a file handle stands for and it has forgotten,

@@ -8,7 +8,9 @@
 //!    atomic file, makes a claim of its process on the inode: an [`OpenFile`] as those that the kernel tells of, open with the filesystem.
 //! 2. A process with claims is watched by a descriptor (`pidfd_open(2)`). When it ends, its claims are closed, as open files
 //!    are: an update that was begun is taken back, and what is left of an atomic file's goes into the journal.
-//! 3. A claim counts for its process where it weakens a promise (`fsync` that orders only), and for all where it strengthens one (ordered
+//! 3. When the kernel has forgotten an inode, no process has it open any more, so its claims are closed, too: that of a file that was
+//!    deleted keeps no space.
+//! 4. A claim counts for its process where it weakens a promise (`fsync` that orders only), and for all where it strengthens one (ordered
 //!    writes).
 //!
 //! A process outside the server's process namespace cannot be watched, and gets EOPNOTSUPP.
@@ -29,8 +31,8 @@ use crate::errno::errno;
 use crate::files::OpenFile;
 use crate::privileges::Caller;
 
-/// Processes that have claims, at most: each takes a descriptor.
-const PROCESSES_MAX: usize = 512;
+/// Processes that have claims, at most: each takes a descriptor, and a place in the ring, of which it has 256.
+const PROCESSES_MAX: usize = 32;
 
 /// All of them.
 pub(crate) struct Claims {
@@ -61,6 +63,22 @@ impl Claims {
     fn insert(&self, inode: InodeNumber, process: u32, file: u64) {
         self.files.borrow_mut().insert((inode, process), file);
         self.processes.borrow_mut().entry(process).or_default().push(inode);
+    }
+
+    /// Takes out those on an inode.
+    fn remove_inode(&self, inode: InodeNumber) -> Vec<u64> {
+        let mut files = self.files.borrow_mut();
+        let processes: Vec<u32> =
+            files.range((inode, 0)..=(inode, u32::MAX)).map(|((_, process), _)| *process).collect();
+        processes
+            .into_iter()
+            .filter_map(|process| {
+                if let Some(inodes) = self.processes.borrow_mut().get_mut(&process) {
+                    inodes.retain(|other| *other != inode);
+                }
+                files.remove(&(inode, process))
+            })
+            .collect()
     }
 
     /// Takes out those of a process that has ended.
@@ -199,9 +217,21 @@ impl Calls {
         }
     }
 
+    /// The kernel has forgotten an inode: the claims on it are closed.
+    pub(crate) fn close_claims_on(&self, inode: InodeNumber) {
+        let closed = self.claims.remove_inode(inode);
+        if let (false, Some(calls)) = (closed.is_empty(), self.claims.calls.upgrade()) {
+            drop(self.claims.handle.spawn(async move { calls.close_all(closed).await }));
+        }
+    }
+
     /// A process has ended: its claims are closed.
     async fn close_claims(&self, process: u32) {
-        for handle in self.claims.remove_process(process) {
+        self.close_all(self.claims.remove_process(process)).await;
+    }
+
+    async fn close_all(&self, handles: Vec<u64>) {
+        for handle in handles {
             self.abandon_with(handle).await;
             // A close tells nobody of its errors.
             let _ = self.release(handle).await;
@@ -226,6 +256,9 @@ mod tests {
         assert_eq!((claims.handle_of(12, 101), claims.handle_of(13, 101)), (Some(2), None));
         assert_eq!(claims.remove_process(100), [1, 3]);
         assert_eq!((claims.on(12), claims.on(13)), (vec![2], vec![]));
+        claims.insert(13, 101, 4);
+        assert_eq!(claims.remove_inode(12), [2]);
+        assert_eq!((claims.remove_process(101), claims.on(12)), (vec![4], vec![]));
         assert!(claims.remove_process(100).is_empty());
     }
 

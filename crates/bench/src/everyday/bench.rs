@@ -1,5 +1,7 @@
 //! The benchmark of everyday work: every job is done on the host's filesystem and on a mount, one after the other, in rounds.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use tempfile::TempDir;
 use weir_runtime::Handle;
 
 use crate::error::BenchError;
-use crate::everyday::job::{Job, pack, prepare_root};
+use crate::everyday::job::{Job, failed, pack, prepare_root};
 use crate::everyday::plan::EverydayPlan;
 use crate::everyday::report::EverydayReport;
 use crate::everyday::requests::RequestCounter;
@@ -71,6 +73,11 @@ pub async fn everyday(
     ground.end(handle).await?;
     let setting = Setting::new(plan, options.seed, Machine::seen(Usage::default()), Some(place));
     Ok(EverydayReport::new(setting, &turns))
+}
+
+/// Writes what a filesystem has in the kernel's caches, and no other one.
+fn sync_filesystem(root: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(root)?)?)
 }
 
 /// A directory on the host's filesystem, with a volume in it that is mounted.
@@ -158,7 +165,7 @@ impl EverydayGround {
         counter: Option<&RequestCounter>,
     ) -> Result<(Duration, Option<u64>), BenchError> {
         job.prepare(root)?;
-        rustix::fs::sync();
+        sync_filesystem(root).map_err(failed("a synchronised filesystem"))?;
         if job.is_cold() {
             let dropped = std::fs::write("/proc/sys/vm/drop_caches", "3");
             dropped.map_err(|source| BenchError::Job { program: "drop_caches", told: source.to_string() })?;

@@ -38,7 +38,7 @@ pub enum Job {
 }
 
 /// Who fails: a program of the system, or a file.
-fn failed(program: &'static str) -> impl Fn(io::Error) -> BenchError {
+pub(super) fn failed(program: &'static str) -> impl Fn(io::Error) -> BenchError {
     move |source| BenchError::Job { program, told: source.to_string() }
 }
 

@@ -95,6 +95,10 @@ impl NameCalls for BarrierFs {
         self.0.nodes.holds.inodes() as u64
     }
 
+    fn is_held(&self, inode: InodeNumber) -> bool {
+        self.0.nodes.holds.contains(inode)
+    }
+
     fn list_held(&self) -> Vec<InodeNumber> {
         self.0.nodes.holds.list()
     }

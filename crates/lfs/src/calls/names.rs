@@ -130,6 +130,10 @@ impl NameCalls for F2fs {
         self.0.files.holds.inodes() as u64
     }
 
+    fn is_held(&self, inode: InodeNumber) -> bool {
+        self.0.files.holds.contains(inode)
+    }
+
     fn list_held(&self) -> Vec<InodeNumber> {
         self.0.files.holds.list()
     }

@@ -203,7 +203,10 @@ pub trait NameCalls {
     /// Inodes that are held now.
     fn held_inodes(&self) -> u64;
 
-    /// These, ascending.
+    /// Whether an inode is held now.
+    fn is_held(&self, inode: InodeNumber) -> bool;
+
+    /// All that are held now, ascending.
     fn list_held(&self) -> Vec<InodeNumber>;
 
     /// As [`lookup`](Self::lookup), and holds the inode.
