@@ -70,8 +70,8 @@ pub(crate) struct MountArguments {
     /// latest
     #[arg(long)]
     writeback_cache: bool,
-    /// Have the kernel not tell of opens and closes of files that it has in its cache: two requests less a file. What a program says of an
-    /// open file belongs to its process then, see docs/mount.md; not for atomic files
+    /// Have the kernel open and close files in its cache without requests to the server: two fewer for each file. What a program says of an
+    /// open file then holds for its process, see docs/mount.md. Do not use it with atomic files
     #[arg(long, conflicts_with = "writeback_cache")]
     no_open_requests: bool,
     /// Give out no file handles, which NFS needs. An overlay (a container) with its lower and upper directories on this mount

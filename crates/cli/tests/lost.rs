@@ -143,7 +143,7 @@ fn a_new_file_with_the_number_of_one_that_was_deleted_lacks_nothing() {
     let number = root.join("file").metadata().unwrap().ino();
     fs::remove_file(root.join("file")).unwrap();
     fs::remove_file(root.join("full")).unwrap();
-    // The kernel says a moment later that it has forgotten the file; who asks for free space waits for that.
+    // FORGET comes a moment after the removal. A call that asks for free space waits for it.
     rustix::fs::statvfs(&root).unwrap();
     let new = File::create(root.join("new")).unwrap();
     assert_eq!(new.metadata().unwrap().ino(), number);

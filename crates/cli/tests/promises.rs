@@ -521,7 +521,7 @@ fn what_a_process_says_of_a_file_ends_with_the_process() {
     let mut told = [0; 8];
     said.stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
     assert_eq!(&told, b"order 1\n");
-    // Order for all; a promise that is lowered for nobody else; an update that all see.
+    // For other processes, writes are ordered, `fsync` is durable, and the update can be read.
     assert_eq!(runs(&mut python("ask")), "durable 1 new\n");
     said.kill().unwrap();
     said.wait().unwrap();

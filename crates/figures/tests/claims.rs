@@ -167,8 +167,10 @@ fn commits_with_barriers_are_concurrent() {
         let [serial, barrier, dispatch] =
             ["EXT4, no flush: interval", "BarrierFS: interval", "BarrierFS: tD"]
                 .map(|series| ours(&rows, device, series));
+        // 292 us of 580 on the phone, with its new fit.
+        let share = if device == "ufs20" { 0.55 } else { 0.5 };
         assert!(
-            barrier < 0.55 * serial && barrier < 2.5 * dispatch,
+            barrier < share * serial && barrier < 2.5 * dispatch,
             "{device}: {serial} {barrier} {dispatch}"
         );
     }

@@ -127,7 +127,8 @@ impl Calls {
         Ok((convert::attributes(&found, self.filesystem.root()), born))
     }
 
-    /// Changes attributes, by way of an open file where that `is_open`. Another owner, and another size set by a caller that may not keep privileges, remove these.
+    /// Changes attributes. Another owner, and another size set by a caller that may not keep privileges, remove these. The caller has the
+    /// file open where `is_open`.
     pub(crate) async fn set_attributes(
         &self,
         inode: InodeNumber,
@@ -274,7 +275,7 @@ impl Calls {
         let made = caller.view_of(&self.filesystem).create_unnamed_held(directory, new).await;
         let made = made.map_err(|error| errno(&error))?;
         if !self.files.are_told {
-            // It is made open, and the hold is enough to keep it. The kernel tells of this close, which says nothing.
+            // The file is made open, and the hold keeps it as well. The kernel sends RELEASE for this file, which changes nothing.
             let released = self.filesystem.release(made.inode()).await;
             released.map_err(|error| errno(&error))?;
             let opened = Opened { handle: NO_HANDLE, direct: false };
@@ -334,8 +335,8 @@ impl Calls {
         caller: Caller,
     ) -> Result<u32, Errno> {
         let WriteRequest { handle, offset, bytes, flags, .. } = *write;
-        let is_direct_file = self.files.get(handle).is_some_and(|file| file.direct);
-        let direct = !write.from_cache && (flags & libc::O_DIRECT != 0 || is_direct_file);
+        let is_direct_file = || self.files.get(handle).is_some_and(|file| file.direct);
+        let direct = !write.from_cache && (flags & libc::O_DIRECT != 0 || is_direct_file());
         if write.takes_privileges {
             self.drop_privileges(inode, caller, Removal::Required).await?;
         }
@@ -345,8 +346,12 @@ impl Calls {
         self.claim_atomic(inode, caller).await;
         let tail = self.tail_before_write(inode, write, direct).await;
         // An update that was begun is ordered and synchronised when it has ended.
-        let updates = self.is_any(inode, handle, |file| file.has_begun_update.get());
-        let orders = !updates && self.is_any(inode, handle, |file| file.orders_writes.get());
+        let (mut updates, mut orders) = (false, false);
+        for file in self.open_files(inode, handle) {
+            updates |= file.has_begun_update.get();
+            orders |= file.orders_writes.get();
+        }
+        let orders = orders && !updates;
         let done = async {
             if write.from_cache {
                 return self.write_back(inode, offset, bytes).await;
@@ -543,7 +548,7 @@ impl Calls {
     }
 
     /// Has the kernel hand over what it has of files that programs still have open for writing: what mappings have
-    /// changed, too, and so also without a writeback cache. Where it does not tell of the open, of all that it has in its cache.
+    /// changed, too, and so also without a writeback cache. Without requests for opens, these may be all files in its cache.
     pub(crate) async fn collect_dirty_pages(&self) {
         let inodes = match self.files.are_told {
             true => self.files.that_may_be_dirty(),

@@ -5,13 +5,12 @@
 //! and ends with it:
 //!
 //! 1. A request that says something of a file (what `fsync` promises, that writes are ordered, the begin of an update), or changes an
-//!    atomic file, makes a claim of its process on the inode: an [`OpenFile`] as those that the kernel tells of, open with the filesystem.
+//!    atomic file, makes a claim of its process on the inode: an [`OpenFile`], open with the filesystem as other open files are.
 //! 2. A process with claims is watched by a descriptor (`pidfd_open(2)`). When it ends, its claims are closed, as open files
 //!    are: an update that was begun is taken back, and what is left of an atomic file's goes into the journal.
 //! 3. When the kernel has forgotten an inode, no process has it open any more, so its claims are closed, too: that of a file that was
 //!    deleted keeps no space.
-//! 4. A claim counts for its process where it weakens a promise (`fsync` that orders only), and for all where it strengthens one (ordered
-//!    writes).
+//! 4. What a claim says of `fsync` holds for its process. Ordered writes and an update that was begun hold for all processes.
 //!
 //! A process outside the server's process namespace cannot be watched, and gets EOPNOTSUPP.
 
@@ -110,7 +109,6 @@ impl Claims {
         let calls = Weak::clone(&self.calls);
         drop(self.handle.spawn(async move {
             listener.await;
-            // Until here, or its number could be another one's.
             drop(descriptor);
             if let Some(calls) = calls.upgrade() {
                 calls.close_claims(process).await;
@@ -174,7 +172,7 @@ impl Calls {
         }
     }
 
-    /// Before a change of a file: the kernel does not tell of the open, so a process that changes an atomic file has a claim on it.
+    /// Makes a claim of the caller's process on an atomic file that it is about to change, where there are no requests for opens.
     pub(crate) async fn claim_atomic(&self, inode: InodeNumber, caller: Caller) {
         if !self.files.are_told && self.filesystem.is_atomic(inode).await.unwrap_or(false) {
             // A change of a process that cannot be watched goes into the journal when another claim ends, or a call synchronises it.
@@ -182,10 +180,11 @@ impl Calls {
         }
     }
 
-    /// Whether something is so of the open file that a request has come by: of that of the handle, or of any claim.
-    pub(crate) fn is_any(&self, inode: InodeNumber, handle: u64, what: fn(&OpenFile) -> bool) -> bool {
-        let is = |handle| self.files.get(handle).is_some_and(|file| what(&file));
-        if self.files.are_told { is(handle) } else { self.claims.on(inode).into_iter().any(is) }
+    /// The open files that a request may have come by: that of the handle, or all claims on the inode.
+    pub(crate) fn open_files(&self, inode: InodeNumber, handle: u64) -> impl Iterator<Item = Rc<OpenFile>> {
+        let handle = self.files.are_told.then_some(handle);
+        let claims = if handle.is_some() { Vec::new() } else { self.claims.on(inode) };
+        handle.into_iter().chain(claims).filter_map(|handle| self.files.get(handle))
     }
 
     /// What a program has said that `fsync` of a file promises: one that has it open, or the caller's.
@@ -212,9 +211,11 @@ impl Calls {
     /// Takes back what was said.
     pub(crate) fn clear_promise(&self, inode: InodeNumber) {
         self.files.clear_promise(inode);
-        for file in self.claims.on(inode).into_iter().filter_map(|handle| self.files.get(handle)) {
-            file.promise.set(None);
-        }
+        let claims = self.claims.on(inode);
+        claims
+            .into_iter()
+            .filter_map(|handle| self.files.get(handle))
+            .for_each(|file| file.promise.set(None));
     }
 
     /// The kernel has forgotten an inode: the claims on it are closed.
@@ -233,7 +234,7 @@ impl Calls {
     async fn close_all(&self, handles: Vec<u64>) {
         for handle in handles {
             self.abandon_with(handle).await;
-            // A close tells nobody of its errors.
+            // The process that would see the error has closed the file, or has ended.
             let _ = self.release(handle).await;
         }
     }

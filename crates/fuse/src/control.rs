@@ -4,8 +4,8 @@
 //! |---|---|---|---|
 //! | `_IO('W', 1)` | [`FBARRIER`] | | `fbarrier` |
 //! | `_IO('W', 2)` | [`FDATABARRIER`] | | `fdatabarrier` |
-//! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order | what `fsync` of the file promises to this process |
-//! | `_IO('W', 4)` | [`ORDER_WRITES`] | | `fdatabarrier` follows each write of the file that does not make it longer |
+//! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order | what `fsync` of the file promises |
+//! | `_IO('W', 4)` | [`ORDER_WRITES`] | | `fdatabarrier` follows each write of this open file that does not make it longer |
 //! | `_IO('W', 5)` | [`FBARRIER_AFTER_PAGES`] | | `fbarrier`, for a caller that has had the kernel hand over the file's dirty pages |
 //! | `_IO('W', 6)` | [`FDATABARRIER_AFTER_PAGES`] | | `fdatabarrier`, the same |
 //! | `_IO('W', 7)` | [`BEGIN_UPDATE`] | | an update of an atomic file begins |
@@ -34,14 +34,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub const FBARRIER: u32 = opcode::none(b'W', 1);
 /// The same of the data, and what is needed to find it.
 pub const FDATABARRIER: u32 = opcode::none(b'W', 2);
-/// Says what `fsync` of a file promises to the calling process, until it ends. Whether the file is open for writing, the kernel does not
-/// tell: the caller has to have the right to write it. To order only is for its owner and the superuser to say, EPERM for others. Where
-/// the kernel tells of open and close ([`ServerOptions::open_requests`](crate::ServerOptions::open_requests)), this holds for all processes as long
-/// as one has the file open, which has to be open for writing.
+/// Says what `fsync` of a file promises, as long as a program has it open. The file has to be open for writing; to order
+/// only is for its owner and the superuser to say, EPERM for others. Without
+/// [`ServerOptions::open_requests`](crate::ServerOptions::open_requests) it is what `fsync` promises to the calling process, until that ends,
+/// and the caller has to have the right to write the file.
 pub const SET_SYNC: u32 = opcode::write::<u32>(b'W', 3);
 /// Orders each write from now on, as if [`FDATABARRIER`] followed it, but for those that make the file longer: they are
-/// to be ordered by [`FBARRIER`]. So a program that writes in place spares the trip to the server. It holds for the file,
-/// until the process ends that has said so; with `open_requests`, for the open file until it is closed. Where the kernel keeps a
+/// to be ordered by [`FBARRIER`]. So a program that writes in place spares the trip to the server. It holds for the open
+/// file, until it is closed; without `open_requests`, for the file, until the process ends that has said so. Where the kernel keeps a
 /// writeback cache, it is for files that are open with O_DIRECT, and EOPNOTSUPP for others, whose writes do not come one by one.
 pub const ORDER_WRITES: u32 = opcode::none(b'W', 4);
 /// What [`FBARRIER`] does, for a caller that has called `sync_file_range` or `msync` before. [`FBARRIER`] itself asks
@@ -55,10 +55,11 @@ pub const TRIM: u32 = opcode::read_write::<TrimRange>(b'X', 121);
 /// Begins an update of an atomic file that is open for writing: from now on only [`END_UPDATE`] puts what is written
 /// into the journal. `fsync` of the file fails with EBUSY meanwhile. EINVAL if the file is not atomic; on F2FS it need not be.
 pub const BEGIN_UPDATE: u32 = opcode::none(b'W', 7);
-/// Ends the update that was begun by the same process, or through the same open file with `open_requests`. It is ordered before what comes later, and durable by the
-/// next `fsync`.
+/// Ends the update that was begun through the same open file; without `open_requests`, by the same process. It is ordered before
+/// what comes later, and durable by the next `fsync`.
 pub const END_UPDATE: u32 = opcode::none(b'W', 8);
-/// Takes that update back. So does the end of the process in the middle of an update; with `open_requests`, the close of the file.
+/// Takes that update back. So does a program that closes the file in the middle of an update; without
+/// `open_requests`, a process that ends.
 pub const ABANDON_UPDATE: u32 = opcode::none(b'W', 9);
 /// What Linux's F2FS can do, by its bits.
 pub const F2FS_GET_FEATURES: u32 = opcode::read::<u32>(0xf5, 12);

@@ -1,10 +1,13 @@
 //! *Copies* within the filesystem (`copy_file_range(2)`, as `cp` uses it): the bytes do not pass through the kernel.
 
+use std::rc::Rc;
+
 use rustix::io::Errno;
 use weir_vfs::InodeNumber;
 
 use crate::calls::Calls;
 use crate::errno::errno;
+use crate::files::OpenFile;
 use crate::privileges::Caller;
 use crate::protocol::{CopyRequest, TRANSFER_BYTES};
 
@@ -23,9 +26,8 @@ pub(crate) async fn copy_range(
     to: InodeNumber,
     caller: Caller,
 ) -> Result<u32, Errno> {
-    let is_special =
-        |handle| calls.is_any(to, handle, |file| file.orders_writes.get() || file.has_begun_update.get());
-    if is_special(copy.to_handle) || calls.fails_sync(from).await.is_err() {
+    let is_special = |file: Rc<OpenFile>| file.orders_writes.get() || file.has_begun_update.get();
+    if calls.open_files(to, copy.to_handle).any(is_special) || calls.fails_sync(from).await.is_err() {
         return Err(Errno::OPNOTSUPP);
     }
     calls.claim_atomic(to, caller).await;

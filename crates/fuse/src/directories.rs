@@ -112,7 +112,7 @@ async fn add_name(calls: &Calls, names: &mut Names, placed: &PlacedEntry, with_a
         names.add(&name);
         return true;
     }
-    // The kernel counts no reference to these two; it looks up what it was told nothing of.
+    // The kernel counts no reference to "." and "..". It looks up a name whose node the answer does not have.
     let is_dot = matches!(entry.name.as_slice(), b"." | b"..");
     let found = match is_dot {
         true => None,

@@ -47,10 +47,10 @@ impl OpenFile {
     }
 }
 
-/// All of them. The kernel bounds how many there are, as each is a file descriptor of some process. Where it does not tell of open and
-/// close, what is here are [claims](crate::claims).
+/// All of them. The kernel bounds how many there are, as each is a file descriptor of some process. Without requests for opens, they are
+/// [claims](crate::claims).
 pub(crate) struct Files {
-    /// The kernel tells of each open and close.
+    /// The kernel sends a request for each open and close.
     pub(crate) are_told: bool,
     opened: Cell<u64>,
     open: RefCell<BTreeMap<u64, Rc<OpenFile>>>,
@@ -93,7 +93,7 @@ impl Counts {
 }
 
 impl Files {
-    /// None yet. `are_told` says that the kernel tells of each open and close.
+    /// None yet. `are_told` says that the kernel sends a request for each open and close.
     pub(crate) fn new(are_told: bool) -> Files {
         Files {
             are_told,

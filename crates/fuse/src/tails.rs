@@ -3,8 +3,8 @@
 //! A program can map a file and store behind its end, up to the end of the page. Such bytes are no part of the file: when
 //! it grows, they must read as zeros. The server has zeros there; the page in the kernel's cache does not, and FUSE has
 //! the kernel clear nothing when a file grows. So, before the answer to a request that makes a file longer, the server
-//! stores zeros into that page. This costs no request. It is done only where a program has the file open so that it can
-//! be mapped for writing, and where the file ended inside a page.
+//! stores zeros into that page. This costs no request. It is done only where the file ended inside a page, and where a program has it
+//! open so that it can be mapped for writing; without requests for opens, that may be any file.
 //!
 //! Two kinds of growth are left as they are:
 //!
