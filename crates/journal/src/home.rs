@@ -46,9 +46,7 @@ pub(crate) struct HomeWrites {
 impl HomeWrites {
     /// The newest committed content of what is not home (J5 a), in the order of its blocks.
     pub(crate) fn of(unwritten: &Unwritten, options: &JournalOptions) -> HomeWrites {
-        let mut writes = HomeWrites::default();
-        unwritten.each(|home, block| writes.add(home, block, options));
-        writes
+        HomeWrites::of_those(unwritten, options, |_| true)
     }
 
     /// The same of the blocks that no transaction behind `transferred` has changed.
@@ -57,9 +55,17 @@ impl HomeWrites {
         options: &JournalOptions,
         transferred: Sequence,
     ) -> HomeWrites {
+        HomeWrites::of_those(unwritten, options, |block| block.buffer.holder_behind(transferred).is_none())
+    }
+
+    fn of_those(
+        unwritten: &Unwritten,
+        options: &JournalOptions,
+        is_wanted: impl Fn(&NotHome) -> bool,
+    ) -> HomeWrites {
         let mut writes = HomeWrites::default();
         unwritten.each(|home, block| {
-            if block.buffer.holder_behind(transferred).is_none() {
+            if is_wanted(block) {
                 writes.add(home, block, options);
             }
         });
