@@ -1,5 +1,6 @@
 //! Results for people: tables, and what they mean in plain words.
 
+mod door_reads;
 mod everyday;
 mod files;
 mod grid;
@@ -14,6 +15,7 @@ use weir_bench::{
 
 use crate::size::Size;
 
+pub(crate) use door_reads::door_reads;
 pub(crate) use everyday::everyday;
 pub(crate) use files::{filesystems, mounts};
 pub(crate) use grid::Grid;

@@ -61,11 +61,11 @@ async fn copy_part(
     length: u32,
     caller: Caller,
 ) -> Result<u64, Errno> {
-    let bytes = calls.read(from, offset, length).await?;
-    if bytes.is_empty() {
+    let (buffer, bytes) = calls.read(from, offset, length).await?;
+    if bytes == 0 {
         return Ok(0);
     }
-    let written = caller.view_of(&calls.filesystem).write(to, to_offset, &bytes).await;
+    let written = caller.view_of(&calls.filesystem).write(to, to_offset, &buffer[..bytes]).await;
     let written = written.map_err(|error| errno(&error))? as u64;
     calls.lost.written(to, &(to_offset..to_offset + written));
     Ok(written)

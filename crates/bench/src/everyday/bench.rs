@@ -16,7 +16,7 @@ use crate::everyday::report::EverydayReport;
 use crate::everyday::requests::RequestCounter;
 use crate::everyday::tree::make_tree;
 use crate::machine::{Machine, Usage};
-use crate::mounts::{Door, Served};
+use crate::mounts::{Door, Served, make_volume};
 use crate::plan::BenchOptions;
 use crate::rounds::{Progress, Steps};
 use crate::scratch::ScratchDirectory;
@@ -103,16 +103,9 @@ impl EverydayGround {
             .map_err(failed("make a tree"))?;
         pack(made.path(), "archive")?;
         let volume = made.path().join("volume.weir");
-        let mkfs = Command::new(program)
-            .args(["mkfs", "--size", &plan.volume_bytes.to_string(), "--volume"])
-            .arg(&volume)
-            .output()
-            .map_err(failed("run weir mkfs"))?;
-        if !mkfs.status.success() {
-            let told = String::from_utf8_lossy(&mkfs.stderr).trim().to_owned();
-            return Err(BenchError::Server { doing: "make a filesystem", told });
-        }
-        let served = Served::start(program, Door::Filesystem { coalition: false }, &volume)?;
+        let door = Door::Filesystem { coalition: false };
+        make_volume(program, door, plan.volume_bytes, &volume)?;
+        let served = Served::start(program, door, &volume)?;
         let ground = EverydayGround { program: program.to_owned(), plan, served, directory: made };
         std::fs::create_dir(ground.host()).map_err(failed("make a directory"))?;
         Ok(ground)
