@@ -91,6 +91,14 @@ impl Place {
             Place::Disk => "disk",
         }
     }
+
+    fn door(self) -> Option<Door> {
+        match self {
+            Place::Host => None,
+            Place::Mount => Some(Door::Filesystem { coalition: false }),
+            Place::Disk => Some(Door::Disk),
+        }
+    }
 }
 
 /// How a file is read.
@@ -177,15 +185,15 @@ pub async fn door_reads(
     let title = |(way, place): (Way, Place)| format!("{}: {}", place.name(), way.title());
     let mut rounds = Rounds::new(ways, title, plan.rounds, true, SETUP_STEPS, progress);
     rounds.steps.prepare("the files");
-    let ground = Ground::make(handle, program, plan, &place.directory)?;
+    let ground = Ground::make(handle, program, plan, &place.directory).await?;
     let mut turns = Turns::new();
-    while let Some(due) = rounds.next() {
+    for due in rounds.by_ref() {
         let (way, place) = due.way;
         let rate = ground.measure_turn(handle, way, place, due.round).await?;
         turns.entry((way, place)).or_default().push(rate);
     }
     rounds.steps.end();
-    ground.end(handle).await?;
+    drop(ground);
     let setting = Setting::new(plan, options.seed, Machine::seen(Usage::default()), Some(place));
     Ok(DoorReadsReport::new(setting, &turns))
 }
@@ -211,17 +219,15 @@ impl DoorReadsReport {
     }
 }
 
-/// The three files.
+/// The three files. A door is open for a turn alone: a server that has just started has nothing of the file in its memory.
 struct Ground {
+    program: PathBuf,
     plan: DoorReadsPlan,
-    mount: Served,
-    disk: Served,
-    /// Dropped after the mounts.
     directory: TempDir,
 }
 
 impl Ground {
-    fn make(
+    async fn make(
         handle: &Handle,
         program: &Path,
         plan: DoorReadsPlan,
@@ -229,28 +235,34 @@ impl Ground {
     ) -> Result<Ground, BenchError> {
         let made = tempfile::Builder::new().prefix("weir-bench-").tempdir_in(directory);
         let made = made.map_err(failed("make a directory", directory))?;
-        let serve = |door, name: &str| {
-            let volume = made.path().join(name);
-            make_volume(program, door, plan.volume_bytes(), &volume)?;
-            Served::start(program, door, &volume)
-        };
-        let mount = serve(Door::Filesystem { coalition: false }, "filesystem.weir")?;
-        let disk = serve(Door::Disk, "disk.weir")?;
-        let ground = Ground { plan, mount, disk, directory: made };
+        let ground = Ground { program: program.to_owned(), plan, directory: made };
         for place in Place::ALL {
-            let path = ground.path(place);
-            let written = write_file(&path, plan.file_bytes, &mut handle.random(place.name()));
-            written.map_err(failed("write", &path))?;
+            if let Some(door) = place.door() {
+                make_volume(program, door, plan.volume_bytes(), &ground.volume(place))?;
+            }
+            let mut random = handle.random(place.name());
+            ground.use_file(handle, place, async |path| write_file(path, plan.file_bytes, &mut random)).await?;
         }
         Ok(ground)
     }
 
-    fn path(&self, place: Place) -> PathBuf {
-        match place {
-            Place::Host => self.directory.path().join("file"),
-            Place::Mount => self.mount.path("file"),
-            Place::Disk => self.disk.path(DISK_NAME),
-        }
+    fn volume(&self, place: Place) -> PathBuf {
+        self.directory.path().join(place.name())
+    }
+
+    /// Does something with the path of a file, while its door is open.
+    async fn use_file<T>(
+        &self,
+        handle: &Handle,
+        place: Place,
+        work: impl AsyncFnOnce(&Path) -> Result<T, BenchError>,
+    ) -> Result<T, BenchError> {
+        let Some(door) = place.door() else { return work(&self.directory.path().join("file")).await };
+        let served = Served::start(&self.program, door, &self.volume(place))?;
+        let name = if door == Door::Disk { DISK_NAME } else { "file" };
+        let done = work(&served.path(name)).await?;
+        served.end(handle).await?;
+        Ok(done)
     }
 
     /// The rate of one turn.
@@ -261,37 +273,44 @@ impl Ground {
         place: Place,
         round: u32,
     ) -> Result<f64, BenchError> {
-        let path = self.path(place);
-        let dropped = std::fs::write("/proc/sys/vm/drop_caches", "3");
-        match way {
-            Way::SequentialCold => {
-                dropped.map_err(failed("drop the caches by", Path::new("/proc/sys/vm/drop_caches")))?;
-                let begun = handle.now();
-                read_file(&path, self.plan.file_bytes).map_err(failed("read", &path))?;
-                let mib = self.plan.file_bytes as f64 / f64::from(1 << 20);
-                Ok(mib / handle.now().since(begun).as_secs_f64())
-            }
-            Way::Random(depth) => {
-                let disk = FileDisk::open(handle, &path, FileDiskOptions::default())?;
-                let blocks = self.plan.file_bytes / BLOCK_BYTES as u64;
-                let each = self.plan.random_reads / depth;
-                let begun = handle.now();
-                try_join_all((0..depth).map(async |stream| {
-                    let mut random = handle.random(&format!("{round} {stream}"));
-                    for _ in 0..each {
-                        read(&*disk, Extent::new(Lba(random.below(blocks)), 1)).await?;
-                    }
-                    Ok::<_, BenchError>(())
-                }))
-                .await?;
-                Ok(f64::from(each * depth) / handle.now().since(begun).as_secs_f64())
-            }
-        }
+        let begun_with = async |path: &Path| match way {
+            Way::SequentialCold => self.read_in_order(handle, path),
+            Way::Random(depth) => self.read_at_random(handle, path, depth, round).await,
+        };
+        self.use_file(handle, place, begun_with).await
     }
 
-    async fn end(self, handle: &Handle) -> Result<(), BenchError> {
-        self.mount.end(handle).await?;
-        self.disk.end(handle).await
+    /// MiB a second.
+    fn read_in_order(&self, handle: &Handle, path: &Path) -> Result<f64, BenchError> {
+        let caches = Path::new("/proc/sys/vm/drop_caches");
+        std::fs::write(caches, "3").map_err(failed("drop the caches", caches))?;
+        let begun = handle.now();
+        read_file(path, self.plan.file_bytes)?;
+        let mib = self.plan.file_bytes as f64 / f64::from(1 << 20);
+        Ok(mib / handle.now().since(begun).as_secs_f64())
+    }
+
+    /// Reads a second.
+    async fn read_at_random(
+        &self,
+        handle: &Handle,
+        path: &Path,
+        depth: u32,
+        round: u32,
+    ) -> Result<f64, BenchError> {
+        let disk = FileDisk::open(handle, path, FileDiskOptions::default())?;
+        let blocks = self.plan.file_bytes / BLOCK_BYTES as u64;
+        let each = self.plan.random_reads / depth;
+        let begun = handle.now();
+        try_join_all((0..depth).map(async |stream| {
+            let mut random = handle.random(&format!("{round} {stream}"));
+            for _ in 0..each {
+                read(&*disk, Extent::new(Lba(random.below(blocks)), 1)).await?;
+            }
+            Ok::<_, BenchError>(())
+        }))
+        .await?;
+        Ok(f64::from(each * depth) / handle.now().since(begun).as_secs_f64())
     }
 }
 
@@ -300,27 +319,31 @@ fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> BenchError 
 }
 
 /// Writes bytes that no disk can compress, and makes them durable.
-fn write_file(path: &Path, bytes: u64, random: &mut Random) -> io::Result<()> {
-    let mut file = File::options().write(true).create(true).truncate(false).open(path)?;
-    let mut piece = vec![0; PIECE];
-    let mut left = bytes;
-    while left > 0 {
-        random.fill_bytes(&mut piece);
-        let now = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        file.write_all(&piece[..now])?;
-        left -= now as u64;
-    }
-    file.sync_all()
+fn write_file(path: &Path, bytes: u64, random: &mut Random) -> Result<(), BenchError> {
+    let failed = failed("write a file", path);
+    let mut file = File::options().write(true).create(true).truncate(false).open(path).map_err(&failed)?;
+    in_pieces(bytes, |piece| {
+        random.fill_bytes(piece);
+        file.write_all(piece)
+    })
+    .and_then(|()| file.sync_all())
+    .map_err(failed)
 }
 
 /// Reads the first `bytes` bytes of a file.
-fn read_file(path: &Path, bytes: u64) -> io::Result<()> {
-    let mut file = File::open(path)?;
+fn read_file(path: &Path, bytes: u64) -> Result<(), BenchError> {
+    let failed = failed("read a file", path);
+    let mut file = File::open(path).map_err(&failed)?;
+    in_pieces(bytes, |piece| file.read_exact(piece)).map_err(failed)
+}
+
+/// Does something with memory for each piece of so many bytes.
+fn in_pieces(bytes: u64, mut work: impl FnMut(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     let mut left = bytes;
     while left > 0 {
         let now = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        file.read_exact(&mut piece[..now])?;
+        work(&mut piece[..now])?;
         left -= now as u64;
     }
     Ok(())

@@ -18,7 +18,8 @@ use crate::protocol::{Answer, REQUEST_BYTES};
 
 /// How long to look for the next request before sleeping. To be woken costs tens of microseconds, most of all on a
 /// virtual machine, and a program that writes and orders, one call after the other, comes back sooner than that. It
-/// takes processor time that no other task wants, since every look lets others run.
+/// takes processor time that no other task wants, since every look lets others run. While other programs want the processor, it sleeps at
+/// once.
 const WATCH: Duration = Duration::from_micros(50);
 /// When to look again where there is no room on the ring for waiting.
 const RETRY: Duration = Duration::from_millis(1);
@@ -145,7 +146,7 @@ impl Connection {
 
     /// Waits until there may be something to receive: looks for a while, then sleeps.
     pub(crate) async fn ready(&self) {
-        if self.handle.now() < self.active.get() + WATCH {
+        if self.handle.now() < self.active.get() + WATCH && !self.handle.is_crowded() {
             return self.handle.give_way().await;
         }
         let stirred = self.stirred.listen();

@@ -11,7 +11,7 @@ use tracing::debug;
 
 /// Bytes of a request that reads, at most: 255 blocks, the most that a segment of a volume holds.
 pub(crate) const READ_BYTES: u32 = 255 << 12;
-const READ_AHEAD_KIB: u32 = 4 * READ_BYTES >> 10;
+const READ_AHEAD_KIB: u32 = (4 * READ_BYTES) >> 10;
 
 /// Has the kernel read ahead on a mount. Whoever may not change that has the kernel's own value.
 pub(crate) fn set_read_ahead(mountpoint: &Path) {
