@@ -15,7 +15,7 @@ use weir_runtime::{Handle, Random};
 use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, read};
 
 use crate::error::BenchError;
-use crate::machine::{Machine, Usage};
+use crate::machine::{Load, Machine, Usage};
 use crate::mounts::{Door, Served, make_volume};
 use crate::plan::BenchOptions;
 use crate::rounds::{Progress, Rounds};
@@ -186,15 +186,19 @@ pub async fn door_reads(
     let mut rounds = Rounds::new(ways, title, plan.rounds, true, SETUP_STEPS, progress);
     rounds.steps.prepare("the files");
     let ground = Ground::make(handle, program, plan, &place.directory).await?;
-    let mut turns = Turns::new();
+    let (mut turns, mut usage) = (Turns::new(), Usage::default());
     for due in rounds.by_ref() {
         let (way, place) = due.way;
+        let load = Load::now(handle);
         let rate = ground.measure_turn(handle, way, place, due.round).await?;
+        if place == Place::Host {
+            usage.add(load.until_now(handle));
+        }
         turns.entry((way, place)).or_default().push(rate);
     }
     rounds.steps.end();
     drop(ground);
-    let setting = Setting::new(plan, options.seed, Machine::seen(Usage::default()), Some(place));
+    let setting = Setting::new(plan, options.seed, Machine::seen(usage), Some(place));
     Ok(DoorReadsReport::new(setting, &turns))
 }
 
@@ -241,7 +245,9 @@ impl Ground {
                 make_volume(program, door, plan.volume_bytes(), &ground.volume(place))?;
             }
             let mut random = handle.random(place.name());
-            ground.use_file(handle, place, async |path| write_file(path, plan.file_bytes, &mut random)).await?;
+            ground
+                .use_file(handle, place, async |path| write_file(path, plan.file_bytes, &mut random))
+                .await?;
         }
         Ok(ground)
     }

@@ -170,7 +170,9 @@ fn bench_puts_reads_of_doors_side_by_side() {
     let directory = directory();
     let output = works(directory.path(), &["bench", "reads", "--tiny", "--json"]);
     let document: serde_json::Value = serde_json::from_str(&output).unwrap();
-    for ratio in ["mount_random_depth_1", "mount_random_depth_32", "disk_random_depth_1", "disk_random_depth_32"] {
+    for ratio in
+        ["mount_random_depth_1", "mount_random_depth_32", "disk_random_depth_1", "disk_random_depth_32"]
+    {
         assert!(document["ratios"][ratio].as_f64().unwrap() > 0.0, "{ratio}: {output}");
     }
     let output = works(directory.path(), &["bench", "reads", "--tiny"]);

@@ -245,6 +245,7 @@ impl Calls {
         let mut file = OpenFile::new(inode, direct, writable);
         file.mappable = flags.contains(OFlags::RDWR);
         file.quiet = flags.contains(OFlags::NOATIME);
+        file.is_synchronous = flags.contains(OFlags::DSYNC);
         Opened { handle: self.files.insert(file), direct }
     }
 

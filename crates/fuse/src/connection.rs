@@ -49,9 +49,7 @@ impl Request {
     /// The first `length` bytes of what was received in `buffer`, which is another one then if they are nearly all.
     fn take_from(buffer: &mut Buffer, length: usize) -> Request {
         match length {
-            WHOLE.. => {
-                Request::Long(std::mem::replace(buffer, Buffer::unfilled(REQUEST_BYTES)), length)
-            }
+            WHOLE.. => Request::Long(std::mem::replace(buffer, Buffer::unfilled(REQUEST_BYTES)), length),
             LONG.. => Request::Long(Buffer::copy_of(&buffer[..length]), length),
             _ => Request::Short(buffer[..length].to_vec()),
         }

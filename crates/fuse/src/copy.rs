@@ -18,7 +18,7 @@ const COPY_BYTES_MAX: u64 = 16 << 20;
 ///
 /// # Errors
 /// EOPNOTSUPP where the kernel is to read and write by itself: what a program wrote through a mapping of the first was lost, or
-/// the writes to the second are ordered, or part of an update.
+/// the writes to the second are ordered, or part of an update, or synchronous: the kernel then asks for `fsync` behind them.
 pub(crate) async fn copy_range(
     calls: &Calls,
     from: InodeNumber,
@@ -26,7 +26,8 @@ pub(crate) async fn copy_range(
     to: InodeNumber,
     caller: Caller,
 ) -> Result<u32, Errno> {
-    let is_special = |file: Rc<OpenFile>| file.orders_writes.get() || file.has_begun_update.get();
+    let is_special =
+        |file: Rc<OpenFile>| file.is_synchronous || file.orders_writes.get() || file.has_begun_update.get();
     if calls.open_files(to, copy.to_handle).any(is_special) || calls.fails_sync(from).await.is_err() {
         return Err(Errno::OPNOTSUPP);
     }

@@ -204,8 +204,12 @@ impl Cleaner {
             return Ok(());
         }
         let placed = self.log.placed_to();
-        let by_flush = self.blocks.borrow().segments.free_when_durable();
-        if self.long_enough(by_flush) {
+        let (by_flush, empty) = {
+            let segments = &self.blocks.borrow().segments;
+            (segments.free_when_durable(), segments.empty_count())
+        };
+        // A checkpoint writes all of the map that has changed. It is worth that where a flush frees less than half as much.
+        if self.long_enough(by_flush) || (by_flush > 0 && 2 * by_flush >= empty) {
             self.flusher.want_durable(placed);
             self.common.watermark.until_durable(placed).await?;
             if self.lengthen_free_list().is_ok() {
@@ -227,17 +231,22 @@ impl Cleaner {
         outcome
     }
 
-    /// The segments to clean next, the best ones first; none when enough are free.
+    /// The segments to clean next, the best ones first; none when enough are free, or when what is free is needed for the record
+    /// that puts emptied ones on the free-segment list: without that, only a checkpoint could.
     fn next_victims(&self) -> Vec<Victim> {
         let segments = &mut self.blocks.borrow_mut().segments;
         let Head { segment: open, next_sequence, .. } = self.log.head();
         let open_is_empty = open.is_some_and(|open| segments.is_empty(open));
-        let free = segments.free_listed() + segments.empty_count() - usize::from(open_is_empty);
-        if free >= self.reserve.upkeep_goal(segments) || segments.free_listed() == 0 {
+        let listed = segments.free_listed();
+        let free = listed + segments.empty_count() - usize::from(open_is_empty);
+        let lengthens = listed == 1 && segments.free_when_durable() > 0;
+        if free >= self.reserve.upkeep_goal(segments) || listed == 0 || lengthens {
             return Vec::new();
         }
         let full = self.common.geometry.data_blocks_per_segment() as u16;
-        let wanted = (self.reserve.upkeep_goal(segments) - free).min(VICTIMS);
+        // What is live in one takes no more than a segment.
+        let most = VICTIMS.min(listed - 1).max(1);
+        let wanted = (self.reserve.upkeep_goal(segments) - free).min(most);
         let may_gain = |s: u32, live: u16| Some(s) != open && live < full;
         let chosen = match self.common.options.cleaning {
             CleaningPolicy::Greedy => segments.fewest_live(wanted, may_gain),
