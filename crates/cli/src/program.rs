@@ -16,8 +16,8 @@ use regex_lite::Regex;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tempfile::TempDir;
 use weir_program::{
-    CampaignError, Plan, ProgramCampaign, Promises, Record, RecordedRun, StateName, TRACE_BEGINNING, TraceHeader,
-    read_trace, record_run, write_trace,
+    CampaignError, Plan, ProgramCampaign, Promises, Record, RecordedRun, StateName, TRACE_BEGINNING,
+    TraceHeader, read_trace, record_run, write_trace,
 };
 use weir_runtime::{Handle, Runtime, Wall, cores};
 
@@ -127,7 +127,8 @@ pub(crate) struct AckArguments {
 /// Appends a line to the file of acknowledgements.
 pub(crate) fn acknowledge(arguments: &AckArguments) -> Result<(), CliError> {
     let path = std::env::var_os("WEIR_ACK").map(PathBuf::from);
-    let path = path.ok_or(CliError::Usage("WEIR_ACK is not set: it is for commands that weir crash program runs"))?;
+    let path =
+        path.ok_or(CliError::Usage("WEIR_ACK is not set: it is for commands that weir crash program runs"))?;
     let wrote = File::options().append(true).open(&path);
     let wrote = wrote.and_then(|mut file| file.write_all(format!("{}\n", arguments.text).as_bytes()));
     wrote.map_err(|source| CliError::File { doing: "acknowledge by", path, source })
@@ -156,7 +157,8 @@ pub(crate) fn run(arguments: &ProgramArguments) -> Result<Verdict, CliError> {
     })?;
     let RecordedRun { record, seconds } = recorded;
     let header = test.header();
-    let campaign = Campaign { record: &record, header: &header, checks: &test.checks, interrupted: &interrupted };
+    let campaign =
+        Campaign { record: &record, header: &header, checks: &test.checks, interrupted: &interrupted };
     let keep = |is_needed: bool| match is_needed || arguments.trace.is_some() {
         true => write_record(&trace, &header, &record).map(|()| Some(trace.as_path())),
         false => Ok(None),
@@ -314,7 +316,9 @@ impl Campaign<'_> {
         let is_right = judged.judgement.is_right;
         let text = report::describe_failure(&judged, &plan, Some(trace));
         match self.checks.json {
-            true => print(&serde_json::to_string_pretty(&report::failure_to_json(&judged, &plan, Some(trace)))?)?,
+            true => {
+                print(&serde_json::to_string_pretty(&report::failure_to_json(&judged, &plan, Some(trace)))?)?
+            }
             false if is_right => print("the check accepts this state")?,
             false => print(plain::of_text(&text).trim_end())?,
         }

@@ -1,6 +1,6 @@
 //! *Campaign*: the states that power cuts may leave of a recorded run, each checked once, and failures made smaller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,6 +28,10 @@ const TRIALS_MAX: u32 = 300;
 const FIRST_PASS: usize = 4;
 /// Failures that are made smaller and told.
 pub const TOLD_MAX: usize = 3;
+/// Failures that are made smaller: some are the same then.
+const SHRUNK_MAX: usize = 2 * TOLD_MAX;
+/// So many states that fail end the search: more of them say nothing new.
+pub const FAILING_MAX: u64 = 64;
 /// So many passes that find no new state end the search.
 const IDLE_PASSES_MAX: u32 = 3;
 
@@ -135,6 +139,8 @@ pub struct ProgramCampaign<'a> {
     /// What was judged: the most that was acknowledged, for each tree.
     judged: BTreeMap<u64, usize>,
     findings: CampaignFindings,
+    /// Failures that were made smaller.
+    shrunk: usize,
 }
 
 /// A state that is to be judged.
@@ -152,8 +158,19 @@ impl<'a> ProgramCampaign<'a> {
         let units = Arc::new(Units::from_record(record, plan.promises));
         let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit);
         let chance = Runtime::simulated(Simulation { seed: plan.seed, ..Simulation::default() }).handle();
-        let findings = CampaignFindings { moments: units.moments.len() as u64, ..CampaignFindings::default() };
-        ProgramCampaign { record, plan, units, judge, chance, chances: BTreeMap::new(), judged: BTreeMap::new(), findings }
+        let findings =
+            CampaignFindings { moments: units.moments.len() as u64, ..CampaignFindings::default() };
+        ProgramCampaign {
+            record,
+            plan,
+            units,
+            judge,
+            chance,
+            chances: BTreeMap::new(),
+            judged: BTreeMap::new(),
+            findings,
+            shrunk: 0,
+        }
     }
 
     /// Checks states until so many were, or the time is over, or there are no more. `report` gets to know how far it is, and
@@ -171,19 +188,16 @@ impl<'a> ProgramCampaign<'a> {
             return Err(CampaignError::NothingRecorded);
         }
         self.check_controls()?;
-        let is_over = |distinct: u64| {
-            distinct >= self.plan.states
-                || self.plan.time.is_some_and(|time| clock.now().since(began) >= time)
-        };
+        let is_late = || self.plan.time.is_some_and(|time| clock.now().since(began) >= time);
         let (mut from, mut to, mut idle) = (0, FIRST_PASS, 0);
         let mut is_exhausted = false;
-        while !is_exhausted && idle < IDLE_PASSES_MAX && !is_over(self.findings.distinct) && !self.findings.is_interrupted {
+        while !is_exhausted && idle < IDLE_PASSES_MAX && !self.is_over(is_late()) {
             let before = self.findings.distinct;
-            is_exhausted = self.run_pass(from..to, is_over, &mut report)?;
+            is_exhausted = self.run_pass(from..to, &is_late, &mut report)?;
             idle = if self.findings.distinct == before { idle + 1 } else { 0 };
             (from, to) = (to, 2 * to);
         }
-        self.findings.is_exhaustive = is_exhausted && !self.findings.is_interrupted;
+        self.findings.is_exhaustive = is_exhausted && !self.is_over(false);
         self.findings.seconds = clock.now().since(began).as_secs_f64();
         Ok(self.findings)
     }
@@ -257,11 +271,17 @@ impl<'a> ProgramCampaign<'a> {
         Ok(())
     }
 
+    /// Whether the search ends; `is_late` says that its time is over.
+    fn is_over(&self, is_late: bool) -> bool {
+        let CampaignFindings { distinct, failures, is_interrupted, .. } = self.findings;
+        is_late || is_interrupted || distinct >= self.plan.states || failures >= FAILING_MAX
+    }
+
     /// Looks at these candidates of each moment: whether no moment has more.
     fn run_pass(
         &mut self,
         nth: std::ops::Range<usize>,
-        is_over: impl Fn(u64) -> bool,
+        is_late: &impl Fn() -> bool,
         report: &mut impl FnMut(CampaignProgress) -> bool,
     ) -> Result<bool, CampaignError> {
         let wanted = self.units.moments.len() as u64 * (nth.end - nth.start) as u64;
@@ -291,13 +311,13 @@ impl<'a> ProgramCampaign<'a> {
             }
             is_exhausted &= candidates.next().is_none();
             if batch.len() >= BATCH {
-                self.judge_batch(std::mem::take(&mut batch), &is_over, report)?;
-                if is_over(self.findings.distinct) || self.findings.is_interrupted {
+                self.judge_batch(std::mem::take(&mut batch), is_late, report)?;
+                if self.is_over(is_late()) {
                     return Ok(false);
                 }
             }
         }
-        self.judge_batch(batch, &is_over, report)?;
+        self.judge_batch(batch, is_late, report)?;
         Ok(is_exhausted)
     }
 
@@ -305,14 +325,14 @@ impl<'a> ProgramCampaign<'a> {
     fn judge_batch(
         &mut self,
         mut batch: Vec<Candidate>,
-        is_over: &impl Fn(u64) -> bool,
+        is_late: &impl Fn() -> bool,
         report: &mut impl FnMut(CampaignProgress) -> bool,
     ) -> Result<(), CampaignError> {
         // Of one tree at several moments, only the last is judged, at which most was acknowledged.
         batch.retain(|candidate| self.judged.get(&candidate.hash) == Some(&candidate.acknowledged));
         let at_once = 8 * self.plan.jobs.max(1) as usize;
         let mut batch = batch.into_iter().peekable();
-        while batch.peek().is_some() && !is_over(self.findings.distinct) {
+        while batch.peek().is_some() && !self.is_over(is_late()) {
             let left = self.plan.states.saturating_sub(self.findings.distinct) as usize;
             let some: Vec<Candidate> = batch.by_ref().take(at_once.min(left)).collect();
             let (judge, lines) = (&self.judge, &self.record.lines);
@@ -327,7 +347,8 @@ impl<'a> ProgramCampaign<'a> {
                     self.take_failure(candidate, judgement)?;
                 }
             }
-            let progress = CampaignProgress { distinct: self.findings.distinct, failures: self.findings.failures };
+            let progress =
+                CampaignProgress { distinct: self.findings.distinct, failures: self.findings.failures };
             if !report(progress) {
                 self.findings.is_interrupted = true;
                 return Ok(());
@@ -344,15 +365,23 @@ impl<'a> ProgramCampaign<'a> {
     /// Makes a failure smaller and keeps it, if there are few so far and none of them is a part of it.
     fn take_failure(&mut self, candidate: Candidate, judgement: Judgement) -> Result<(), CampaignError> {
         let Candidate { name, .. } = candidate;
-        let is_part = |told: &StateFailure| told.name.missing.iter().all(|unit| name.missing.contains(unit));
-        if self.findings.told.len() >= TOLD_MAX || self.findings.told.iter().any(is_part) {
+        let is_part = |told: &StateFailure| {
+            let of_moment = !told.name.missing.is_empty() || told.name.moment == name.moment;
+            of_moment && told.name.missing.iter().all(|unit| name.missing.binary_search(unit).is_ok())
+        };
+        let CampaignFindings { told, .. } = &self.findings;
+        if told.len() >= TOLD_MAX || self.shrunk >= SHRUNK_MAX || told.iter().any(is_part) {
             return Ok(());
         }
+        self.shrunk += 1;
         let missing_at_first = name.missing.len();
         let (name, judgement) = self.shrink(name, judgement)?;
         let failure = self.failure(name, judgement, missing_at_first);
-        // Two may be one when they are small.
-        let is_same = |told: &StateFailure| told.explanation.missing == failure.explanation.missing;
+        // Two may be one when they are small: of one call, the size is missing here and the data there.
+        let calls_of = |failure: &StateFailure| -> BTreeSet<usize> {
+            failure.name.missing.iter().map(|unit| self.units.all[*unit].operation).collect()
+        };
+        let is_same = |told: &StateFailure| calls_of(told) == calls_of(&failure);
         if !self.findings.told.iter().any(is_same) {
             self.findings.told.push(failure);
         }
@@ -402,8 +431,10 @@ impl<'a> ProgramCampaign<'a> {
         if !torn.is_empty() && fails(StateName { torn: Vec::new(), ..name.clone() }) == Some(true) {
             torn.clear();
         }
-        let keeps: Vec<UnitNumber> = name.missing.iter().copied().filter(|unit| !torn.is_empty() && is_torn(unit)).collect();
-        let mut items: Vec<UnitNumber> = name.missing.iter().copied().filter(|unit| !keeps.contains(unit)).collect();
+        let keeps: Vec<UnitNumber> =
+            name.missing.iter().copied().filter(|unit| !torn.is_empty() && is_torn(unit)).collect();
+        let mut items: Vec<UnitNumber> =
+            name.missing.iter().copied().filter(|unit| !keeps.contains(unit)).collect();
         let state_of = |missing: &[UnitNumber]| {
             let mut missing = [missing, &keeps[..]].concat();
             missing.sort_unstable();

@@ -39,7 +39,12 @@ pub struct Candidates<'a> {
 impl<'a> Candidates<'a> {
     /// Those of a moment at which these units are pending.
     #[must_use]
-    pub fn new(units: &'a Units, moment: usize, pending: &'a [UnitNumber], mut random: Random) -> Candidates<'a> {
+    pub fn new(
+        units: &'a Units,
+        moment: usize,
+        pending: &'a [UnitNumber],
+        mut random: Random,
+    ) -> Candidates<'a> {
         let window = Window { units, pending };
         let (recipes, has_more) = match window.all_states() {
             Some(all) => {
@@ -184,7 +189,8 @@ impl Window<'_> {
     fn tear_of(&self, place: usize) -> Option<u8> {
         let sectors = self.unit(place).sectors();
         let count = sectors.count_ones();
-        let first = (0..8).map(|sector| 1 << sector).filter(|bit| sectors & bit != 0).take(count as usize / 2);
+        let first =
+            (0..8).map(|sector| 1 << sector).filter(|bit| sectors & bit != 0).take(count as usize / 2);
         (count > 1).then(|| first.fold(0, |bits, bit| bits | bit))
     }
 

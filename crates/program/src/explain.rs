@@ -14,6 +14,12 @@ use crate::state::StateName;
 use crate::tree::ROOT;
 use crate::units::{UnitKind, UnitNumber, Units};
 
+/// A count with its noun.
+#[must_use]
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// What a failing state lacks, and why it may.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Explanation {
@@ -80,10 +86,12 @@ impl Paths {
             }
             Call::Link { inode, at } => format!("`link({}, {})`", self.of_inode(*inode), self.of_place(at)),
             Call::Remove { at, .. } => format!("`unlink({})`", self.of_place(at)),
-            Call::Rename { from, to, .. } => format!("`rename({}, {})`", self.of_place(from), self.of_place(to)),
+            Call::Rename { from, to, .. } => {
+                format!("`rename({}, {})`", self.of_place(from), self.of_place(to))
+            }
             Call::Write { inode, offset, data, .. } => {
-                let length = data.end - data.start;
-                format!("the write of {length} bytes at {offset} to `{}`", self.of_inode(*inode))
+                let length = counted(data.end - data.start, "byte", "bytes");
+                format!("the write of {length} at {offset} to `{}`", self.of_inode(*inode))
             }
             Call::SetSize { inode, size, .. } => format!("`truncate({}, {size})`", self.of_inode(*inode)),
             Call::Zero { inode, offset, length } => {
@@ -122,8 +130,14 @@ pub fn explain(record: &Record, units: &Units, promises: Promises, name: &StateN
         add_to_groups(&mut groups, units, *unit, name);
     }
     let told = Teller::new(record, moment.operations);
-    let moment = told.describe_moment(record, moment.operations, moment.acknowledged);
-    let mut explanation = Explanation { moment, ..Explanation::default() };
+    let described = told.describe_moment(record, moment.operations, moment.acknowledged);
+    let mut explanation = Explanation { moment: described, ..Explanation::default() };
+    if groups.is_empty() {
+        let call = told.call(moment.operations.saturating_sub(1));
+        explanation
+            .causes
+            .push(format!("nothing is missing: it is wrong if the power is cut right behind {call}"));
+    }
     for group in &groups {
         let what = told.describe_group(record, group);
         explanation.missing.push(what.clone());
@@ -159,8 +173,10 @@ fn add_to_groups(groups: &mut Vec<Group>, units: &Units, number: UnitNumber, nam
         let torn = name.torn.iter().find(|(torn, _)| *torn == number);
         group.torn.extend(torn.map(|(_, sectors)| {
             let block = offset / 4096 * 4096;
-            let there: Vec<String> = (0..8).filter(|sector| sectors & 1 << sector != 0)
-                .map(|sector| (block + sector * 512).to_string()).collect();
+            let there: Vec<String> = (0..8)
+                .filter(|sector| sectors & 1 << sector != 0)
+                .map(|sector| (block + sector * 512).to_string())
+                .collect();
             match there.is_empty() {
                 true => "none of its sectors of 512 bytes".to_owned(),
                 false => format!("its sectors of 512 bytes at {}", there.join(", ")),
@@ -182,15 +198,9 @@ impl Teller {
         let mut calls = Vec::new();
         for (nth, operation) in record.operations[..end.min(record.operations.len())].iter().enumerate() {
             if nth >= record.setup {
-                let told = match operation.call {
-                    Call::Make { .. } | Call::Link { .. } => {
-                        paths.follow(&operation.call);
-                        paths.describe(&operation.call)
-                    }
-                    ref call => paths.describe(call),
-                };
-                let inode = inode_of(&operation.call).map(|inode| (inode, paths.of_inode(inode)));
-                calls.push((told, inode.into_iter().collect()));
+                let told = paths.describe(&operation.call);
+                let inodes = inodes_of(&operation.call).into_iter();
+                calls.push((told, inodes.map(|inode| (inode, paths.of_inode(inode))).collect()));
             }
             paths.follow(&operation.call);
         }
@@ -213,10 +223,16 @@ impl Teller {
         };
         let calls = operations - record.setup;
         let last = match acknowledged.checked_sub(1).and_then(|last| record.lines.get(last)) {
-            Some(line) => format!("{acknowledged} lines are acknowledged, the last {:?}", String::from_utf8_lossy(line)),
+            Some(line) => {
+                let count = counted(acknowledged as u64, "line is", "lines are");
+                format!("{count} acknowledged, the last {:?}", String::from_utf8_lossy(line))
+            }
             None => "nothing is acknowledged".to_owned(),
         };
-        format!("the power is cut behind call {calls} of {}, {next}; {last}", record.operations.len() - record.setup)
+        format!(
+            "the power is cut behind call {calls} of {}, {next}; {last}",
+            record.operations.len() - record.setup
+        )
     }
 
     fn describe_group(&self, record: &Record, group: &Group) -> String {
@@ -230,18 +246,28 @@ impl Teller {
         if writes == 1 {
             let write = group.calls.iter().find(|call| is_write(call)).copied().unwrap_or(first);
             let told_write = self.call(write);
-            told.push(match group.data {
-                Some(_) => told_write.to_owned(),
-                None => format!("the size that {told_write} gave the file"),
+            let Call::Write { offset, data, .. } = &record.operations[write].call else {
+                return String::new();
+            };
+            let whole = *offset..offset + (data.end - data.start);
+            told.push(match &group.data {
+                Some(bytes) if *bytes != whole => {
+                    format!("bytes from {} to {} of {told_write}", bytes.start, bytes.end)
+                }
+                // Without the size that it made, nothing of it is in the file.
+                _ => told_write.to_owned(),
             });
         } else if writes > 1 {
             let path = self.path(first, group.inode);
             told.push(match &group.data {
-                Some(bytes) => format!("{writes} writes to `{path}`, of bytes from {} to {}", bytes.start, bytes.end),
-                None => format!("the sizes that {writes} writes gave `{path}`"),
+                Some(bytes) => {
+                    format!("the {writes} writes to `{path}`, of bytes from {} to {}", bytes.start, bytes.end)
+                }
+                None => format!("the {writes} writes to `{path}`"),
             });
         }
-        let others: Vec<&str> = group.calls.iter().filter(|call| !is_write(call)).map(|call| self.call(*call)).collect();
+        let others: Vec<&str> =
+            group.calls.iter().filter(|call| !is_write(call)).map(|call| self.call(*call)).collect();
         match others.len() {
             0 => {}
             count @ 1..=3 => told.extend(others[..count].iter().map(|call| (*call).to_owned())),
@@ -259,11 +285,14 @@ impl Teller {
         promises: Promises,
         is_there: impl Fn(usize) -> bool,
     ) -> String {
-        let (first, last) = (group.calls.first().copied().unwrap_or(0), group.calls.last().copied().unwrap_or(0));
+        let (first, last) =
+            (group.calls.first().copied().unwrap_or(0), group.calls.last().copied().unwrap_or(0));
         let end = self.first + self.calls.len();
         let later = || (first + 1..end).filter(|call| is_there(*call));
         let names_it = |call: &usize| match &record.operations[*call].call {
-            Call::Make { inode, .. } | Call::Link { inode, .. } | Call::Rename { inode, .. } => *inode == group.inode,
+            Call::Make { inode, .. } | Call::Link { inode, .. } | Call::Rename { inode, .. } => {
+                *inode == group.inode
+            }
             _ => false,
         };
         let is_change = |call: &usize| {
@@ -275,20 +304,31 @@ impl Teller {
             .find(|call| !group.is_names && names_it(call))
             .or_else(|| later().find(|call| *call > last && is_change(call)))
             .or_else(|| later().find(is_change));
-        let is_or_are = if what.contains(" writes ") || what.contains(" and ") || what.starts_with("the sizes") { "are" } else { "is" };
+        let is_or_are =
+            if what.contains(" writes to ") || what.contains("` and ") || what.starts_with("bytes ") {
+                "are"
+            } else {
+                "is"
+            };
         let sync = self.describe_sync(record, group, first, promises);
-        let lost = if group.torn.is_empty() { format!("{is_or_are} not") } else { "is not there whole".to_owned() };
-        let acknowledged = later().filter(|call| *call > last).find(is_ack).and_then(|call| match record.operations[call].call {
-            Call::Acknowledge(line) => record.lines.get(line),
-            _ => None,
+        let is_torn = !group.torn.is_empty();
+        let lost = if is_torn { "is not there whole".to_owned() } else { format!("{is_or_are} not") };
+        let acknowledged = later().filter(|call| *call > last).find(is_ack).and_then(|call| {
+            match record.operations[call].call {
+                Call::Acknowledge(line) => record.lines.get(line),
+                _ => None,
+            }
         });
         let promise = acknowledged.map_or(String::new(), |line| {
             format!("; it was acknowledged by {:?}", String::from_utf8_lossy(line))
         });
         match witness {
-            Some(call) if call > last => format!("{} is there, {what} before it {lost}: {sync}{promise}", self.call(call)),
+            Some(call) if call > last => {
+                format!("{} is there, {what} before it {lost}: {sync}{promise}", self.call(call))
+            }
             Some(call) => format!("{} is there, {what} {lost}: {sync}{promise}", self.call(call)),
-            None => format!("{what} {lost}: {sync}{promise}"),
+            None if is_torn => format!("{what} {lost}: {sync}{promise}"),
+            None => format!("{what} {lost} there: {sync}{promise}"),
         }
     }
 
@@ -301,44 +341,34 @@ impl Teller {
                 _ => false,
             })
         };
-        let what = if group.is_names {
-            let paths = (self.first..end).rev().find_map(|call| match &record.operations[call].call {
-                Call::Sync { inode, .. } if *inode == group.inode => Some(self.path(call, *inode).to_owned()),
-                _ => None,
-            });
-            match (&paths, group.inode) {
-                (_, ROOT) => "the directory `.`".to_owned(),
-                (Some(path), _) => format!("the directory `{path}`"),
-                (None, _) => "its directory".to_owned(),
-            }
-        } else {
-            format!("`{}`", self.path(first, group.inode))
-        };
+        let path = self.path(first, group.inode);
+        let what = if group.is_names { format!("the directory `{path}`") } else { format!("`{path}`") };
         let besides = match promises.sync_covers_metadata() && group.is_names {
             true => ", nor anything else that would have made it durable",
             false => "",
         };
         match (syncs(first, end), syncs(self.first, first)) {
-            (Some(_), _) => format!("{what} was synchronised by `fdatasync`, which does not cover it, or between its parts"),
+            (Some(_), _) => format!(
+                "{what} was synchronised by `fdatasync`, which does not cover it, or between its parts"
+            ),
             (None, Some(_)) => format!("{what} was synchronised before that, and never after it{besides}"),
             (None, None) => format!("{what} was never synchronised{besides}"),
         }
     }
 }
 
-/// The inode that a call is about.
-fn inode_of(call: &Call) -> Option<InodeNumber> {
+/// The inodes that a call is about, and the directories of its names.
+fn inodes_of(call: &Call) -> Vec<InodeNumber> {
     match call {
-        Call::Make { inode, .. }
-        | Call::Link { inode, .. }
-        | Call::Remove { inode, .. }
-        | Call::Rename { inode, .. }
-        | Call::Write { inode, .. }
+        Call::Make { inode, at, .. } => at.iter().map(|at| at.directory).chain([*inode]).collect(),
+        Call::Link { inode, at } | Call::Remove { inode, at } => vec![at.directory, *inode],
+        Call::Rename { inode, from, to, .. } => vec![from.directory, to.directory, *inode],
+        Call::Write { inode, .. }
         | Call::SetSize { inode, .. }
         | Call::Zero { inode, .. }
         | Call::SetAttributes { inode, .. }
         | Call::SetExtended { inode, .. }
-        | Call::Sync { inode, .. } => Some(*inode),
-        Call::SyncAll | Call::Acknowledge(_) => None,
+        | Call::Sync { inode, .. } => vec![*inode],
+        Call::SyncAll | Call::Acknowledge(_) => Vec::new(),
     }
 }

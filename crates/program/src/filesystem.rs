@@ -320,7 +320,8 @@ impl NameCalls for RecordedFilesystem {
     ) -> LocalBoxFuture<'_, Result<Vec<DirectoryEntry>, FsError>> {
         let live = self.0.live.borrow();
         let result = live.names(directory).map(|names| {
-            let dots = [(Cookie::DOT, &b"."[..], directory), (Cookie::DOT_DOT, b"..", live.parent(directory))];
+            let dots =
+                [(Cookie::DOT, &b"."[..], directory), (Cookie::DOT_DOT, b"..", live.parent(directory))];
             let entry = |cookie, name: &[u8], inode| {
                 let kind = live.attributes(inode).map_or(FileType::Regular, |found| found.kind);
                 DirectoryEntry { cookie, name: name.to_vec(), target: Target { inode, kind: Some(kind) } }

@@ -42,7 +42,7 @@ pub use campaign::{
     CampaignError, CampaignFindings, CampaignProgress, Plan, ProgramCampaign, StateFailure, TOLD_MAX,
 };
 pub use candidates::Candidates;
-pub use explain::{Explanation, explain};
+pub use explain::{Explanation, counted, explain};
 pub use filesystem::RecordedFilesystem;
 pub use judge::{Judge, Judgement, write_tree};
 pub use operation::{Call, NewInode, Operation, Place};
@@ -53,6 +53,6 @@ pub use record::{
 pub use run::{RecordedRun, RunError, RunPlan, record_run};
 pub use shell::ends_within;
 pub use state::{Moments, StateName, StateNameError};
-pub use trace::{TRACE_BEGINNING, RunTraceError, TraceHeader, read_trace, write_trace};
+pub use trace::{RunTraceError, TRACE_BEGINNING, TraceHeader, read_trace, write_trace};
 pub use tree::{BLOCK_BYTES, Content, FileContent, Name, Node, ROOT, Tree};
 pub use units::{Moment, SECTOR_BYTES, Unit, UnitKind, UnitNumber, Units};

@@ -162,11 +162,7 @@ impl Live {
     }
 
     /// A place where something is, and what that is.
-    fn taken_place(
-        &self,
-        directory: InodeNumber,
-        name: &[u8],
-    ) -> Result<(Place, InodeNumber), FsError> {
+    fn taken_place(&self, directory: InodeNumber, name: &[u8]) -> Result<(Place, InodeNumber), FsError> {
         check_ordinary_name(name)?;
         match self.lookup(directory, name)? {
             ACK => Err(FsError::NotPermitted("acknowledgements go there")),
@@ -201,7 +197,15 @@ impl Live {
         };
         let links = u32::from(at.is_some());
         self.perform(Call::Make { inode, new: new_inode, at }, &[])?;
-        let beside = Beside { links, parent: directory, opened: 0, accessed: now, changed: now, modified: now, created: now };
+        let beside = Beside {
+            links,
+            parent: directory,
+            opened: 0,
+            accessed: now,
+            changed: now,
+            modified: now,
+            created: now,
+        };
         self.beside.insert(inode, beside);
         if links > 0 {
             self.touch(directory, now, true);
@@ -302,14 +306,19 @@ impl Live {
                 _ => {}
             }
         }
-        if self.is_below(to.0, inode) || there.is_some_and(|there| flags.exchange && self.is_below(from.directory, there)) {
+        if self.is_below(to.0, inode)
+            || there.is_some_and(|there| flags.exchange && self.is_below(from.directory, there))
+        {
             return Err(FsError::Invalid("a directory does not go into itself"));
         }
         let to = Place { directory: to.0, name: to.1.to_vec() };
         let (replaced, exchanged) = (there, flags.exchange);
         let is_directory = is_directory
-            || exchanged && there.is_some_and(|there| self.tree.node(there).is_some_and(|node| node.names().is_some()));
-        let call = Call::Rename { inode, from: from.clone(), to: to.clone(), replaced, exchanged, is_directory };
+            || exchanged
+                && there
+                    .is_some_and(|there| self.tree.node(there).is_some_and(|node| node.names().is_some()));
+        let call =
+            Call::Rename { inode, from: from.clone(), to: to.clone(), replaced, exchanged, is_directory };
         self.perform(call, &[])?;
         if let Some(beside) = self.beside.get_mut(&inode) {
             beside.parent = to.directory;
@@ -345,7 +354,13 @@ impl Live {
     }
 
     /// Does what changes the blocks of a file, and counts them.
-    fn perform_on_file(&mut self, inode: InodeNumber, call: Call, data: &[u8], now: FileTime) -> Result<(), FsError> {
+    fn perform_on_file(
+        &mut self,
+        inode: InodeNumber,
+        call: Call,
+        data: &[u8],
+        now: FileTime,
+    ) -> Result<(), FsError> {
         let blocks = |tree: &Tree| match tree.node(inode).map(|node| &node.content) {
             Some(Content::File(file)) => file.blocks(),
             _ => 0,
@@ -398,7 +413,13 @@ impl Live {
     }
 
     /// Makes a range of a file zeros; what is behind its end stays so.
-    pub(crate) fn zero(&mut self, inode: InodeNumber, offset: u64, length: u64, now: FileTime) -> Result<(), FsError> {
+    pub(crate) fn zero(
+        &mut self,
+        inode: InodeNumber,
+        offset: u64,
+        length: u64,
+        now: FileTime,
+    ) -> Result<(), FsError> {
         let size = self.file_size(inode)?;
         let length = length.min(size.saturating_sub(offset));
         match length {

@@ -27,13 +27,8 @@ pub enum Promises {
 
 impl Promises {
     /// All of them.
-    pub const ALL: [Promises; 5] = [
-        Promises::Posix,
-        Promises::Ext4Ordered,
-        Promises::Ext4Writeback,
-        Promises::Xfs,
-        Promises::Btrfs,
-    ];
+    pub const ALL: [Promises; 5] =
+        [Promises::Posix, Promises::Ext4Ordered, Promises::Ext4Writeback, Promises::Xfs, Promises::Btrfs];
 
     /// Its name.
     #[must_use]

@@ -86,7 +86,8 @@ mod tests {
             let word = ("WORD", &PathBuf::from("told"));
             Shell::start(command, scratch.path(), &[word], &output, false).unwrap()
         };
-        let status = start("echo $WORD; echo wrong >&2; (sleep 1000 & echo $! >left); exit 3").wait_within(seconds);
+        let status =
+            start("echo $WORD; echo wrong >&2; (sleep 1000 & echo $! >left); exit 3").wait_within(seconds);
         assert_eq!(status.unwrap().unwrap().code(), Some(3));
         assert_eq!(std::fs::read_to_string(&output).unwrap(), "told\nwrong\n");
         let left = std::fs::read_to_string(scratch.path().join("left")).unwrap();

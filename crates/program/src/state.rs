@@ -73,7 +73,10 @@ impl FromStr for StateName {
                 } else {
                     let (first, last) = part.split_once("..").unwrap_or((part, part));
                     let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-                    if first > last || last >= UNITS_MAX || name.missing.last().is_some_and(|end| *end >= first) {
+                    if first > last
+                        || last >= UNITS_MAX
+                        || name.missing.last().is_some_and(|end| *end >= first)
+                    {
                         return None;
                     }
                     name.missing.extend(first..=last);
@@ -167,7 +170,9 @@ impl<'a> Moments<'a> {
             && name.missing.iter().all(|unit| self.pending.binary_search(unit).is_ok())
             && self.pending.iter().all(|unit| is_missing(unit) || !needs_missing(unit))
             && name.torn.iter().all(|(unit, sectors)| {
-                is_missing(unit) && !needs_missing(unit) && self.units.all[*unit].sectors() & sectors == *sectors
+                is_missing(unit)
+                    && !needs_missing(unit)
+                    && self.units.all[*unit].sectors() & sectors == *sectors
             })
     }
 }

@@ -50,7 +50,9 @@ pub enum RunTraceError {
     #[error("it is no trace of `weir crash program`: it does not begin with {TRACE_BEGINNING:?}")]
     NoTrace,
     /// Another version.
-    #[error("it has version {0} of the format, and this program reads version 1: take the program that wrote it")]
+    #[error(
+        "it has version {0} of the format, and this program reads version 1: take the program that wrote it"
+    )]
     Version(String),
     /// It was cut or changed.
     #[error("it is damaged: {0}: have it sent again")]
@@ -133,8 +135,8 @@ pub fn read_trace(file: &mut File) -> Result<(TraceHeader, Record), RunTraceErro
     }
     let (body, rest) = rest.split_at(body as usize);
     let data = rest[..data as usize].to_vec();
-    let body: Body<'_> =
-        serde_json::from_slice(body).map_err(|_| RunTraceError::Damaged("its first part is not as the format says"))?;
+    let body: Body<'_> = serde_json::from_slice(body)
+        .map_err(|_| RunTraceError::Damaged("its first part is not as the format says"))?;
     let mut record = Record::new(body.owner, data.len() as u64);
     record.operations = body.operations.into_owned();
     record.lines = body.lines.into_owned();
@@ -163,7 +165,8 @@ fn check_record(record: &Record) -> Result<(), RunTraceError> {
                 Call::Link { at, .. } | Call::Remove { at, .. } => is_place(at),
                 Call::Rename { from, to, .. } => is_place(from) && is_place(to),
                 Call::Write { offset, data, grown, .. } => {
-                    let is_next = data.start == written && data.end >= data.start && data.end <= record.data.bytes();
+                    let is_next =
+                        data.start == written && data.end >= data.start && data.end <= record.data.bytes();
                     written = data.end;
                     is_next && *offset <= SIZE_MAX && grown.is_none_or(|size| size <= SIZE_MAX)
                 }
@@ -224,7 +227,10 @@ mod tests {
     #[test]
     fn no_damage_and_no_name_that_leads_out_is_taken() {
         for name in [&b".."[..], b"a/b", b"", b"a\0"] {
-            assert!(matches!(read_trace(&mut trace(&record(name))), Err(RunTraceError::Damaged(_))), "{name:?}");
+            assert!(
+                matches!(read_trace(&mut trace(&record(name))), Err(RunTraceError::Damaged(_))),
+                "{name:?}"
+            );
         }
         let length = trace(&record(b"a")).metadata().unwrap().len();
         for at in 0..length {

@@ -85,7 +85,8 @@ impl Unit {
         match &self.kind {
             UnitKind::Data { offset, data, .. } => {
                 let first = (offset % BLOCK) as usize / SECTOR_BYTES;
-                let end = ((offset % BLOCK) as usize + (data.end - data.start) as usize).div_ceil(SECTOR_BYTES);
+                let end =
+                    ((offset % BLOCK) as usize + (data.end - data.start) as usize).div_ceil(SECTOR_BYTES);
                 (first..end.min(8)).fold(0, |bits, sector| bits | 1 << sector)
             }
             _ => 0,
@@ -180,13 +181,7 @@ impl Units {
     ///
     /// # Errors
     /// What reading the record's bytes fails by.
-    pub fn apply(
-        &self,
-        number: UnitNumber,
-        sectors: u8,
-        record: &Record,
-        tree: &mut Tree,
-    ) -> io::Result<()> {
+    pub fn apply(&self, number: UnitNumber, sectors: u8, record: &Record, tree: &mut Tree) -> io::Result<()> {
         let unit = &self.all[number];
         match &unit.kind {
             UnitKind::Data { inode, offset, data } => {
@@ -222,7 +217,12 @@ impl Units {
 }
 
 impl Builder {
-    fn push(&mut self, operation: usize, kind: UnitKind, needs: impl IntoIterator<Item = UnitNumber>) -> UnitNumber {
+    fn push(
+        &mut self,
+        operation: usize,
+        kind: UnitKind,
+        needs: impl IntoIterator<Item = UnitNumber>,
+    ) -> UnitNumber {
         let number = self.all.len();
         let needs: BTreeSet<UnitNumber> = needs.into_iter().collect();
         let needs = needs.into_iter().filter(|need| self.pending.contains(need)).collect();
@@ -294,7 +294,9 @@ impl Builder {
                 self.own(*inode, number);
                 self.metadata = Some(number);
             }
-            Call::Zero { inode, .. } | Call::SetAttributes { inode, .. } | Call::SetExtended { inode, .. } => {
+            Call::Zero { inode, .. }
+            | Call::SetAttributes { inode, .. }
+            | Call::SetExtended { inode, .. } => {
                 let earlier = self.attributes.get(inode).copied();
                 let needs: Vec<UnitNumber> = earlier.into_iter().chain(self.before_metadata()).collect();
                 let kind = match call {
@@ -344,15 +346,14 @@ impl Builder {
     ) {
         let moved = self.moved.filter(|_| is_directory);
         let replaces = replaced.is_some() && !exchanged && self.promises.orders_replacement_after_data();
-        let of_data = |unit: &UnitNumber| matches!(self.all[*unit].kind, UnitKind::Data { .. } | UnitKind::Grow { .. });
+        let of_data =
+            |unit: &UnitNumber| matches!(self.all[*unit].kind, UnitKind::Data { .. } | UnitKind::Grow { .. });
         let data = self.of_inode.get(&inode).into_iter().flatten().copied().filter(of_data);
         let needs: Vec<UnitNumber> = data.filter(|_| replaces).chain(moved).collect();
         let old = (from.clone(), replaced.filter(|_| exchanged));
         let new = (to.clone(), Some(inode));
-        let is_one = from.directory == to.directory
-            || is_directory
-            || exchanged
-            || self.promises.orders_metadata();
+        let is_one =
+            from.directory == to.directory || is_directory || exchanged || self.promises.orders_metadata();
         let number = if is_one {
             self.add_names(operation, vec![old, new], needs)
         } else {
@@ -380,7 +381,10 @@ impl Builder {
                 durable.extend(own.iter().copied().filter(|unit| !data_only || is_data(unit)));
                 // Of overwritten data alone, `fdatasync` needs no metadata, and `fsync` has the time of change.
                 let has_size = own.iter().any(|unit| {
-                    matches!(self.all[*unit].kind, UnitKind::Grow { .. } | UnitKind::SetSize { .. } | UnitKind::Names(_))
+                    matches!(
+                        self.all[*unit].kind,
+                        UnitKind::Grow { .. } | UnitKind::SetSize { .. } | UnitKind::Names(_)
+                    )
                 });
                 let is_dirty = !names.is_empty() || has_size || !data_only && !own.is_empty();
                 if is_dirty && self.promises.sync_covers_metadata() {

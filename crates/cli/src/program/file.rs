@@ -72,8 +72,12 @@ impl Test {
             let known = Promises::ALL.map(Promises::name).join(", ");
             Promises::from_name(name).ok_or_else(|| wrong(format!("promises is one of {known}")))
         };
-        let pattern = |pattern: &String| Regex::new(pattern).map_err(|error| wrong(format!("ack-pattern: {error}")));
-        let of_file = (file.promises.as_ref().map(named).transpose()?, file.ack_pattern.as_ref().map(pattern).transpose()?);
+        let pattern =
+            |pattern: &String| Regex::new(pattern).map_err(|error| wrong(format!("ack-pattern: {error}")));
+        let of_file = (
+            file.promises.as_ref().map(named).transpose()?,
+            file.ack_pattern.as_ref().map(pattern).transpose()?,
+        );
         let mut checks = arguments.checks.clone();
         checks.promises = checks.promises.or(of_file.0);
         // A limit on the command line takes the place of both in the file.

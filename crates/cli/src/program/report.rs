@@ -116,8 +116,17 @@ impl Report<'_> {
     }
 
     pub(super) fn to_json(&self) -> Value {
-        let CampaignFindings { states, distinct, failures, moments, is_exhaustive, warnings, seconds, told, .. } =
-            self.findings;
+        let CampaignFindings {
+            states,
+            distinct,
+            failures,
+            moments,
+            is_exhaustive,
+            warnings,
+            seconds,
+            told,
+            ..
+        } = self.findings;
         let told: Vec<Value> =
             told.iter().map(|failure| failure_to_json(failure, self.plan, self.trace)).collect();
         json!({
