@@ -48,7 +48,7 @@ pub(crate) enum CrashCommand {
     /// docs/crash-program.md has the way in five minutes. Exit codes: 0 no failure was found, 1 one was, 2 the test could not run.
     Program(Box<ProgramArguments>),
     /// Check states of a run that `weir crash program` has recorded
-    Replay(ReplayArguments),
+    Replay(Box<ReplayArguments>),
     /// Acknowledge a line, from a command that `weir crash program` runs
     Ack(AckArguments),
 }

@@ -1,6 +1,6 @@
 //! *Explanation*: what a state lacks, in the words of the calls, and what is there that should have come later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::Serialize;
@@ -126,9 +126,17 @@ struct Group {
 pub fn explain(record: &Record, units: &Units, promises: Promises, name: &StateName) -> Explanation {
     let Some(moment) = units.moments.get(name.moment) else { return Explanation::default() };
     let mut groups: Vec<Group> = Vec::new();
-    for unit in &name.missing {
+    // What needs something that is missing is missing for that reason.
+    let is_missing = |unit: &UnitNumber| name.missing.binary_search(unit).is_ok();
+    let is_root = |unit: &&UnitNumber| !units.all[**unit].needs.iter().any(is_missing);
+    for unit in name.missing.iter().filter(is_root) {
         add_to_groups(&mut groups, units, *unit, name);
     }
+    let calls_of = |all: &mut dyn Iterator<Item = &UnitNumber>| -> BTreeSet<usize> {
+        all.map(|unit| units.all[*unit].operation).collect()
+    };
+    let roots = calls_of(&mut name.missing.iter().filter(is_root));
+    let others = calls_of(&mut name.missing.iter()).difference(&roots).count() as u64;
     let told = Teller::new(record, moment.operations);
     let described = told.describe_moment(record, moment.operations, moment.acknowledged);
     let mut explanation = Explanation { moment: described, ..Explanation::default() };
@@ -147,6 +155,10 @@ pub fn explain(record: &Record, units: &Units, promises: Promises, name: &StateN
             own.next().is_none()
         };
         explanation.causes.push(told.describe_cause(record, group, &what, promises, is_there));
+    }
+    if others > 0 {
+        let more = counted(others, "later call", "later calls");
+        explanation.missing.push(format!("{more}, not there without that"));
     }
     explanation
 }
