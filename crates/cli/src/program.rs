@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use futures_util::future::{Either, select};
 use regex_lite::Regex;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tempfile::TempDir;
@@ -31,8 +30,6 @@ use report::Report;
 
 /// The record of a failure, if no other file was named.
 const TRACE_NAME: &str = "weir-crash.trace";
-/// How often it is looked whether the user has ended the test.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// How states are checked.
 #[derive(Clone, Debug, Default, Args)]
@@ -142,19 +139,8 @@ pub(crate) fn run(arguments: &ProgramArguments) -> Result<Verdict, CliError> {
     report_file::check(&trace, TRACE_BEGINNING)?;
     let scratch = scratch(&arguments.checks)?;
     let interrupted = interrupted()?;
-    let plan = test.run_plan(scratch.path());
-    let recorded = in_wall_time(test.seed, async |handle| {
-        let recording = Box::pin(record_run(&handle, &plan));
-        let watching = Box::pin(async {
-            while !interrupted.load(Ordering::Relaxed) {
-                handle.sleep(LOOK).await;
-            }
-        });
-        match select(recording, watching).await {
-            Either::Left((recorded, _)) => Ok(recorded?),
-            Either::Right(_) => Err(CliError::Usage("the test was ended by a signal")),
-        }
-    })?;
+    let plan = test.run_plan(scratch.path(), &interrupted);
+    let recorded = in_wall_time(test.seed, async |handle| Ok(record_run(&handle, &plan).await?))?;
     let RecordedRun { record, seconds } = recorded;
     let header = test.header();
     let campaign =

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -57,7 +58,7 @@ fn document(output: &Output) -> Value {
 fn is_skipped() -> bool {
     let is_skipped = !mounts() || !is_there("python3");
     if is_skipped {
-        println!("skipped: there is no FUSE, or no python3");
+        eprintln!("skipped: there is no FUSE, or no python3");
     }
     is_skipped
 }
@@ -137,10 +138,43 @@ fn a_failure_replays_from_its_trace_and_a_seed_gives_the_same_states() {
     assert!(error_of(&kept).contains("weir-crash.trace"), "a file that is no trace is not overwritten");
 }
 
+/// Says whether a state is what another directory holds, once the program has ended.
+const SAME: &str = r#"[ -s "$WEIR_ACKED" ] || exit 0
+list() { find . -printf '%P %m %n %y %l\n' | sort; }
+list >"$WEIR_ACKED.here"; (cd "$OTHER" && list) | diff "$WEIR_ACKED.here" - && diff -r --no-dereference . "$OTHER""#;
+
+/// The record of a run without a cut is what another filesystem has after the same calls, a thousand random ones.
+#[test]
+fn what_is_recorded_is_what_was_done() {
+    if is_skipped() {
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/recorded_calls.py");
+    for seed in 1..4 {
+        let directory = tempfile::tempdir().unwrap();
+        let other = directory.path().join("other");
+        fs::DirBuilder::new().mode(0o755).create(&other).unwrap();
+        let run = format!("python3 -SEB {} {seed} {} 1000", script.display(), other.display());
+        let check = format!("OTHER={}; {SAME}", other.display());
+        let arguments = [
+            "crash", "program", "--run", &run, "--check", &check, "--states", "1", "--json", "--trace",
+            "kept",
+        ];
+        let output = weir(directory.path(), &arguments);
+        assert_eq!(output.status.code(), Some(0), "{seed}: {}", error_of(&output));
+        let document = document(&output);
+        assert!(document["calls"].as_u64().unwrap() > 300 && document["distinct"] == 1, "{document}");
+        // The control: another file is found.
+        fs::write(other.join("more"), "").unwrap();
+        let wrong = weir(directory.path(), &["crash", "replay", "kept", "--check", &check]);
+        assert!(error_of(&wrong).contains("fails before any power cut"), "{}", error_of(&wrong));
+    }
+}
+
 #[test]
 fn a_test_that_cannot_find_anything_is_told() {
     if !mounts() {
-        println!("skipped: there is no FUSE");
+        eprintln!("skipped: there is no FUSE");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -177,6 +211,12 @@ fn a_test_that_cannot_find_anything_is_told() {
         let (status, text) = told(&arguments);
         assert!(status == Some(code) && text.contains(words), "{arguments:?}: {status:?}: {text}");
     }
+    let mut command = Command::new("timeout");
+    command.args(["-s", "INT", "1", weir_program(), "crash", "program", "--check", "true", "--scratch", "."]);
+    let ended = command.arg("--run").arg("sleep 1000").current_dir(directory.path()).output().unwrap();
+    assert!(error_of(&ended).contains("ended by a signal"), "{}", error_of(&ended));
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(directory.path().to_str().unwrap()), "{mounts}");
     fs::write(directory.path().join("a.toml"), "run = 'true'\ncheck = 'true'\nchek = 'x'\n").unwrap();
     let (status, text) = told(&["a.toml"]);
     assert!(status == Some(2) && text.contains("chek"), "{text}");
@@ -185,7 +225,7 @@ fn a_test_that_cannot_find_anything_is_told() {
 #[test]
 fn sqlite_is_safe_where_it_says_so() {
     if !mounts() || !is_there("sqlite3") {
-        println!("skipped: there is no FUSE, or no sqlite3");
+        eprintln!("skipped: there is no FUSE, or no sqlite3");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

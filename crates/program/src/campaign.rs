@@ -285,7 +285,8 @@ impl<'a> ProgramCampaign<'a> {
         report: &mut impl FnMut(CampaignProgress) -> bool,
     ) -> Result<bool, CampaignError> {
         let wanted = self.units.moments.len() as u64 * (nth.end - nth.start) as u64;
-        let left = self.plan.states.saturating_sub(self.findings.distinct);
+        // More than are left, since some are the same.
+        let likely = 2 * self.plan.states.saturating_sub(self.findings.distinct).clamp(32, u64::MAX / 2);
         let mut drawn = self.chance.random(&format!("moments of pass {}", nth.start));
         let mut is_exhausted = true;
         let mut batch = Vec::new();
@@ -293,7 +294,7 @@ impl<'a> ProgramCampaign<'a> {
         let mut moments = Moments::new(self.record, &units)?;
         while let Some(moment) = moments.advance()? {
             // Where not all moments can have their turn, each has the same chance.
-            if left < wanted && drawn.below(wanted) >= 2 * left {
+            if likely < wanted && drawn.below(wanted) >= likely {
                 is_exhausted = false;
                 continue;
             }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, XattrFlags, lsetxattr, mknodat};
@@ -74,7 +74,7 @@ impl Judge {
         write_lines(&lines, acknowledged)?;
         let variables = [("WEIR_DIR", &directory), ("WEIR_ACKED", &lines), ("WEIR_HERE", &self.here)];
         let shell = Shell::start(&self.check, &directory, &variables, &output, false)?;
-        let status = shell.wait_within(self.limit)?;
+        let status = shell.wait_within(self.limit, &AtomicBool::new(false))?;
         let ending = match status {
             Some(status) => describe_status(status),
             None => format!("not within {} s", self.limit.as_secs()),

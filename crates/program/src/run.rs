@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -43,6 +45,8 @@ pub struct RunPlan {
     pub scratch: PathBuf,
     /// The directory that the commands find as `WEIR_HERE`.
     pub here: PathBuf,
+    /// Becomes true when the commands are to be ended.
+    pub stops: Arc<AtomicBool>,
 }
 
 /// What a run has left.
@@ -76,6 +80,9 @@ pub enum RunError {
         /// What it printed.
         output: String,
     },
+    /// It was stopped.
+    #[error("the test was ended by a signal")]
+    Stopped,
     /// It did more than can be kept.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -170,11 +177,15 @@ async fn run_command(
         (Some(reader), Some(printed)) => reader.read(printed, &kept),
         _ => Ok(()),
     });
-    let waiting = handle.blocking(move || shell.wait_within(limit));
+    let stops = Arc::clone(&plan.stops);
+    let waiting = handle.blocking(move || shell.wait_within(limit, &stops));
     let (ended, reading) = (waiting.await??, pin!(reading));
     // What has left the group of the command may keep its output open.
     if let Either::Left((read, _)) = select(reading, handle.sleep(OUTPUT_WAIT)).await {
         read??;
+    }
+    if plan.stops.load(Ordering::Relaxed) {
+        return Err(RunError::Stopped);
     }
     let ending = match ended {
         Some(status) if status.success() => return Ok(()),

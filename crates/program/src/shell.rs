@@ -5,11 +5,15 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+/// How often it is looked whether to stop.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Waits for a process until it ends or the time is over. It is not reaped.
 ///
@@ -58,12 +62,23 @@ impl Shell {
         self.child.stdout.take()
     }
 
-    /// Waits until it ends, and ends all that it has started; none if the time is over before.
+    fn ends_within(&self, mut left: Duration, stops: &AtomicBool) -> io::Result<bool> {
+        while !left.is_zero() && !stops.load(Ordering::Relaxed) {
+            let now = left.min(LOOK);
+            if ends_within(&self.child, now)? {
+                return Ok(true);
+            }
+            left -= now;
+        }
+        Ok(false)
+    }
+
+    /// Waits until it ends, and ends all that it has started; none if the time is over before, or `stops` becomes true.
     ///
     /// # Errors
     /// What waiting for it fails by.
-    pub fn wait_within(mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
-        let in_time = ends_within(&self.child, limit);
+    pub fn wait_within(mut self, limit: Duration, stops: &AtomicBool) -> io::Result<Option<ExitStatus>> {
+        let in_time = self.ends_within(limit, stops);
         // It was not reaped, so the number is still its own.
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
             // Nothing may be left of the group.
@@ -82,16 +97,19 @@ mod tests {
     fn a_command_ends_in_time_or_is_ended_with_what_it_started() {
         let scratch = tempfile::tempdir().unwrap();
         let (output, seconds) = (scratch.path().join("output"), Duration::from_secs(30));
+        let goes_on = AtomicBool::new(false);
         let start = |command| {
             let word = ("WORD", &PathBuf::from("told"));
             Shell::start(command, scratch.path(), &[word], &output, false).unwrap()
         };
-        let status =
-            start("echo $WORD; echo wrong >&2; (sleep 0.3; touch late) & exit 3").wait_within(seconds);
+        let status = start("echo $WORD; echo wrong >&2; (sleep 0.3; touch late) & exit 3")
+            .wait_within(seconds, &goes_on);
         assert_eq!(status.unwrap().unwrap().code(), Some(3));
         assert_eq!(std::fs::read_to_string(&output).unwrap(), "told\nwrong\n");
-        let looked = start("sleep 1; test ! -e late").wait_within(seconds);
+        let looked = start("sleep 1; test ! -e late").wait_within(seconds, &goes_on);
         assert!(looked.unwrap().unwrap().success(), "what it started goes on");
-        assert!(start("sleep 1000").wait_within(Duration::from_millis(50)).unwrap().is_none());
+        assert!(start("sleep 1000").wait_within(Duration::from_millis(50), &goes_on).unwrap().is_none());
+        let stops = AtomicBool::new(true);
+        assert!(start("sleep 1000").wait_within(seconds, &stops).unwrap().is_none());
     }
 }

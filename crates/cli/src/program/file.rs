@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use regex_lite::Regex;
@@ -103,7 +105,7 @@ impl Test {
         })
     }
 
-    pub(super) fn run_plan(&self, scratch: &Path) -> RunPlan {
+    pub(super) fn run_plan(&self, scratch: &Path, stops: &Arc<AtomicBool>) -> RunPlan {
         RunPlan {
             setup: self.setup.clone(),
             run: self.run.clone(),
@@ -112,6 +114,7 @@ impl Test {
             ack_pattern: self.ack_pattern.clone(),
             scratch: scratch.to_owned(),
             here: self.here.clone(),
+            stops: Arc::clone(stops),
         }
     }
 
