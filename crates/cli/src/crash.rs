@@ -20,6 +20,7 @@ use crate::journal_engine::JournalEngine;
 use crate::journal_mode;
 use crate::messages;
 use crate::plain::{self, counted};
+use crate::program::{self, AckArguments, ProgramArguments, ReplayArguments};
 use crate::progress::ProgressReporter;
 use crate::{Verdict, print, report_file};
 
@@ -42,6 +43,14 @@ pub(crate) enum CrashCommand {
     Generate(GenerateArguments),
     /// Run the campaigns of power cuts by which Weir itself is tested
     Campaign(CampaignArguments),
+    /// Cut the power under any program: record it once, and check what cuts may leave of its files
+    ///
+    /// docs/crash-program.md has the way in five minutes. Exit codes: 0 no failure was found, 1 one was, 2 the test could not run.
+    Program(Box<ProgramArguments>),
+    /// Check states of a run that `weir crash program` has recorded
+    Replay(Box<ReplayArguments>),
+    /// Acknowledge a line, from a command that `weir crash program` runs
+    Ack(AckArguments),
 }
 
 /// Where and how.
@@ -148,6 +157,9 @@ pub(crate) fn run(command: &CrashCommand) -> Result<Verdict, CliError> {
         CrashCommand::Run(arguments) => run_files(arguments),
         CrashCommand::Generate(arguments) => run_generated(arguments),
         CrashCommand::Campaign(arguments) => campaign::run(arguments),
+        CrashCommand::Program(arguments) => program::run(arguments),
+        CrashCommand::Replay(arguments) => program::replay(arguments),
+        CrashCommand::Ack(arguments) => program::acknowledge(arguments).map(|()| Verdict::Good),
     }
 }
 

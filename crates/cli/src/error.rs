@@ -11,6 +11,7 @@ use weir_flash::ProfileError;
 use weir_format::FormatError;
 use weir_fuse::ServerError;
 use weir_image::ImageError;
+use weir_program::{CampaignError, RunError, RunTraceError};
 use weir_runtime::{RuntimeError, Stalled};
 use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
@@ -54,6 +55,26 @@ pub(crate) enum CliError {
         /// The file, or the name.
         workload: String,
         source: PlayError,
+    },
+    /// A program cannot be recorded.
+    #[error(transparent)]
+    Program(RunError),
+    /// States of a program cannot be checked.
+    #[error(transparent)]
+    States(#[from] CampaignError),
+    /// The file of a test of a program.
+    #[error("{}: {source}: docs/crash-program.md has its keys", path.display())]
+    ProgramFile {
+        /// The file.
+        path: PathBuf,
+        source: toml::de::Error,
+    },
+    /// The record of a program.
+    #[error("{}: {source}", path.display())]
+    ProgramTrace {
+        /// The file.
+        path: PathBuf,
+        source: RunTraceError,
     },
     /// The runtime could not start.
     #[error(transparent)]
@@ -453,6 +474,15 @@ impl CliError {
     /// Whether the kernel refused a call for want of permission.
     pub(crate) fn is_denied(&self) -> bool {
         matches!(self, CliError::File { source, .. } if source.kind() == ErrorKind::PermissionDenied)
+    }
+}
+
+impl From<RunError> for CliError {
+    fn from(error: RunError) -> CliError {
+        match error {
+            RunError::Server(error) => error.into(),
+            error => CliError::Program(error),
+        }
     }
 }
 

@@ -36,6 +36,7 @@ mod occupant;
 mod open;
 mod owner;
 mod plain;
+mod program;
 mod progress;
 mod put;
 mod repair;
@@ -129,7 +130,7 @@ enum Command {
     Fsck(fsck::FsckArguments),
     /// Measure what order costs: raw disk, host's filesystem, Weir
     Bench(bench::BenchArguments),
-    /// Cut the power under workloads of your own, in memory, and judge what is left
+    /// Cut the power under any program, or under workloads of your own, and judge what is left
     #[command(subcommand)]
     Crash(crash::CrashCommand),
     /// Run the papers' figures on emulated devices

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use weir_crash::is_visible;
+pub(crate) use weir_program::counted;
 
 /// A line of bytes for a terminal: what is not visible, and what is no text, as octal numbers, as `ls -b` shows them.
 pub(crate) fn of_line(line: &[u8]) -> Vec<u8> {
@@ -36,11 +37,6 @@ pub(crate) fn word(path: &Path) -> String {
         true => shown,
         false => format!("'{}'", shown.replace('\'', r"'\''")),
     }
-}
-
-/// A count with its noun.
-pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// A message with paths in it: what is not visible, but the ends of lines, is escaped.

@@ -1,4 +1,5 @@
-//! Sizes as people write them: `64M`, `4G`, `1.5T`; powers of 1,024.
+//! Sizes as people write them: `64M`, `4G`, `1.5T`; powers of 1,024. The crates `parse-size` and `bytesize` are not used: they read
+//! `1 2M` as 12M, and `4G` as 4e9.
 
 use std::fmt;
 

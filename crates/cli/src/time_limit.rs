@@ -9,11 +9,10 @@ use std::fs::File;
 use std::io::{self, Seek as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use weir_program::ends_within;
 
 use crate::error::CliError;
 
@@ -50,14 +49,10 @@ pub(crate) fn run_within(seconds: u32, arguments: &[OsString]) -> io::Result<Opt
     let mut command = Command::new("/proc/self/exe");
     command.arg0("weir").args(arguments).stdin(Stdio::null());
     let mut child = command.stdout(output.try_clone()?).stderr(errors.try_clone()?).spawn()?;
-    if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
-        let process = pidfd_open(pid, PidfdFlags::empty())?;
-        let limit = Timespec { tv_sec: seconds.into(), tv_nsec: 0 };
-        if retry_on_intr(|| poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)))? == 0 {
-            // It ends when the server answers again, at the latest.
-            child.kill()?;
-            return Ok(None);
-        }
+    if !ends_within(&child, Duration::from_secs(seconds.into()))? {
+        // It ends when the server answers again, at the latest.
+        child.kill()?;
+        return Ok(None);
     }
     Ok(Some(Ended { status: child.wait()?, output, errors }))
 }

@@ -39,6 +39,7 @@ mod overlay;
 mod owners;
 mod positions;
 mod privileges;
+mod program;
 mod programs;
 mod promises;
 mod readers;

@@ -11,7 +11,8 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 pub type Stamp = u64;
 
 /// A word that depends on both arguments in every bit.
-pub(crate) fn mix(a: u64, b: u64) -> u64 {
+#[must_use]
+pub fn mix(a: u64, b: u64) -> u64 {
     let mixed = (a.rotate_left(23) ^ b).wrapping_add(SPREAD).wrapping_mul(SPREAD);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(SPREAD);
     mixed ^ (mixed >> 29)

@@ -86,7 +86,7 @@ mod vst;
 mod window;
 
 pub use campaign::{Campaign, Counts, Failure, Plan, Run, Shard, Summary};
-pub use content::{Stamp, push_page, stamp_of};
+pub use content::{Stamp, mix, push_page, stamp_of};
 pub use findings::{Findings, RunFailure, Totals};
 pub use flash::{FlashCampaign, FlashTotals};
 pub use fs::workload::{
@@ -102,6 +102,7 @@ pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use permuter::{Overlaps, Permutation, Permuter};
 pub use request_log::{LoggedStorage, Request};
 pub use run::run;
+pub use shrink::leave_out;
 pub use sqlite::{SqliteCampaign, SqliteFaultTotals, SqliteFaults, SqliteJournal, SqliteSync, SqliteTotals};
 pub use streams::{StreamCampaign, StreamOptions, run_streams};
 pub use updates::{UpdateCampaign, UpdateTotals, UpdatedFs};

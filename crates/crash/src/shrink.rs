@@ -3,7 +3,7 @@
 
 /// Leaves out parts of `items` as long as `fails` says that the rest still fails, and ends when it has no answer; whether any
 /// part was left out.
-pub(crate) fn leave_out<T: Clone>(items: &mut Vec<T>, mut fails: impl FnMut(&[T]) -> Option<bool>) -> bool {
+pub fn leave_out<T: Clone>(items: &mut Vec<T>, mut fails: impl FnMut(&[T]) -> Option<bool>) -> bool {
     let mut any = false;
     let mut size = items.len().div_ceil(2);
     while size > 0 {

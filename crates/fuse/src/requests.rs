@@ -105,6 +105,7 @@ impl Service for Calls {
     async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
         let node = self.inode(header.node);
         let caller = Caller::from_header(header);
+        self.filesystem.note_thread(caller.thread());
         if !operation.is_of_open_file() {
             self.require_same(header.node).await?;
         }

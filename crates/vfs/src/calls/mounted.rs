@@ -28,6 +28,12 @@ pub trait MountedCalls {
     /// one of those who may have it. Without this, the caller is [`Caller::SUPERUSER`].
     fn for_caller(&self, caller: Caller) -> Filesystem;
 
+    /// The calls that follow, up to the next wait, are those of a thread; 0 for what the kernel writes back by itself. It is for a
+    /// filesystem that records who calls.
+    fn note_thread(&self, thread: u32) {
+        let _ = thread;
+    }
+
     /// The time with which a change is stamped now. It moves with the timer (J6).
     fn now(&self) -> FileTime;
 

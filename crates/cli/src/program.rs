@@ -1,0 +1,313 @@
+//! `weir crash program`: power cuts under any program; `weir crash replay`, the same for a record; and `weir crash ack`.
+
+mod file;
+mod report;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use regex_lite::Regex;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tempfile::TempDir;
+use weir_program::{
+    CampaignError, Plan, ProgramCampaign, Promises, Record, RecordedRun, StateName, TRACE_BEGINNING,
+    TraceHeader, read_trace, record_run, write_trace,
+};
+use weir_runtime::{Handle, Runtime, Wall, cores};
+
+use crate::by_name::by_name;
+use crate::error::CliError;
+use crate::progress::ProgressReporter;
+use crate::size::Size;
+use crate::{Verdict, in_wall_time, messages, plain, print, report_file};
+use file::Test;
+use report::Report;
+
+/// The record of a failure, if no other file was named.
+const TRACE_NAME: &str = "weir-crash.trace";
+
+/// How states are checked.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct CheckArguments {
+    /// A command that says by exit status 0 that a state is right. It runs in the state's directory, WEIR_DIR; the file
+    /// WEIR_ACKED has the lines that were acknowledged
+    #[arg(long, value_name = "CMD")]
+    check: Option<String>,
+    /// What the filesystem promises: posix, ext4-ordered, ext4-writeback, xfs or btrfs [default: posix]
+    #[arg(long, value_name = "NAME", value_parser = by_name(Promises::ALL, Promises::name))]
+    promises: Option<Promises>,
+    /// Check so many different states at most [default: 1000, or no limit with --time]
+    #[arg(long, value_name = "N")]
+    states: Option<u64>,
+    /// Look for failures for so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    time: Option<u64>,
+    /// Seed of the states that are drawn [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Run so many checks at one time [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
+    jobs: Option<u64>,
+    /// Seconds that a check may take for a state [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    check_limit: Option<u64>,
+    /// A directory for states, best in memory [default: /dev/shm, or TMPDIR]
+    #[arg(long, value_name = "DIRECTORY")]
+    scratch: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Write a report in the form of JUnit, for CI
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+/// Arguments of `weir crash program`.
+#[derive(Debug, Args)]
+pub(crate) struct ProgramArguments {
+    /// A test as a file, whose keys are the options; options on the command line count for more
+    #[arg(value_name = "FILE.toml")]
+    file: Option<PathBuf>,
+    /// A command that makes what the run begins with, in the directory WEIR_DIR. No cut takes that
+    #[arg(long, value_name = "CMD")]
+    setup: Option<String>,
+    /// The command to record, in the same directory. A line that it appends to the file WEIR_ACK is acknowledged
+    #[arg(long, value_name = "CMD")]
+    run: Option<String>,
+    #[command(flatten)]
+    checks: CheckArguments,
+    /// Lines of the run's standard output that acknowledge: the first group of the pattern, or all that matches
+    #[arg(long, value_name = "REGEX")]
+    ack_pattern: Option<Regex>,
+    /// Seconds that --setup and --run may take, each [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    run_limit: Option<u64>,
+    /// Bytes that --setup and --run may write [default: 2G]
+    #[arg(long, value_name = "SIZE")]
+    record_bytes: Option<Size>,
+    /// Keep the record in this file [default: weir-crash.trace, if a failure is found]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+/// Arguments of `weir crash replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArguments {
+    /// The record. Its check is run, so look at that first if it is not yours: --show
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Print what was run and how it is checked, and run nothing
+    #[arg(long)]
+    show: bool,
+    /// Check this state only, by the name that a failure prints
+    #[arg(long, value_name = "STATE")]
+    state: Option<StateName>,
+    /// Write the state to this directory, which must not be there, and check nothing
+    #[arg(long, value_name = "DIRECTORY", requires = "state")]
+    write: Option<PathBuf>,
+    #[command(flatten)]
+    checks: CheckArguments,
+}
+
+/// Arguments of `weir crash ack`.
+#[derive(Debug, Args)]
+pub(crate) struct AckArguments {
+    /// What is acknowledged
+    text: String,
+}
+
+/// Appends a line to the file of acknowledgements.
+pub(crate) fn acknowledge(arguments: &AckArguments) -> Result<(), CliError> {
+    let path = std::env::var_os("WEIR_ACK").map(PathBuf::from);
+    let path =
+        path.ok_or(CliError::Usage("WEIR_ACK is not set: it is for commands that weir crash program runs"))?;
+    let wrote = File::options().append(true).open(&path);
+    let wrote = wrote.and_then(|mut file| file.write_all(format!("{}\n", arguments.text).as_bytes()));
+    wrote.map_err(|source| CliError::File { doing: "acknowledge by", path, source })
+}
+
+/// Records a program, and checks what cuts may leave.
+pub(crate) fn run(arguments: &ProgramArguments) -> Result<Verdict, CliError> {
+    let test = Test::from_arguments(arguments)?;
+    let trace = arguments.trace.clone().unwrap_or_else(|| TRACE_NAME.into());
+    // A failure may come after hours, and needs its file then.
+    report_file::check(&trace, TRACE_BEGINNING)?;
+    let scratch = scratch(&arguments.checks)?;
+    let interrupted = interrupted()?;
+    let plan = test.run_plan(scratch.path(), &interrupted);
+    let recorded = in_wall_time(test.seed, async |handle| Ok(record_run(&handle, &plan).await?))?;
+    let RecordedRun { record, seconds } = recorded;
+    let header = test.header();
+    let campaign =
+        Campaign { record: &record, header: &header, checks: &test.checks, interrupted: &interrupted };
+    let keep = |is_needed: bool| match is_needed || arguments.trace.is_some() {
+        true => write_record(&trace, &header, &record).map(|()| Some(trace.as_path())),
+        false => Ok(None),
+    };
+    campaign.run(scratch.path(), Some(seconds), keep)
+}
+
+/// Checks states of a record.
+pub(crate) fn replay(arguments: &ReplayArguments) -> Result<Verdict, CliError> {
+    let path = &arguments.trace;
+    let failed = |source| CliError::File { doing: "read", path: path.clone(), source };
+    let mut file = File::open(path).map_err(failed)?;
+    let read = read_trace(&mut file);
+    let (header, record) = read.map_err(|source| CliError::ProgramTrace { path: path.clone(), source })?;
+    if arguments.show {
+        print(&plain::of_text(&report::describe_record(&header, &record)))?;
+        return Ok(Verdict::Good);
+    }
+    let promises = Promises::from_name(&header.promises).unwrap_or_default();
+    let mut checks = arguments.checks.clone();
+    checks.promises.get_or_insert(promises);
+    checks.seed.get_or_insert(header.seed);
+    let check = checks.check.get_or_insert_with(|| header.check.clone()).clone();
+    let header = TraceHeader { check, ..header };
+    let (scratch, interrupted) = (scratch(&checks)?, interrupted()?);
+    let campaign = Campaign { record: &record, header: &header, checks: &checks, interrupted: &interrupted };
+    match &arguments.state {
+        Some(state) => campaign.judge_state(scratch.path(), state, arguments.write.as_deref(), path),
+        None => campaign.run(scratch.path(), None, |_| Ok(Some(path.as_path()))),
+    }
+}
+
+/// Where states are written.
+fn scratch(checks: &CheckArguments) -> Result<TempDir, CliError> {
+    let in_memory = Path::new("/dev/shm");
+    let make = |parent: &Path| tempfile::Builder::new().prefix("weir-crash-").tempdir_in(parent);
+    if let Some(parent) = &checks.scratch {
+        let failed = |source| CliError::File { doing: "make a directory in", path: parent.clone(), source };
+        // The mount and the commands have other working directories.
+        let parent = parent.canonicalize().map_err(failed)?;
+        return make(&parent).map_err(failed);
+    }
+    let parent = std::env::temp_dir();
+    let failed = |source| CliError::File { doing: "make a directory in", path: parent.clone(), source };
+    make(in_memory).or_else(|_| make(&parent)).map_err(failed)
+}
+
+/// Becomes true with SIGINT or SIGTERM; the second one of them ends the program.
+fn interrupted() -> Result<Arc<AtomicBool>, CliError> {
+    let flag = Arc::<AtomicBool>::default();
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 2, Arc::clone(&flag))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            .map_err(CliError::Output)?;
+    }
+    Ok(flag)
+}
+
+fn write_record(path: &Path, header: &TraceHeader, record: &Record) -> Result<(), CliError> {
+    let mut file = report_file::create(path, TRACE_BEGINNING)?;
+    let wrote = write_trace(&mut file, header, record);
+    wrote.map_err(|source| CliError::ProgramTrace { path: path.to_owned(), source })
+}
+
+/// A record and how it is checked.
+struct Campaign<'a> {
+    record: &'a Record,
+    header: &'a TraceHeader,
+    checks: &'a CheckArguments,
+    interrupted: &'a AtomicBool,
+}
+
+impl Campaign<'_> {
+    fn plan(&self, scratch: &Path) -> Plan {
+        let seconds = |seconds: u64| Duration::from_secs(seconds);
+        Plan {
+            promises: self.checks.promises.unwrap_or_default(),
+            check: self.header.check.clone(),
+            check_limit: seconds(self.checks.check_limit.unwrap_or(60)),
+            states: self.checks.states.unwrap_or(if self.checks.time.is_some() { u64::MAX } else { 1000 }),
+            time: self.checks.time.map(seconds),
+            seed: self.checks.seed.unwrap_or(1),
+            jobs: self.checks.jobs.unwrap_or_else(cores),
+            scratch: scratch.to_owned(),
+            here: self.header.here.clone(),
+        }
+    }
+
+    /// Checks states, and prints what was found. `keep` keeps the record, if it is needed, and says where.
+    fn run<'p>(
+        &self,
+        scratch: &Path,
+        run_seconds: Option<f64>,
+        keep: impl FnOnce(bool) -> Result<Option<&'p Path>, CliError>,
+    ) -> Result<Verdict, CliError> {
+        let plan = self.plan(scratch);
+        let clock = Runtime::wall(Wall::default())?.handle();
+        let mut reporter = ProgressReporter::new()?;
+        let findings = self.search(&plan, &clock, &mut reporter);
+        reporter.end();
+        let findings = match findings {
+            // The record is worth a look, too.
+            Err(error @ CampaignError::FailsUncut { .. }) => {
+                keep(false)?;
+                return Err(error.into());
+            }
+            findings => findings?,
+        };
+        let trace = keep(findings.failures > 0)?;
+        let report = Report { findings: &findings, record: self.record, plan: &plan, run_seconds, trace };
+        for warning in &findings.warnings {
+            messages::print_message(&format!("note: {warning}"));
+        }
+        if let Some(path) = &self.checks.junit {
+            let failed = |source| CliError::File { doing: "write", path: path.clone(), source };
+            std::fs::write(path, report.to_junit(&self.header.run)).map_err(failed)?;
+        }
+        match self.checks.json {
+            true => print(&serde_json::to_string_pretty(&report.to_json())?)?,
+            false => print(plain::of_text(&report.to_text()).trim_end())?,
+        }
+        Ok(if findings.failures > 0 { Verdict::Damaged } else { Verdict::Good })
+    }
+
+    fn search(
+        &self,
+        plan: &Plan,
+        clock: &Handle,
+        reporter: &mut ProgressReporter,
+    ) -> Result<weir_program::CampaignFindings, CampaignError> {
+        let most = plan.states;
+        ProgramCampaign::new(self.record, plan).run(clock, |progress| {
+            let stage = "checking states".to_owned();
+            let found = plain::counted(progress.failures, "failure", "failures");
+            reporter.report((progress.distinct, most.max(progress.distinct)), None, stage, &found);
+            !self.interrupted.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Checks one state, or writes it.
+    fn judge_state(
+        &self,
+        scratch: &Path,
+        state: &StateName,
+        write: Option<&Path>,
+        trace: &Path,
+    ) -> Result<Verdict, CliError> {
+        let plan = self.plan(scratch);
+        let campaign = ProgramCampaign::new(self.record, &plan);
+        if let Some(directory) = write {
+            campaign.write_state(state, directory)?;
+            return Ok(Verdict::Good);
+        }
+        let judged = campaign.judge_state(state)?;
+        let is_right = judged.judgement.is_right;
+        let text = report::describe_failure(&judged, &plan, Some(trace));
+        match self.checks.json {
+            true => {
+                print(&serde_json::to_string_pretty(&report::failure_to_json(&judged, &plan, Some(trace)))?)?
+            }
+            false if is_right => print("the check accepts this state")?,
+            false => print(plain::of_text(&text).trim_end())?,
+        }
+        Ok(if is_right { Verdict::Good } else { Verdict::Damaged })
+    }
+}

@@ -1,0 +1,167 @@
+//! What was found of a program: for a person, for scripts, and for CI.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use maud::html;
+use serde_json::{Value, json};
+use weir_program::{CampaignFindings, Plan, Record, StateFailure, TraceHeader};
+
+use crate::plain::{self, counted};
+
+/// Lines of a check's output that are shown.
+const OUTPUT_LINES: usize = 12;
+
+/// What was found, and of what.
+pub(super) struct Report<'a> {
+    pub(super) findings: &'a CampaignFindings,
+    pub(super) record: &'a Record,
+    pub(super) plan: &'a Plan,
+    /// How long the run took, if it was recorded just now.
+    pub(super) run_seconds: Option<f64>,
+    pub(super) trace: Option<&'a Path>,
+}
+
+/// The command that checks a state again.
+fn replay_line(failure: &StateFailure, plan: &Plan, trace: Option<&Path>) -> String {
+    let trace = trace.map_or_else(|| "TRACE".to_owned(), plain::word);
+    format!("weir crash replay {trace} --promises {} --state '{}'", plan.promises.name(), failure.name)
+}
+
+/// A failure, for a person.
+pub(super) fn describe_failure(failure: &StateFailure, plan: &Plan, trace: Option<&Path>) -> String {
+    let mut text = format!("the check fails: {}; {}\n", failure.judgement.ending, failure.explanation.moment);
+    for what in &failure.explanation.missing {
+        let _ = writeln!(text, "  missing: {what}");
+    }
+    for cause in &failure.explanation.causes {
+        let _ = writeln!(text, "  cause: {cause}");
+    }
+    let output = String::from_utf8_lossy(&failure.judgement.output);
+    let lines: Vec<&str> = output.lines().collect();
+    for line in &lines[lines.len().saturating_sub(OUTPUT_LINES)..] {
+        let _ = writeln!(text, "  check: {line}");
+    }
+    let _ = writeln!(text, "  replay: {}", replay_line(failure, plan, trace));
+    text
+}
+
+/// A failure, for scripts.
+pub(super) fn failure_to_json(failure: &StateFailure, plan: &Plan, trace: Option<&Path>) -> Value {
+    json!({
+        "state": failure.name.to_string(),
+        "is_right": failure.judgement.is_right,
+        "ending": failure.judgement.ending,
+        "output": String::from_utf8_lossy(&failure.judgement.output),
+        "moment": failure.explanation.moment,
+        "missing": failure.explanation.missing,
+        "causes": failure.explanation.causes,
+        "missing_at_first": failure.missing_at_first,
+        "missing_units": failure.name.missing.len(),
+        "replay": replay_line(failure, plan, trace),
+    })
+}
+
+/// What a record holds.
+pub(super) fn describe_record(header: &TraceHeader, record: &Record) -> String {
+    format!(
+        "run:          {}\ncheck:        {}\ndirectory:    {}\npromises:     {}\nseed:         {}\n\
+         calls:        {}\nacknowledged: {}\nbytes:        {}",
+        header.run,
+        header.check,
+        header.here.display(),
+        header.promises,
+        header.seed,
+        record.operations.len() - record.setup,
+        record.lines.len(),
+        record.data.bytes()
+    )
+}
+
+impl Report<'_> {
+    fn states_per_minute(&self) -> f64 {
+        (self.findings.distinct as f64 * 60.0 / self.findings.seconds.max(1e-9)).round()
+    }
+
+    fn calls(&self) -> usize {
+        self.record.operations.len() - self.record.setup
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let CampaignFindings { distinct, failures, moments, is_exhaustive, told, .. } = self.findings;
+        let mut text = String::new();
+        for (nth, failure) in (1..).zip(told) {
+            let _ = write!(text, "{nth}. {}", describe_failure(failure, self.plan, self.trace));
+        }
+        let looked = match (is_exhaustive, self.findings.is_interrupted) {
+            (_, true) => "ended early",
+            (true, _) => "all that there are, tears in the middle of a block apart",
+            (false, _) => "a sample",
+        };
+        let _ = writeln!(
+            text,
+            "{} checked ({looked}) of {} at which the power was cut, {} and {}, {} states a minute: {}",
+            counted(*distinct, "different state", "different states"),
+            counted(*moments, "moment", "moments"),
+            counted(self.calls() as u64, "call", "calls"),
+            counted(self.record.lines.len() as u64, "acknowledged line", "acknowledged lines"),
+            self.states_per_minute(),
+            match failures {
+                0 => format!("no failure under the promises of {}", self.plan.promises.name()),
+                1 => "1 fails".to_owned(),
+                some => format!("{some} fail"),
+            }
+        );
+        text
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let CampaignFindings {
+            states,
+            distinct,
+            failures,
+            moments,
+            is_exhaustive,
+            warnings,
+            seconds,
+            told,
+            ..
+        } = self.findings;
+        let told: Vec<Value> =
+            told.iter().map(|failure| failure_to_json(failure, self.plan, self.trace)).collect();
+        json!({
+            "promises": self.plan.promises.name(),
+            "seed": self.plan.seed,
+            "calls": self.calls(),
+            "bytes": self.record.data.bytes(),
+            "acknowledged": self.record.lines.len(),
+            "moments": moments,
+            "states": states,
+            "distinct": distinct,
+            "exhaustive": is_exhaustive,
+            "failing": failures,
+            "failures": told,
+            "warnings": warnings,
+            "seconds": (seconds * 1000.0).round() / 1000.0,
+            "run_seconds": self.run_seconds,
+            "states_per_minute": self.states_per_minute(),
+            "trace": self.trace,
+        })
+    }
+
+    /// One case: the program.
+    pub(super) fn to_junit(&self, run: &str) -> String {
+        let name = plain::of_text(run);
+        let failing = self.findings.failures;
+        let text = plain::of_text(&self.to_text());
+        let document = html! {
+            testsuite name="weir crash program" tests="1" failures=(u64::from(failing > 0)) time=(self.findings.seconds) {
+                testcase name=(name) classname=(self.plan.promises.name()) time=(self.findings.seconds) {
+                    @if failing > 0 { failure message=(counted(failing, "state fails", "states fail")) { (text) } }
+                    @else { system-out { (text) } }
+                }
+            }
+        };
+        format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", document.into_string())
+    }
+}

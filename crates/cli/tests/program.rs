@@ -1,0 +1,245 @@
+//! `weir crash program`: the small programs of `examples/crash`, each with its one mistake found, explained and replayed, and the
+//! right version of each without a failure; what it says of tests that cannot find anything; and SQLite.
+//!
+//! Where FUSE or Python are not to be had, this says that it was skipped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::{error_of, is_there, mounts, text, weir_program};
+
+/// Each small program, what its explanation has to say, and of what.
+const MISTAKES: [(&str, &str, &str); 12] = [
+    ("acknowledged_early", "`log` was never synchronised", "it was acknowledged by \"0\""),
+    ("append_without_length", "to `log` is not there", "`log` was"),
+    (
+        "commit_mark_in_one_sync",
+        "the write of 1 byte at 0 to `log` is there",
+        "the write of 4000 bytes at 4096 to `log`",
+    ),
+    ("directory_not_synced", "`create(a)` before it is not", "the directory `.` was never synchronised"),
+    ("index_before_data", "nothing is missing", "right behind the write of 2 bytes at 0 to `index`"),
+    ("journal_deleted_early", "`unlink(journal)` is there", "`table` was never synchronised"),
+    ("old_directory_synced", "`unlink(new/1)` is there", "the directory `cur` was never synchronised"),
+    ("overwrite_in_place", "of the write of 8192 bytes at 0 to `table`", "`table` was never synchronised"),
+    ("parent_not_synced", "`mkdir(mail)` before it is not", "the directory `.` was never synchronised"),
+    (
+        "rename_without_sync",
+        "`rename(tmp, data)` is there, the write of 6000 bytes at 0 to `tmp`",
+        "`tmp` was never synchronised",
+    ),
+    (
+        "truncate_then_write",
+        "the write of 14 bytes at 0 to `config` is not there",
+        "`config` was never synchronised",
+    ),
+    ("wrong_descriptor", "to `log.2` is not there", "`log.2` was never synchronised"),
+];
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/crash").canonicalize().unwrap()
+}
+
+/// Runs the command in a directory of its own.
+fn weir(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(weir_program()).args(arguments).current_dir(directory).output().unwrap()
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", error_of(output)))
+}
+
+fn is_skipped() -> bool {
+    let is_skipped = !mounts() || !is_there("python3");
+    if is_skipped {
+        eprintln!("skipped: there is no FUSE, or no python3");
+    }
+    is_skipped
+}
+
+fn causes(document: &Value) -> String {
+    let failures = document["failures"].as_array().unwrap().iter();
+    failures.map(|failure| failure["causes"].to_string().replace("\\\"", "\"")).collect()
+}
+
+#[test]
+fn each_mistake_is_found_and_explained_and_the_right_program_is_clean() {
+    if is_skipped() {
+        return;
+    }
+    for (name, first, second) in MISTAKES {
+        let directory = tempfile::tempdir().unwrap();
+        let file = examples().join(format!("mistakes/{name}.toml"));
+        let file = file.to_str().unwrap();
+        let wrong = weir(directory.path(), &["crash", "program", file, "--json", "--states", "40"]);
+        assert_eq!(wrong.status.code(), Some(1), "{name}: {}", error_of(&wrong));
+        let found = causes(&document(&wrong));
+        assert!(found.contains(first) && found.contains(second), "{name}: {found}");
+        let [run, check] =
+            ["run", "check"].map(|what| format!("python3 -SEB $WEIR_HERE/{name}.py {what} right"));
+        let more = ["--run", &run, "--check", &check, "--json", "--states", "40"];
+        let right = weir(directory.path(), &[&["crash", "program", file], &more[..]].concat());
+        assert_eq!(
+            right.status.code(),
+            Some(0),
+            "{name}: {} {}",
+            causes(&document(&right)),
+            error_of(&right)
+        );
+        assert!(document(&right)["distinct"].as_u64().unwrap() > 3, "{name}");
+    }
+}
+
+#[test]
+fn a_failure_replays_from_its_trace_and_a_seed_gives_the_same_states() {
+    if is_skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = examples().join("mistakes/rename_without_sync.toml");
+    let arguments =
+        ["crash", "program", file.to_str().unwrap(), "--json", "--states", "30", "--junit", "junit.xml"];
+    let found = document(&weir(directory.path(), &arguments));
+    let junit = fs::read_to_string(directory.path().join("junit.xml")).unwrap();
+    assert!(junit.contains("<failure message=") && junit.contains("failures=\"1\""), "{junit}");
+    let replay =
+        found["failures"][0]["replay"].as_str().unwrap().strip_prefix("weir ").unwrap().replace('\'', "");
+    let replay: Vec<&str> = replay.split_whitespace().collect();
+    let again = weir(directory.path(), &[&replay[..], &["--json"]].concat());
+    assert_eq!(again.status.code(), Some(1), "{}", error_of(&again));
+    for key in ["state", "ending", "output", "missing", "causes"] {
+        assert_eq!(document(&again)[key], found["failures"][0][key], "{key}");
+    }
+    // All states of the trace, twice, and with another check.
+    let all = |more: &[&str]| {
+        let output =
+            weir(directory.path(), &[&["crash", "replay", "weir-crash.trace", "--json"], more].concat());
+        let document = document(&output);
+        (output.status.code(), ["states", "distinct", "failing"].map(|key| document[key].clone()))
+    };
+    assert_eq!(all(&["--states", "30"]), all(&["--states", "30"]));
+    assert_eq!(all(&["--states", "30", "--check", "true"]).0, Some(0));
+    // Under the promises of ext4 the data comes before the new name, so the mistake is none.
+    assert_eq!(all(&["--states", "30", "--promises", "ext4-ordered"]).0, Some(0));
+    let written = weir(directory.path(), &[&replay[..], &["--write", "state"]].concat());
+    assert_eq!(written.status.code(), Some(0), "{}", error_of(&written));
+    assert!(directory.path().join("state/data").exists());
+    fs::write(directory.path().join("weir-crash.trace"), "no trace").unwrap();
+    let refused = weir(directory.path(), &["crash", "replay", "weir-crash.trace"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error_of(&refused).contains("it is no trace"), "{}", error_of(&refused));
+    let kept = weir(directory.path(), &arguments);
+    assert!(error_of(&kept).contains("weir-crash.trace"), "a file that is no trace is not overwritten");
+}
+
+/// Says whether a state is what another directory holds, once the program has ended.
+const SAME: &str = r#"[ -s "$WEIR_ACKED" ] || exit 0
+list() { find . -printf '%P %m %n %y %l\n' | sort; }
+list >"$WEIR_ACKED.here"; (cd "$OTHER" && list) | diff "$WEIR_ACKED.here" - && diff -r --no-dereference . "$OTHER""#;
+
+/// The record of a run without a cut is what another filesystem has after the same calls, a thousand random ones.
+#[test]
+fn what_is_recorded_is_what_was_done() {
+    if is_skipped() {
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/recorded_calls.py");
+    for seed in 1..4 {
+        let directory = tempfile::tempdir().unwrap();
+        let other = directory.path().join("other");
+        fs::DirBuilder::new().mode(0o755).create(&other).unwrap();
+        let run = format!("python3 -SEB {} {seed} {} 1000", script.display(), other.display());
+        let check = format!("OTHER={}; {SAME}", other.display());
+        let arguments = [
+            "crash", "program", "--run", &run, "--check", &check, "--states", "1", "--json", "--trace",
+            "kept",
+        ];
+        let output = weir(directory.path(), &arguments);
+        assert_eq!(output.status.code(), Some(0), "{seed}: {}", error_of(&output));
+        let document = document(&output);
+        assert!(document["calls"].as_u64().unwrap() > 300 && document["distinct"] == 1, "{document}");
+        // The control: another file is found.
+        fs::write(other.join("more"), "").unwrap();
+        let wrong = weir(directory.path(), &["crash", "replay", "kept", "--check", &check]);
+        assert!(error_of(&wrong).contains("fails before any power cut"), "{}", error_of(&wrong));
+    }
+}
+
+#[test]
+fn a_test_that_cannot_find_anything_is_told() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let told = |arguments: &[&str]| {
+        let output = weir(directory.path(), &[&["crash", "program"], arguments].concat());
+        (output.status.code(), text(&output.stdout) + &error_of(&output))
+    };
+    let ack = "echo a >f; \"$WEIR_PROGRAM\" crash ack done";
+    let ack = ack.replace("$WEIR_PROGRAM", weir_program());
+    for (arguments, code, words) in [
+        (vec!["--run", "true", "--check", "true"], 2, "changed nothing"),
+        (vec!["--run", "echo a >f", "--check", "echo no; false"], 2, "fails before any power cut"),
+        (vec!["--run", "exit 7", "--check", "true"], 2, "--run failed: exit status 7"),
+        (vec!["--run", "sleep 100", "--check", "true", "--run-limit", "1"], 2, "not within 1 s"),
+        (vec!["--run", "echo a >f", "--record-bytes", "1", "--check", "true"], 2, "more than 1 bytes"),
+        (vec!["--run", "echo a >f", "--check", "true"], 0, "the check accepts an empty directory"),
+        (vec!["--run", "echo a >f", "--check", "true"], 0, "never synchronised anything"),
+        (vec!["--run", &ack, "--check", "test ! -s $WEIR_ACKED -o -s f"], 1, "acknowledged by \"done\""),
+        (
+            vec![
+                "--run",
+                "echo a >f; echo id 17 ok",
+                "--ack-pattern",
+                "id ([0-9]+)",
+                "--check",
+                "test ! -s $WEIR_ACKED -o -s f",
+            ],
+            1,
+            "acknowledged by \"17\"",
+        ),
+        (vec!["--check", "true"], 2, "--run and --check"),
+        (vec!["none.toml"], 2, "none.toml"),
+    ] {
+        let (status, text) = told(&arguments);
+        assert!(status == Some(code) && text.contains(words), "{arguments:?}: {status:?}: {text}");
+    }
+    let mut command = Command::new("timeout");
+    command.args(["-s", "INT", "1", weir_program(), "crash", "program", "--check", "true", "--scratch", "."]);
+    let ended = command.arg("--run").arg("sleep 1000").current_dir(directory.path()).output().unwrap();
+    assert!(error_of(&ended).contains("ended by a signal"), "{}", error_of(&ended));
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(directory.path().to_str().unwrap()), "{mounts}");
+    fs::write(directory.path().join("a.toml"), "run = 'true'\ncheck = 'true'\nchek = 'x'\n").unwrap();
+    let (status, text) = told(&["a.toml"]);
+    assert!(status == Some(2) && text.contains("chek"), "{text}");
+}
+
+#[test]
+fn sqlite_is_safe_where_it_says_so() {
+    if !mounts() || !is_there("sqlite3") {
+        eprintln!("skipped: there is no FUSE, or no sqlite3");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = examples().join("sqlite.toml");
+    for (mode, is_safe) in
+        [("delete extra", true), ("wal full", true), ("delete off", false), ("wal off", false)]
+    {
+        let run = format!("\"$WEIR_HERE\"/sqlite.sh run {mode}");
+        let more = ["--run", &run, "--json", "--states", "200"];
+        let output =
+            weir(directory.path(), &[&["crash", "program", file.to_str().unwrap()], &more[..]].concat());
+        assert_eq!(output.status.code(), Some(i32::from(!is_safe)), "{mode}: {}", error_of(&output));
+        let document = document(&output);
+        assert_eq!(document["acknowledged"], 10, "{mode}");
+        assert!(!is_safe || document["distinct"] == 200, "{mode}: {document}");
+    }
+}

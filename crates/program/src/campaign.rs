@@ -1,0 +1,450 @@
+//! *Campaign*: the states that power cuts may leave of a recorded run, each checked once, and failures made smaller.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use thiserror::Error;
+use weir_crash::leave_out;
+use weir_runtime::{Handle, Random, Runtime, Simulation, share_among_threads};
+
+use crate::candidates::Candidates;
+use crate::explain::{Explanation, explain};
+use crate::judge::{Judge, Judgement};
+use crate::promises::Promises;
+use crate::record::Record;
+use crate::state::{Moments, StateName, StateNameError};
+use crate::tree::Tree;
+use crate::units::{UnitNumber, Units};
+
+/// States that are built before they are judged.
+const BATCH: usize = 256;
+/// Checks that are run to make one failure smaller.
+const TRIALS_MAX: u32 = 300;
+/// Candidates of each moment that the first pass looks at; each pass looks at more.
+const FIRST_PASS: usize = 4;
+/// Failures that are made smaller and told.
+pub const TOLD_MAX: usize = 3;
+/// Failures that are made smaller: some are the same then.
+const SHRUNK_MAX: usize = 2 * TOLD_MAX;
+/// So many states that fail end the search: more of them say nothing new.
+pub const FAILING_MAX: u64 = 64;
+/// So many passes that find no new state end the search.
+const IDLE_PASSES_MAX: u32 = 3;
+
+/// What is looked for, and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the filesystem promises.
+    pub promises: Promises,
+    /// The command that checks a state.
+    pub check: String,
+    /// How long it may take for one.
+    pub check_limit: Duration,
+    /// Different states that are checked at most.
+    pub states: u64,
+    /// How long to look for failures at most.
+    pub time: Option<Duration>,
+    /// Decides which states are drawn.
+    pub seed: u64,
+    /// Checks that run at one time.
+    pub jobs: u64,
+    /// A directory for states.
+    pub scratch: PathBuf,
+    /// The directory that the check finds as `WEIR_HERE`.
+    pub here: PathBuf,
+}
+
+/// Why no state can be judged.
+#[derive(Debug, Error)]
+pub enum CampaignError {
+    /// The record or the scratch directory fails.
+    #[error("cannot write or check a state: {0}")]
+    Io(#[from] io::Error),
+    /// There is nothing to lose.
+    #[error("the run changed nothing in WEIR_DIR, so a power cut takes nothing: have it work there")]
+    NothingRecorded,
+    /// The check fails where nothing is lost.
+    #[error("the check fails before any power cut, {when}: {ending}\n{output}")]
+    FailsUncut {
+        /// On which tree.
+        when: &'static str,
+        /// How it ended.
+        ending: String,
+        /// What it printed.
+        output: String,
+    },
+    /// A state's name.
+    #[error(transparent)]
+    Name(#[from] StateNameError),
+}
+
+/// A state that the check calls wrong.
+#[derive(Clone, Debug)]
+pub struct StateFailure {
+    /// The state.
+    pub name: StateName,
+    /// What the check says of it.
+    pub judgement: Judgement,
+    /// What it lacks.
+    pub explanation: Explanation,
+    /// Units that were missing where it was found, before it was made smaller.
+    pub missing_at_first: usize,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct CampaignFindings {
+    /// States that were made.
+    pub states: u64,
+    /// Of these, different ones, which were checked: in their files, or in what was acknowledged.
+    pub distinct: u64,
+    /// Of these, those that the check calls wrong.
+    pub failures: u64,
+    /// The first of them, made smaller.
+    pub told: Vec<StateFailure>,
+    /// Moments at which the power was cut.
+    pub moments: u64,
+    /// All states of all moments were checked, tears apart.
+    pub is_exhaustive: bool,
+    /// It was ended early by who runs it.
+    pub is_interrupted: bool,
+    /// What makes the result worth less.
+    pub warnings: Vec<String>,
+    /// How long it took, without the recording.
+    pub seconds: f64,
+}
+
+/// How far a campaign is.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CampaignProgress {
+    /// Different states that were checked.
+    pub distinct: u64,
+    /// Those that are wrong.
+    pub failures: u64,
+}
+
+/// A campaign on one record.
+pub struct ProgramCampaign<'a> {
+    record: &'a Record,
+    plan: &'a Plan,
+    units: Arc<Units>,
+    judge: Judge,
+    chance: Handle,
+    /// The chance of each moment, the same in each pass.
+    chances: BTreeMap<usize, Random>,
+    /// What was judged: the most that was acknowledged, for each tree.
+    judged: BTreeMap<u64, usize>,
+    findings: CampaignFindings,
+    /// Failures that were made smaller.
+    shrunk: usize,
+}
+
+/// A state that is to be judged.
+struct Candidate {
+    name: StateName,
+    tree: Tree,
+    hash: u64,
+    acknowledged: usize,
+}
+
+impl<'a> ProgramCampaign<'a> {
+    /// A campaign that has checked nothing yet.
+    #[must_use]
+    pub fn new(record: &'a Record, plan: &'a Plan) -> ProgramCampaign<'a> {
+        let units = Arc::new(Units::from_record(record, plan.promises));
+        let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit);
+        let chance = Runtime::simulated(Simulation { seed: plan.seed, ..Simulation::default() }).handle();
+        let findings =
+            CampaignFindings { moments: units.moments.len() as u64, ..CampaignFindings::default() };
+        ProgramCampaign {
+            record,
+            plan,
+            units,
+            judge,
+            chance,
+            chances: BTreeMap::new(),
+            judged: BTreeMap::new(),
+            findings,
+            shrunk: 0,
+        }
+    }
+
+    /// Checks states until so many were, or the time is over, or there are no more. `report` gets to know how far it is, and
+    /// says whether it goes on.
+    ///
+    /// # Errors
+    /// All of [`CampaignError`].
+    pub fn run(
+        mut self,
+        clock: &Handle,
+        mut report: impl FnMut(CampaignProgress) -> bool,
+    ) -> Result<CampaignFindings, CampaignError> {
+        let began = clock.now();
+        if self.units.all.is_empty() {
+            return Err(CampaignError::NothingRecorded);
+        }
+        self.check_controls()?;
+        let is_late = || self.plan.time.is_some_and(|time| clock.now().since(began) >= time);
+        let (mut from, mut to, mut idle) = (0, FIRST_PASS, 0);
+        let mut is_exhausted = false;
+        while !is_exhausted && idle < IDLE_PASSES_MAX && !self.is_over(is_late()) {
+            let before = self.findings.distinct;
+            is_exhausted = self.run_pass(from..to, &is_late, &mut report)?;
+            idle = if self.findings.distinct == before { idle + 1 } else { 0 };
+            (from, to) = (to, 2 * to);
+        }
+        self.findings.is_exhaustive = is_exhausted && !self.is_over(false);
+        self.findings.seconds = clock.now().since(began).as_secs_f64();
+        Ok(self.findings)
+    }
+
+    /// Judges one state.
+    ///
+    /// # Errors
+    /// All of [`CampaignError`].
+    pub fn judge_state(&self, name: &StateName) -> Result<StateFailure, CampaignError> {
+        let moments = self.moment(name.moment)?;
+        if !moments.allows(name) {
+            return Err(StateNameError::NotThere.into());
+        }
+        let judgement = self.judge(&moments.tree(name)?, self.units.moments[name.moment].acknowledged)?;
+        Ok(self.failure(name.clone(), judgement, name.missing.len()))
+    }
+
+    /// Writes one state as a directory, which must not be there, to be looked at.
+    ///
+    /// # Errors
+    /// [`CampaignError::Io`] and [`CampaignError::Name`].
+    pub fn write_state(&self, name: &StateName, directory: &std::path::Path) -> Result<(), CampaignError> {
+        let moments = self.moment(name.moment)?;
+        if !moments.allows(name) {
+            return Err(StateNameError::NotThere.into());
+        }
+        Ok(crate::judge::write_tree(&moments.tree(name)?, directory)?)
+    }
+
+    fn judge(&self, tree: &Tree, acknowledged: usize) -> io::Result<Judgement> {
+        self.judge.judge(tree, &self.record.lines[..acknowledged])
+    }
+
+    /// That the check takes what nothing is missing of, and whether it can fail.
+    fn check_controls(&mut self) -> Result<(), CampaignError> {
+        let (lines, end) = (self.record.lines.len(), self.record.operations.len());
+        let (first, last) = (self.record.tree_after(self.record.setup)?, self.record.tree_after(end)?);
+        let controls = [
+            (&first, 0, "on what --setup has made, with nothing acknowledged"),
+            (&last, lines, "on what the run has left"),
+        ];
+        for (tree, acknowledged, when) in controls {
+            let Judgement { is_right, ending, output } = self.judge(tree, acknowledged)?;
+            if !is_right {
+                let output = String::from_utf8_lossy(&output).into_owned();
+                return Err(CampaignError::FailsUncut { when, ending, output });
+            }
+        }
+        let warnings = &mut Vec::new();
+        let empty = Tree::new(self.record.owner);
+        let losses = [(&empty, "an empty directory"), (&last.with_empty_files(), "files without content")];
+        let mut accepted = Vec::new();
+        for (tree, what) in losses {
+            if tree.hash() != last.hash() && self.judge(tree, lines)?.is_right {
+                accepted.push(what);
+            }
+        }
+        if !accepted.is_empty() {
+            warnings.push(format!(
+                "the check accepts {} with all {lines} lines acknowledged: it may not be able to fail",
+                accepted.join(", and ")
+            ));
+        }
+        if lines == 0 {
+            warnings.push("nothing was acknowledged, so the check cannot know what must be there".to_owned());
+        }
+        if !self.record.operations[self.record.setup..].iter().any(|operation| operation.call.is_sync()) {
+            warnings.push("the run never synchronised anything: all of it may be missing".to_owned());
+        }
+        self.findings.warnings.append(warnings);
+        Ok(())
+    }
+
+    /// Whether the search ends; `is_late` says that its time is over.
+    fn is_over(&self, is_late: bool) -> bool {
+        let CampaignFindings { distinct, failures, is_interrupted, .. } = self.findings;
+        is_late || is_interrupted || distinct >= self.plan.states || failures >= FAILING_MAX
+    }
+
+    /// Looks at these candidates of each moment: whether no moment has more.
+    fn run_pass(
+        &mut self,
+        nth: std::ops::Range<usize>,
+        is_late: &impl Fn() -> bool,
+        report: &mut impl FnMut(CampaignProgress) -> bool,
+    ) -> Result<bool, CampaignError> {
+        let wanted = self.units.moments.len() as u64 * (nth.end - nth.start) as u64;
+        // More than are left, since some are the same.
+        let likely = 2 * self.plan.states.saturating_sub(self.findings.distinct).clamp(32, u64::MAX / 2);
+        let mut drawn = self.chance.random(&format!("moments of pass {}", nth.start));
+        let mut is_exhausted = true;
+        let mut batch = Vec::new();
+        let units = Arc::clone(&self.units);
+        let mut moments = Moments::new(self.record, &units)?;
+        while let Some(moment) = moments.advance()? {
+            // Where not all moments can have their turn, each has the same chance.
+            if likely < wanted && drawn.below(wanted) >= likely {
+                is_exhausted = false;
+                continue;
+            }
+            let (chance, label) = (&self.chance, format!("moment {moment}"));
+            let random = self.chances.entry(moment).or_insert_with(|| chance.random(&label)).clone();
+            let mut candidates = Candidates::new(&units, moment, moments.pending(), random).skip(nth.start);
+            for name in candidates.by_ref().take(nth.end - nth.start) {
+                self.findings.states += 1;
+                let (tree, acknowledged) = (moments.tree(&name)?, units.moments[moment].acknowledged);
+                let hash = tree.hash();
+                if self.judged.get(&hash).is_none_or(|judged| *judged < acknowledged) {
+                    self.judged.insert(hash, acknowledged);
+                    batch.push(Candidate { name, tree, hash, acknowledged });
+                }
+            }
+            is_exhausted &= candidates.next().is_none();
+            if batch.len() >= BATCH {
+                self.judge_batch(std::mem::take(&mut batch), is_late, report)?;
+                if self.is_over(is_late()) {
+                    return Ok(false);
+                }
+            }
+        }
+        self.judge_batch(batch, is_late, report)?;
+        Ok(is_exhausted)
+    }
+
+    /// Judges states side by side, a few at a time, and takes in what was found in their order.
+    fn judge_batch(
+        &mut self,
+        mut batch: Vec<Candidate>,
+        is_late: &impl Fn() -> bool,
+        report: &mut impl FnMut(CampaignProgress) -> bool,
+    ) -> Result<(), CampaignError> {
+        // Of one tree at several moments, only the last is judged, at which most was acknowledged.
+        batch.retain(|candidate| self.judged.get(&candidate.hash) == Some(&candidate.acknowledged));
+        let at_once = 8 * self.plan.jobs.max(1) as usize;
+        let mut batch = batch.into_iter().peekable();
+        while batch.peek().is_some() && !self.is_over(is_late()) {
+            let left = self.plan.states.saturating_sub(self.findings.distinct) as usize;
+            let some: Vec<Candidate> = batch.by_ref().take(at_once.min(left)).collect();
+            let (judge, lines) = (&self.judge, &self.record.lines);
+            let judged = share_among_threads(self.plan.jobs, some.len() as u64, |nth| {
+                let candidate = &some[nth as usize];
+                judge.judge(&candidate.tree, &lines[..candidate.acknowledged])
+            })?;
+            for (candidate, judgement) in some.into_iter().zip(judged) {
+                self.findings.distinct += 1;
+                if !judgement.is_right {
+                    self.findings.failures += 1;
+                    self.take_failure(candidate, judgement)?;
+                }
+            }
+            let progress =
+                CampaignProgress { distinct: self.findings.distinct, failures: self.findings.failures };
+            if !report(progress) {
+                self.findings.is_interrupted = true;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn failure(&self, name: StateName, judgement: Judgement, missing_at_first: usize) -> StateFailure {
+        let explanation = explain(self.record, &self.units, self.plan.promises, &name);
+        StateFailure { name, judgement, explanation, missing_at_first }
+    }
+
+    /// Makes a failure smaller and keeps it, if there are few so far and none of them is a part of it.
+    fn take_failure(&mut self, candidate: Candidate, judgement: Judgement) -> Result<(), CampaignError> {
+        let Candidate { name, .. } = candidate;
+        let is_part = |told: &StateFailure| {
+            let of_moment = !told.name.missing.is_empty() || told.name.moment == name.moment;
+            of_moment && told.name.missing.iter().all(|unit| name.missing.binary_search(unit).is_ok())
+        };
+        let CampaignFindings { told, .. } = &self.findings;
+        if told.len() >= TOLD_MAX || self.shrunk >= SHRUNK_MAX || told.iter().any(is_part) {
+            return Ok(());
+        }
+        self.shrunk += 1;
+        let missing_at_first = name.missing.len();
+        let (name, judgement) = self.shrink(name, judgement)?;
+        let failure = self.failure(name, judgement, missing_at_first);
+        // Two may be one when they are small: of one call, the size is missing here and the data there.
+        let calls_of = |failure: &StateFailure| -> BTreeSet<usize> {
+            failure.name.missing.iter().map(|unit| self.units.all[*unit].operation).collect()
+        };
+        let is_same = |told: &StateFailure| calls_of(told) == calls_of(&failure);
+        if !self.findings.told.iter().any(is_same) {
+            self.findings.told.push(failure);
+        }
+        Ok(())
+    }
+
+    fn moment(&self, moment: usize) -> Result<Moments<'_>, CampaignError> {
+        let mut moments = Moments::new(self.record, &self.units)?;
+        while let Some(at) = moments.advance()? {
+            if at == moment {
+                return Ok(moments);
+            }
+        }
+        Err(StateNameError::NotThere.into())
+    }
+
+    /// Puts back as much as can be while the check still fails.
+    fn shrink(&self, name: StateName, judgement: Judgement) -> Result<(StateName, Judgement), CampaignError> {
+        let moments = self.moment(name.moment)?;
+        let acknowledged = self.units.moments[name.moment].acknowledged;
+        let mut smallest = (name.clone(), judgement);
+        let mut error = None;
+        let mut trials = 0;
+        let mut fails = |candidate: StateName| {
+            if !moments.allows(&candidate) {
+                return Some(false);
+            }
+            if trials == TRIALS_MAX || error.is_some() {
+                return None;
+            }
+            trials += 1;
+            match moments.tree(&candidate).and_then(|tree| self.judge(&tree, acknowledged)) {
+                Ok(judgement) if judgement.is_right => Some(false),
+                Ok(judgement) => {
+                    smallest = (candidate, judgement);
+                    Some(true)
+                }
+                Err(failed) => {
+                    error = Some(failed);
+                    None
+                }
+            }
+        };
+        // What is torn may as well be missing, or there.
+        let mut torn = name.torn.clone();
+        let is_torn = |unit: &UnitNumber| name.torn.iter().any(|(torn, _)| torn == unit);
+        if !torn.is_empty() && fails(StateName { torn: Vec::new(), ..name.clone() }) == Some(true) {
+            torn.clear();
+        }
+        let keeps: Vec<UnitNumber> =
+            name.missing.iter().copied().filter(|unit| !torn.is_empty() && is_torn(unit)).collect();
+        let mut items: Vec<UnitNumber> =
+            name.missing.iter().copied().filter(|unit| !keeps.contains(unit)).collect();
+        let state_of = |missing: &[UnitNumber]| {
+            let mut missing = [missing, &keeps[..]].concat();
+            missing.sort_unstable();
+            StateName { moment: name.moment, missing, torn: torn.clone() }
+        };
+        while leave_out(&mut items, |fewer| fails(state_of(fewer))) {}
+        match error {
+            Some(error) => Err(error.into()),
+            None => Ok(smallest),
+        }
+    }
+}

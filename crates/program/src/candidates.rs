@@ -1,0 +1,269 @@
+//! *Candidates*: which of the states that a cut may leave are looked at: all when they are few, and otherwise those that
+//! experience prefers, then random ones.
+
+use std::collections::BTreeSet;
+
+use weir_runtime::Random;
+use weir_vfs::InodeNumber;
+
+use crate::state::StateName;
+use crate::units::{UnitKind, UnitNumber, Units};
+
+/// All states of a moment are looked at if there are so many at most, tears apart.
+const ALL_MAX: usize = 64;
+/// Of each kind of candidates that a moment has many of, so many, which are drawn.
+const OF_KIND_MAX: usize = 256;
+
+/// A way to choose what is missing.
+#[derive(Clone, Debug)]
+enum Recipe {
+    /// These, by their places among the pending ones, and what needs them.
+    Without(Vec<usize>),
+    /// All but these, and what they need.
+    Only(Vec<usize>),
+    /// One is torn: these sectors are there. All others are there, or only those that it needs.
+    Torn { unit: usize, sectors: u8, alone: bool },
+}
+
+/// The candidates of a moment, the preferred ones first, without an end where the states are many.
+pub struct Candidates<'a> {
+    units: &'a Units,
+    moment: usize,
+    pending: &'a [UnitNumber],
+    recipes: std::vec::IntoIter<Recipe>,
+    /// There are more than the recipes.
+    has_more: bool,
+    random: Random,
+}
+
+impl<'a> Candidates<'a> {
+    /// Those of a moment at which these units are pending.
+    #[must_use]
+    pub fn new(
+        units: &'a Units,
+        moment: usize,
+        pending: &'a [UnitNumber],
+        mut random: Random,
+    ) -> Candidates<'a> {
+        let window = Window { units, pending };
+        let (recipes, has_more) = match window.all_states() {
+            Some(all) => {
+                let mut recipes: Vec<Recipe> = all.into_iter().map(Recipe::Without).collect();
+                recipes.extend(window.tears(&mut random));
+                (recipes, false)
+            }
+            None => (window.preferred(&mut random), true),
+        };
+        Candidates { units, moment, pending, recipes: recipes.into_iter(), has_more, random }
+    }
+
+    fn name(&self, recipe: Recipe) -> StateName {
+        let window = Window { units: self.units, pending: self.pending };
+        let mut torn = Vec::new();
+        let is_missing = match recipe {
+            Recipe::Without(places) => window.without(&places),
+            Recipe::Only(places) => window.only(&places),
+            Recipe::Torn { unit, sectors, alone } => {
+                torn.push((self.pending[unit], sectors));
+                let mut is_missing = if alone { window.only(&[unit]) } else { window.without(&[unit]) };
+                is_missing[unit] = true;
+                is_missing
+            }
+        };
+        let missing = self.pending.iter().zip(&is_missing).filter(|(_, missing)| **missing);
+        StateName { moment: self.moment, missing: missing.map(|(unit, _)| *unit).collect(), torn }
+    }
+
+    /// A random one: calls or units with some probability, and sometimes one that is torn.
+    fn draw(&mut self) -> Recipe {
+        let window = Window { units: self.units, pending: self.pending };
+        let percent = [10, 30, 50, 70, 90][self.random.below(5) as usize];
+        if self.random.below(5) == 0 {
+            let tears: Vec<usize> = window.data().filter(|at| window.tear_of(*at).is_some()).collect();
+            if !tears.is_empty() {
+                let unit = tears[self.random.below(tears.len() as u64) as usize];
+                let sectors = window.unit(unit).sectors() & self.random.below(256) as u8;
+                return Recipe::Torn { unit, sectors, alone: self.random.below(2) == 0 };
+            }
+        }
+        let by_call = self.random.below(2) == 0;
+        let mut last = (usize::MAX, false);
+        let mut places = Vec::new();
+        for at in 0..self.pending.len() {
+            let call = window.unit(at).operation;
+            if !by_call || last.0 != call {
+                last = (call, self.random.below(100) < percent);
+            }
+            if last.1 {
+                places.push(at);
+            }
+        }
+        match self.random.below(2) {
+            0 => Recipe::Without(places),
+            _ => Recipe::Only(places),
+        }
+    }
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = StateName;
+
+    fn next(&mut self) -> Option<StateName> {
+        let recipe = match self.recipes.next() {
+            Some(recipe) => recipe,
+            None if self.has_more => self.draw(),
+            None => return None,
+        };
+        Some(self.name(recipe))
+    }
+}
+
+/// What is pending at a moment.
+struct Window<'a> {
+    units: &'a Units,
+    pending: &'a [UnitNumber],
+}
+
+impl Window<'_> {
+    fn unit(&self, place: usize) -> &crate::units::Unit {
+        &self.units.all[self.pending[place]]
+    }
+
+    /// The places of what a unit needs.
+    fn needs(&self, place: usize) -> impl Iterator<Item = usize> + '_ {
+        self.unit(place).needs.iter().filter_map(|need| self.pending.binary_search(need).ok())
+    }
+
+    /// What is missing without these: they, and what needs them.
+    fn without(&self, places: &[usize]) -> Vec<bool> {
+        let mut is_missing = vec![false; self.pending.len()];
+        places.iter().for_each(|place| is_missing[*place] = true);
+        for place in 0..self.pending.len() {
+            is_missing[place] |= self.needs(place).any(|need| is_missing[need]);
+        }
+        is_missing
+    }
+
+    /// What is missing where only these are there, and what they need.
+    fn only(&self, places: &[usize]) -> Vec<bool> {
+        let mut is_missing = vec![true; self.pending.len()];
+        places.iter().for_each(|place| is_missing[*place] = false);
+        for place in (0..self.pending.len()).rev() {
+            if !is_missing[place] {
+                let needs: Vec<usize> = self.needs(place).collect();
+                needs.into_iter().for_each(|need| is_missing[need] = false);
+            }
+        }
+        is_missing
+    }
+
+    /// All states, as what is missing: whole and empty first; none if there are many.
+    fn all_states(&self) -> Option<Vec<Vec<usize>>> {
+        let mut states: Vec<Vec<bool>> = vec![Vec::new()];
+        for place in 0..self.pending.len() {
+            let mut next = Vec::with_capacity(2 * states.len());
+            for state in states {
+                if !self.needs(place).any(|need| state[need]) {
+                    next.push([&state[..], &[false]].concat());
+                }
+                next.push([&state[..], &[true]].concat());
+            }
+            if next.len() > ALL_MAX {
+                return None;
+            }
+            states = next;
+        }
+        states.sort_by_key(|state| {
+            let missing = state.iter().filter(|missing| **missing).count();
+            missing.min(state.len() - missing)
+        });
+        let places = |state: Vec<bool>| (0..state.len()).filter(|place| state[*place]).collect();
+        Some(states.into_iter().map(places).collect())
+    }
+
+    fn data(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.pending.len()).filter(|place| matches!(self.unit(*place).kind, UnitKind::Data { .. }))
+    }
+
+    /// The first half of the sectors of what can be torn.
+    fn tear_of(&self, place: usize) -> Option<u8> {
+        let sectors = self.unit(place).sectors();
+        let count = sectors.count_ones();
+        let first =
+            (0..8).map(|sector| 1 << sector).filter(|bit| sectors & bit != 0).take(count as usize / 2);
+        (count > 1).then(|| first.fold(0, |bits, bit| bits | bit))
+    }
+
+    /// Each piece of data torn in the middle: its first half is there, or its second.
+    fn tears(&self, random: &mut Random) -> Vec<Recipe> {
+        let torn = self.data().filter_map(|unit| Some((unit, self.tear_of(unit)?)));
+        let recipes = torn.flat_map(|(unit, first)| {
+            let second = self.unit(unit).sectors() & !first;
+            [(first, false), (second, false), (first, true), (second, true)]
+                .map(|(sectors, alone)| Recipe::Torn { unit, sectors, alone })
+        });
+        draw_some(recipes.collect(), random)
+    }
+
+    /// What is preferred where the states are many.
+    fn preferred(&self, random: &mut Random) -> Vec<Recipe> {
+        let all: Vec<usize> = (0..self.pending.len()).collect();
+        let is_name = |place: &usize| matches!(self.unit(*place).kind, UnitKind::Names(_));
+        let names: Vec<usize> = all.iter().copied().filter(is_name).collect();
+        let others: Vec<usize> = all.iter().copied().filter(|place| !is_name(place)).collect();
+        let data: Vec<usize> = self.data().collect();
+        let mut recipes =
+            vec![Recipe::Without(Vec::new()), Recipe::Without(all.clone()), Recipe::Without(others.clone())];
+        recipes.extend([Recipe::Without(names), Recipe::Only(others), Recipe::Without(data)]);
+        let mut calls: Vec<Vec<usize>> = Vec::new();
+        for place in all {
+            match calls.last_mut() {
+                Some(call) if self.unit(call[0]).operation == self.unit(place).operation => call.push(place),
+                _ => calls.push(vec![place]),
+            }
+        }
+        let lists = [
+            draw_some(self.by_file(), random),
+            draw_some(calls.iter().cloned().map(Recipe::Without).collect(), random),
+            draw_some((1..calls.len()).map(|n| Recipe::Only(calls[..n].concat())).collect(), random),
+            draw_some(calls.iter().cloned().map(Recipe::Only).collect(), random),
+            self.tears(random),
+            draw_some((0..self.pending.len()).map(|place| Recipe::Without(vec![place])).collect(), random),
+        ];
+        let mut lists = lists.map(Vec::into_iter);
+        loop {
+            let before = recipes.len();
+            lists.iter_mut().for_each(|list| recipes.extend(list.next()));
+            if recipes.len() == before {
+                return recipes;
+            }
+        }
+    }
+
+    /// For each file and directory: all of it missing, or only that there.
+    fn by_file(&self) -> Vec<Recipe> {
+        let inodes_of = |place: usize| -> Vec<InodeNumber> {
+            match &self.unit(place).kind {
+                UnitKind::Names(names) => names.iter().map(|(place, _)| place.directory).collect(),
+                kind => kind.inode().into_iter().collect(),
+            }
+        };
+        let inodes: BTreeSet<InodeNumber> = (0..self.pending.len()).flat_map(inodes_of).collect();
+        let recipes = inodes.into_iter().flat_map(|inode| {
+            let own = (0..self.pending.len()).filter(|place| inodes_of(*place).contains(&inode));
+            let own: Vec<usize> = own.collect();
+            [Recipe::Without(own.clone()), Recipe::Only(own)]
+        });
+        recipes.take(2 * OF_KIND_MAX).collect()
+    }
+}
+
+/// Some of them in random order.
+fn draw_some(mut all: Vec<Recipe>, random: &mut Random) -> Vec<Recipe> {
+    for nth in 0..all.len().min(OF_KIND_MAX) {
+        let other = nth + random.below((all.len() - nth) as u64) as usize;
+        all.swap(nth, other);
+    }
+    all.truncate(OF_KIND_MAX);
+    all
+}

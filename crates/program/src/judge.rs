@@ -1,0 +1,254 @@
+//! *Judge*: a state is written as a directory, and the check says whether it is right.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, XattrFlags, lsetxattr, mknodat};
+use rustix::process::geteuid;
+use weir_format::FileType;
+use weir_vfs::InodeNumber;
+
+use crate::shell::Shell;
+use crate::tree::{BLOCK_BYTES, Content, FileContent, Node, ROOT, Tree};
+
+/// Of what a check prints, so many bytes are kept, the last ones.
+const OUTPUT_BYTES_MAX: u64 = 64 << 10;
+/// Directories within each other at most: no path is longer.
+const DEPTH_MAX: usize = 2048;
+/// What is written to a file at one time.
+const RUN_BYTES: usize = 1 << 20;
+
+/// What a check says of a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// It is right.
+    pub is_right: bool,
+    /// How the check ended.
+    pub ending: String,
+    /// What it printed, at most the last 64 KiB.
+    pub output: Vec<u8>,
+}
+
+/// Runs the check.
+#[derive(Debug)]
+pub struct Judge {
+    scratch: PathBuf,
+    check: String,
+    limit: Duration,
+    here: PathBuf,
+    states: AtomicU64,
+}
+
+impl Judge {
+    /// States are written into a directory, and `check`, which finds `here` as `WEIR_HERE`, may take so long for each.
+    #[must_use]
+    pub fn new(scratch: &Path, here: &Path, check: &str, limit: Duration) -> Judge {
+        let (scratch, here, check) = (scratch.to_owned(), here.to_owned(), check.to_owned());
+        Judge { scratch, check, limit, here, states: AtomicU64::new(0) }
+    }
+
+    /// Runs the check on a tree and what was acknowledged.
+    ///
+    /// # Errors
+    /// What writing the state, or starting the check, fails by.
+    pub fn judge(&self, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Judgement> {
+        let nth = self.states.fetch_add(1, Ordering::Relaxed);
+        let place = self.scratch.join(format!("state-{nth}"));
+        fs::create_dir(&place)?;
+        let judgement = self.judge_in(&place, tree, acknowledged);
+        remove_all(&place)?;
+        judgement
+    }
+
+    fn judge_in(&self, place: &Path, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Judgement> {
+        let [directory, lines, output] = ["files", "acknowledged", "output"].map(|name| place.join(name));
+        write_tree(tree, &directory)?;
+        write_lines(&lines, acknowledged)?;
+        let variables = [("WEIR_DIR", &directory), ("WEIR_ACKED", &lines), ("WEIR_HERE", &self.here)];
+        let shell = Shell::start(&self.check, &directory, &variables, &output, false)?;
+        let status = shell.wait_within(self.limit, &AtomicBool::new(false))?;
+        let ending = match status {
+            Some(status) => describe_status(status),
+            None => format!("not within {} s", self.limit.as_secs()),
+        };
+        let is_right = status.is_some_and(|status| status.success());
+        Ok(Judgement { is_right, ending, output: read_end(&output)? })
+    }
+}
+
+/// How a command ended.
+#[must_use]
+pub fn describe_status(status: ExitStatus) -> String {
+    match status.code() {
+        Some(code) => format!("exit status {code}"),
+        None => status.to_string(),
+    }
+}
+
+/// Writes acknowledged lines to a file.
+fn write_lines(path: &Path, lines: &[Vec<u8>]) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for line in lines {
+        bytes.extend_from_slice(line);
+        bytes.push(b'\n');
+    }
+    File::create_new(path)?.write_all(&bytes)
+}
+
+/// The last bytes of a file.
+///
+/// # Errors
+/// What reading it fails by.
+pub fn read_end(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(OUTPUT_BYTES_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Removes a directory that a check may have made hard to remove.
+fn remove_all(path: &Path) -> io::Result<()> {
+    if fs::remove_dir_all(path).is_ok() {
+        return Ok(());
+    }
+    open_directories(path, DEPTH_MAX);
+    fs::remove_dir_all(path)
+}
+
+/// Gives the owner all rights to a directory and to those in it.
+fn open_directories(path: &Path, depth: usize) {
+    // What cannot be changed is told by the removal.
+    let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        open_directories(&entry.path(), depth - 1);
+    }
+}
+
+/// Writes a tree as a new directory. Devices are left out, and owners where this process may not give files away.
+///
+/// # Errors
+/// What the host's filesystem fails by.
+pub fn write_tree(tree: &Tree, directory: &Path) -> io::Result<()> {
+    let mut writer = Writer { tree, written: BTreeMap::new(), owns: geteuid().is_root() };
+    writer.write(ROOT, directory, DEPTH_MAX)
+}
+
+struct Writer<'a> {
+    tree: &'a Tree,
+    /// The path of each inode: its other names become links to that.
+    written: BTreeMap<InodeNumber, PathBuf>,
+    owns: bool,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, inode: InodeNumber, path: &Path, depth: usize) -> io::Result<()> {
+        let Some(node) = self.tree.node(inode) else { return Ok(()) };
+        if let Some(first) = self.written.get(&inode) {
+            return match node.kind() {
+                // A directory has one name.
+                FileType::Directory => Ok(()),
+                _ => fs::hard_link(first, path),
+            };
+        }
+        self.written.insert(inode, path.to_owned());
+        match &node.content {
+            Content::File(file) => write_file(file, path)?,
+            Content::Symlink(target) => {
+                symlink(OsStr::from_bytes(target), path)?;
+                return if self.owns { lchown(path, Some(node.uid), Some(node.gid)) } else { Ok(()) };
+            }
+            Content::Special(FileType::Fifo, _) => {
+                mknodat(CWD, path, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+            }
+            Content::Special(..) => return Ok(()),
+            Content::Directory(names) => {
+                fs::create_dir(path)?;
+                for (name, inode) in names.iter().filter(|_| depth > 0) {
+                    self.write(*inode, &path.join(OsStr::from_bytes(name)), depth - 1)?;
+                }
+            }
+        }
+        self.write_attributes(node, path)
+    }
+
+    fn write_attributes(&self, node: &Node, path: &Path) -> io::Result<()> {
+        for (name, value) in &node.extended {
+            // Some filesystems and users may have none.
+            let _ = lsetxattr(path, name.as_slice(), value, XattrFlags::empty());
+        }
+        if self.owns {
+            chown(path, Some(node.uid), Some(node.gid))?;
+        }
+        fs::set_permissions(path, Permissions::from_mode(node.permissions.into()))
+    }
+}
+
+fn write_file(content: &FileContent, path: &Path) -> io::Result<()> {
+    let file = File::create_new(path)?;
+    let (mut start, mut run) = (0, Vec::new());
+    for (offset, bytes) in content.data() {
+        if offset != start + run.len() as u64 || run.len() >= RUN_BYTES {
+            file.write_all_at(&run, start)?;
+            run.clear();
+            start = offset;
+        }
+        run.extend_from_slice(bytes);
+    }
+    file.write_all_at(&run, start)?;
+    let is_hole_behind = start + (run.len() as u64) < content.size();
+    if is_hole_behind || !content.size().is_multiple_of(BLOCK_BYTES as u64) && run.is_empty() {
+        file.set_len(content.size())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> Tree {
+        let mut tree = Tree::new((geteuid().as_raw(), rustix::process::getegid().as_raw()));
+        let owner = tree.node(ROOT).map(|node| (node.uid, node.gid)).unwrap();
+        let mut file = FileContent::default();
+        file.write(5000, b"content");
+        file.grow(20_000);
+        tree.insert(7, Node::new(Content::File(file), 0o640, owner));
+        tree.insert(8, Node::new(Content::Directory(BTreeMap::new()), 0o500, owner));
+        tree.insert(9, Node::new(Content::Symlink(b"sub/a".to_vec()), 0o777, owner));
+        tree.set_name(ROOT, b"sub", Some(8));
+        tree.set_name(8, b"a", Some(7));
+        tree.set_name(ROOT, b"b", Some(7));
+        tree.set_name(ROOT, b"l", Some(9));
+        tree
+    }
+
+    #[test]
+    fn a_check_finds_the_tree_and_the_lines() {
+        let scratch = tempfile::tempdir().unwrap();
+        let judge = |check: &str| {
+            let judge = Judge::new(scratch.path(), scratch.path(), check, Duration::from_secs(20));
+            judge.judge(&tree(), &[b"one".to_vec(), b"two".to_vec()]).unwrap()
+        };
+        let right = judge(
+            "test sub/a -ef b && test $(stat -c %s-%a b) = 20000-640 && test $(readlink l) = sub/a && \
+             test $(dd if=l bs=1 skip=5000 count=7 2>/dev/null) = content && test $(wc -l <$WEIR_ACKED) = 2 && \
+             test $(stat -c %a sub) = 500 && test $PWD = $WEIR_DIR",
+        );
+        assert!(right.is_right, "{}: {}", right.ending, String::from_utf8_lossy(&right.output));
+        let wrong = judge("echo lost; mkdir c && chmod 0 c; exit 4");
+        let expected = (false, "exit status 4".to_owned(), b"lost\n".to_vec());
+        assert_eq!((wrong.is_right, wrong.ending, wrong.output), expected);
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left");
+    }
+}

@@ -1,0 +1,58 @@
+//! Power cuts under any program: what a program does to a directory is recorded, the states that a cut may leave are made from
+//! the record, and a check of the program's own says of each whether it is right.
+//!
+//! # The way of a test
+//!
+//! 1. [`record_run`] mounts a [`RecordedFilesystem`] by `weir-fuse` and runs the program on it. Each call that changes
+//!    something, or makes something durable, is an [`Operation`] of the [`Record`]; so is each acknowledgement ([`ACK_NAME`]). The
+//!    kernel keeps nothing back, so their order is that of the calls.
+//! 2. [`Units`] are the record in pieces that a cut leaves or takes, under a set of [`Promises`]: which pieces a
+//!    synchronisation makes durable, and which come not before others.
+//! 3. At each [`Moment`] the [`Candidates`] are states, named by what is missing ([`StateName`]): all when they are few,
+//!    otherwise those that experience prefers, then random ones. A seed and a record give the same states.
+//! 4. The [`Judge`] writes each different [`Tree`] as a directory and runs the check on it, with what was acknowledged by
+//!    then. A failure is made smaller by putting back what can be, and [`explain`] says what it lacks, by the calls.
+//!
+//! [`ProgramCampaign`] does 2 to 4. A record is kept as a file by [`write_trace`].
+//!
+//! # Another ground
+//!
+//! Steps 1 and 2 are one ground: a mount that keeps what POSIX, or a filesystem of the kernel, promises. What follows needs of a
+//! ground the moments, and for each a state by name as a [`Tree`], so a ground that records blocks fits in their place.
+
+mod acks;
+mod campaign;
+mod candidates;
+mod explain;
+mod filesystem;
+mod judge;
+mod live;
+mod operation;
+mod promises;
+mod record;
+mod run;
+mod shell;
+mod state;
+mod trace;
+mod tree;
+mod units;
+
+pub use acks::ACK_NAME;
+pub use campaign::{
+    CampaignError, CampaignFindings, CampaignProgress, Plan, ProgramCampaign, StateFailure, TOLD_MAX,
+};
+pub use candidates::Candidates;
+pub use explain::{Explanation, counted, explain};
+pub use filesystem::RecordedFilesystem;
+pub use judge::{Judge, Judgement, write_tree};
+pub use operation::{Call, NewInode, Operation, Place};
+pub use promises::Promises;
+pub use record::{
+    LINE_BYTES_MAX, LINES_BYTES_MAX, OPERATIONS_MAX, Process, Record, RecordError, WrittenData,
+};
+pub use run::{RecordedRun, RunError, RunPlan, record_run};
+pub use shell::ends_within;
+pub use state::{Moments, StateName, StateNameError};
+pub use trace::{RunTraceError, TRACE_BEGINNING, TraceHeader, read_trace, write_trace};
+pub use tree::{BLOCK_BYTES, Content, FileContent, Name, Node, ROOT, Tree};
+pub use units::{Moment, SECTOR_BYTES, Unit, UnitKind, UnitNumber, Units};

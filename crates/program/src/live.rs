@@ -1,0 +1,538 @@
+//! *Live*: the tree that a program works on, and the record of what it does to it.
+
+use std::collections::BTreeMap;
+
+use weir_format::{FileTime, FileType};
+use weir_vfs::{
+    AttributeChanges, Attributes, Device, FsError, Holds, InodeNumber, NewNode, RenameFlags,
+    check_name_length, check_ordinary_name,
+};
+
+use crate::acks::{ACK_NAME, PartialLines};
+use crate::operation::{Call, NewInode, Place};
+use crate::record::{Process, Record};
+use crate::tree::{Content, Name, Node, ROOT, Tree};
+
+/// The file that takes acknowledgements.
+pub(crate) const ACK: InodeNumber = 2;
+/// Bytes that the files of the tree may take.
+const BLOCKS_MAX: u64 = (2 << 30) / crate::tree::BLOCK_BYTES as u64;
+/// Inodes that are made at most, of all that a run makes: a cookie has room for so many.
+const INODES_MAX: InodeNumber = 1 << 31;
+/// The largest size of a file, as of ext4's.
+const SIZE_MAX: u64 = 16 << 40;
+
+/// What is known of an inode beside the tree.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beside {
+    links: u32,
+    opened: u32,
+    /// The directory that a directory is in.
+    parent: InodeNumber,
+    accessed: FileTime,
+    changed: FileTime,
+    modified: FileTime,
+    created: FileTime,
+}
+
+/// The tree, what is known beside it, and the record.
+pub(crate) struct Live {
+    pub(crate) tree: Tree,
+    pub(crate) record: Record,
+    pub(crate) holds: Holds,
+    beside: BTreeMap<InodeNumber, Beside>,
+    next: InodeNumber,
+    /// The thread that calls now, and its process in the record.
+    caller: (u32, usize),
+    lines: PartialLines,
+    blocks: u64,
+}
+
+impl Live {
+    /// An empty tree.
+    pub(crate) fn new(record: Record, now: FileTime) -> Live {
+        let (tree, holds) = (Tree::new(record.owner), Holds::default());
+        let of_root = Beside { links: 1, parent: ROOT, changed: now, modified: now, ..Beside::default() };
+        let beside = BTreeMap::from([(ROOT, of_root)]);
+        let lines = PartialLines::default();
+        Live { tree, record, holds, beside, next: ACK + 1, caller: (0, 0), lines, blocks: 0 }
+    }
+
+    /// The calls that follow are those of a thread; 0 for pages that the kernel writes back.
+    pub(crate) fn set_caller(&mut self, thread: u32) {
+        if self.caller.0 == thread {
+            return;
+        }
+        let command = std::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+        let process = Process { id: thread, command: command.trim_end().to_owned() };
+        let known = self.record.processes.iter().rposition(|other| *other == process);
+        let nth = known.unwrap_or(if thread == 0 { 0 } else { self.record.processes.len() });
+        if nth == self.record.processes.len() {
+            self.record.processes.push(process);
+        }
+        self.caller = (thread, nth);
+    }
+
+    /// Records a call, and does it.
+    fn perform(&mut self, call: Call, data: &[u8]) -> Result<(), FsError> {
+        if !self.record.is_open() {
+            return Err(FsError::NoSpace);
+        }
+        call.apply(&mut self.tree, data);
+        match self.record.push(self.caller.1, call) {
+            true => Ok(()),
+            false => Err(FsError::NoSpace),
+        }
+    }
+
+    fn node(&self, inode: InodeNumber) -> Result<&Node, FsError> {
+        self.tree.node(inode).ok_or(FsError::NotFound)
+    }
+
+    pub(crate) fn names(&self, directory: InodeNumber) -> Result<&BTreeMap<Name, InodeNumber>, FsError> {
+        self.node(directory)?.names().ok_or(FsError::NotDirectory)
+    }
+
+    /// The directory that a directory is in.
+    pub(crate) fn parent(&self, directory: InodeNumber) -> InodeNumber {
+        self.beside.get(&directory).map_or(ROOT, |beside| beside.parent)
+    }
+
+    pub(crate) fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, FsError> {
+        check_name_length(name)?;
+        let names = self.names(directory)?;
+        match name {
+            b"." => Ok(directory),
+            b".." => Ok(self.parent(directory)),
+            name if directory == ROOT && name == ACK_NAME.as_bytes() => Ok(ACK),
+            name => names.get(name).copied().ok_or(FsError::NotFound),
+        }
+    }
+
+    pub(crate) fn is_there(&self, inode: InodeNumber) -> bool {
+        inode == ACK || self.tree.node(inode).is_some()
+    }
+
+    pub(crate) fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
+        let ack = Node::new(Content::File(crate::tree::FileContent::default()), 0o666, self.record.owner);
+        let node = if inode == ACK { &ack } else { self.node(inode)? };
+        let beside = self.beside.get(&inode).copied().unwrap_or(Beside { links: 1, ..Beside::default() });
+        let (mut sectors, mut device) = (0, Device::default());
+        match &node.content {
+            Content::File(file) => sectors = file.blocks() * 8,
+            Content::Special(_, (major, minor)) => device = Device { major: *major, minor: *minor },
+            Content::Directory(_) | Content::Symlink(_) => {}
+        }
+        Ok(Attributes {
+            inode,
+            generation: 1,
+            kind: node.kind(),
+            permissions: node.permissions,
+            links: if node.kind() == FileType::Directory { 1 } else { beside.links },
+            takes_first_name: beside.links == 0,
+            uid: node.uid,
+            gid: node.gid,
+            size: node.size(),
+            sectors,
+            accessed: beside.accessed,
+            changed: beside.changed,
+            modified: beside.modified,
+            created: beside.created,
+            device,
+        })
+    }
+
+    fn touch(&mut self, inode: InodeNumber, now: FileTime, is_content: bool) {
+        if let Some(beside) = self.beside.get_mut(&inode) {
+            beside.changed = now;
+            if is_content {
+                beside.modified = now;
+            }
+        }
+    }
+
+    /// A place where nothing is, in a directory that is there.
+    fn free_place(&self, directory: InodeNumber, name: &[u8]) -> Result<Place, FsError> {
+        check_ordinary_name(name)?;
+        match self.lookup(directory, name) {
+            Err(FsError::NotFound) => Ok(Place { directory, name: name.to_vec() }),
+            Ok(_) => Err(FsError::Exists),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A place where something is, and what that is.
+    fn taken_place(&self, directory: InodeNumber, name: &[u8]) -> Result<(Place, InodeNumber), FsError> {
+        check_ordinary_name(name)?;
+        match self.lookup(directory, name)? {
+            ACK => Err(FsError::NotPermitted("acknowledgements go there")),
+            inode => Ok((Place { directory, name: name.to_vec() }, inode)),
+        }
+    }
+
+    /// Makes an inode in a directory, with a name or without one.
+    pub(crate) fn make(
+        &mut self,
+        directory: InodeNumber,
+        name: Option<&[u8]>,
+        new: &NewNode,
+        target: &[u8],
+        now: FileTime,
+    ) -> Result<InodeNumber, FsError> {
+        let at = name.map(|name| self.free_place(directory, name)).transpose()?;
+        let parent = self.node(directory)?;
+        // A directory with the bit hands its group down, and directories in it have the bit, too.
+        let hands_down = parent.permissions & 0o2000 != 0;
+        let gid = if hands_down { parent.gid } else { new.gid };
+        let bit = if hands_down && new.kind == FileType::Directory { 0o2000 } else { 0 };
+        let umask = if new.kind == FileType::Symlink { 0 } else { new.umask };
+        let inode = self.next;
+        self.next = inode.checked_add(1).filter(|next| *next < INODES_MAX).ok_or(FsError::NoSpace)?;
+        let new_inode = NewInode {
+            mode: new.kind.mode_bits() | new.permissions & !umask | bit,
+            uid: new.uid,
+            gid,
+            target: target.to_vec(),
+            device: (new.device.major, new.device.minor),
+        };
+        let links = u32::from(at.is_some());
+        self.perform(Call::Make { inode, new: new_inode, at }, &[])?;
+        let beside = Beside {
+            links,
+            parent: directory,
+            opened: 0,
+            accessed: now,
+            changed: now,
+            modified: now,
+            created: now,
+        };
+        self.beside.insert(inode, beside);
+        if links > 0 {
+            self.touch(directory, now, true);
+        }
+        Ok(inode)
+    }
+
+    pub(crate) fn link(
+        &mut self,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        if inode == ACK || self.node(inode)?.kind() == FileType::Directory {
+            return Err(FsError::NotPermitted("another name of a directory"));
+        }
+        let at = self.free_place(directory, name)?;
+        self.perform(Call::Link { inode, at }, &[])?;
+        self.beside.entry(inode).or_default().links += 1;
+        self.touch(inode, now, false);
+        self.touch(directory, now, true);
+        Ok(())
+    }
+
+    /// Takes a name, of a directory or of something else.
+    pub(crate) fn remove(
+        &mut self,
+        directory: InodeNumber,
+        name: &[u8],
+        is_directory: bool,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        let (at, inode) = self.taken_place(directory, name)?;
+        match (self.node(inode)?.names(), is_directory) {
+            (None, true) => return Err(FsError::NotDirectory),
+            (Some(_), false) => return Err(FsError::IsDirectory),
+            (Some(names), true) if !names.is_empty() => return Err(FsError::NotEmpty),
+            _ => {}
+        }
+        self.perform(Call::Remove { inode, at }, &[])?;
+        self.touch(directory, now, true);
+        self.lose_name(inode, now);
+        Ok(())
+    }
+
+    fn lose_name(&mut self, inode: InodeNumber, now: FileTime) {
+        self.touch(inode, now, false);
+        if let Some(beside) = self.beside.get_mut(&inode) {
+            beside.links = beside.links.saturating_sub(1);
+        }
+        self.delete_unused(inode);
+    }
+
+    /// Deletes an inode that has no name, and that nothing keeps.
+    fn delete_unused(&mut self, inode: InodeNumber) {
+        let is_used = self.beside.get(&inode).is_none_or(|beside| beside.links > 0 || beside.opened > 0);
+        if is_used || inode == ROOT || self.holds.contains(inode) {
+            return;
+        }
+        if let Some(Content::File(file)) = self.tree.node(inode).map(|node| &node.content) {
+            self.blocks -= file.blocks();
+        }
+        self.tree.remove(inode);
+        self.beside.remove(&inode);
+    }
+
+    pub(crate) fn rename(
+        &mut self,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        flags: RenameFlags,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        if flags.whiteout {
+            return Err(FsError::Unsupported("whiteouts"));
+        }
+        let (from, inode) = self.taken_place(from.0, from.1)?;
+        let there = match self.lookup(to.0, to.1) {
+            Ok(there) => Some(there),
+            Err(FsError::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        check_ordinary_name(to.1)?;
+        match there {
+            Some(_) if flags.no_replace => return Err(FsError::Exists),
+            Some(ACK) => return Err(FsError::NotPermitted("acknowledgements go there")),
+            None if flags.exchange => return Err(FsError::NotFound),
+            Some(there) if there == inode => return Ok(()),
+            _ => {}
+        }
+        let is_directory = self.node(inode)?.kind() == FileType::Directory;
+        if let Some(there) = there.filter(|_| !flags.exchange) {
+            match (self.node(there)?.names(), is_directory) {
+                (Some(_), false) => return Err(FsError::IsDirectory),
+                (None, true) => return Err(FsError::NotDirectory),
+                (Some(names), true) if !names.is_empty() => return Err(FsError::NotEmpty),
+                _ => {}
+            }
+        }
+        if self.is_below(to.0, inode)
+            || there.is_some_and(|there| flags.exchange && self.is_below(from.directory, there))
+        {
+            return Err(FsError::Invalid("a directory does not go into itself"));
+        }
+        let to = Place { directory: to.0, name: to.1.to_vec() };
+        let (replaced, exchanged) = (there, flags.exchange);
+        let is_directory = is_directory
+            || exchanged
+                && there
+                    .is_some_and(|there| self.tree.node(there).is_some_and(|node| node.names().is_some()));
+        let call =
+            Call::Rename { inode, from: from.clone(), to: to.clone(), replaced, exchanged, is_directory };
+        self.perform(call, &[])?;
+        if let Some(beside) = self.beside.get_mut(&inode) {
+            beside.parent = to.directory;
+        }
+        [from.directory, to.directory].into_iter().for_each(|directory| self.touch(directory, now, true));
+        self.touch(inode, now, false);
+        match there {
+            Some(there) if exchanged => {
+                if let Some(beside) = self.beside.get_mut(&there) {
+                    beside.parent = from.directory;
+                }
+            }
+            Some(there) => self.lose_name(there, now),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a directory is, or is below, another one.
+    fn is_below(&self, mut directory: InodeNumber, above: InodeNumber) -> bool {
+        while directory != above && directory != ROOT {
+            directory = self.parent(directory);
+        }
+        directory == above
+    }
+
+    fn file_size(&self, inode: InodeNumber) -> Result<u64, FsError> {
+        match &self.node(inode)?.content {
+            Content::File(file) => Ok(file.size()),
+            Content::Directory(_) => Err(FsError::IsDirectory),
+            Content::Symlink(_) | Content::Special(..) => Err(FsError::Invalid("it has no content")),
+        }
+    }
+
+    /// Does what changes the blocks of a file, and counts them.
+    fn perform_on_file(
+        &mut self,
+        inode: InodeNumber,
+        call: Call,
+        data: &[u8],
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        let blocks = |tree: &Tree| match tree.node(inode).map(|node| &node.content) {
+            Some(Content::File(file)) => file.blocks(),
+            _ => 0,
+        };
+        let before = blocks(&self.tree);
+        self.perform(call, data)?;
+        self.blocks = self.blocks + blocks(&self.tree) - before;
+        self.touch(inode, now, true);
+        Ok(())
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &[u8],
+        now: FileTime,
+    ) -> Result<usize, FsError> {
+        if inode == ACK {
+            for line in self.lines.push(self.caller.0, bytes) {
+                self.record.acknowledge(self.caller.1, line);
+            }
+            return if self.record.is_open() { Ok(bytes.len()) } else { Err(FsError::NoSpace) };
+        }
+        let size = self.file_size(inode)?;
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= SIZE_MAX);
+        let end = end.ok_or(FsError::TooLarge)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if self.blocks >= BLOCKS_MAX {
+            return Err(FsError::NoSpace);
+        }
+        let data = self.record.push_data(bytes).ok_or(FsError::NoSpace)?;
+        let grown = (end > size).then_some(end);
+        self.perform_on_file(inode, Call::Write { inode, offset, data, grown }, bytes, now)?;
+        Ok(bytes.len())
+    }
+
+    pub(crate) fn set_size(&mut self, inode: InodeNumber, size: u64, now: FileTime) -> Result<(), FsError> {
+        if inode == ACK {
+            return Ok(());
+        }
+        let before = self.file_size(inode)?;
+        match size {
+            size if size > SIZE_MAX => Err(FsError::TooLarge),
+            size if size == before => Ok(()),
+            size => self.perform_on_file(inode, Call::SetSize { inode, size, before }, &[], now),
+        }
+    }
+
+    /// Makes a range of a file zeros; what is behind its end stays so.
+    pub(crate) fn zero(
+        &mut self,
+        inode: InodeNumber,
+        offset: u64,
+        length: u64,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        let size = self.file_size(inode)?;
+        let length = length.min(size.saturating_sub(offset));
+        match length {
+            0 => Ok(()),
+            length => self.perform_on_file(inode, Call::Zero { inode, offset, length }, &[], now),
+        }
+    }
+
+    pub(crate) fn set_attributes(
+        &mut self,
+        inode: InodeNumber,
+        changes: &AttributeChanges,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        if inode == ACK {
+            return Ok(());
+        }
+        let node = self.node(inode)?;
+        let old = (node.permissions, node.uid, node.gid);
+        if let Some(size) = changes.size {
+            self.set_size(inode, size, now)?;
+        }
+        let new = (
+            changes.permissions.unwrap_or(old.0),
+            changes.uid.unwrap_or(old.1),
+            changes.gid.unwrap_or(old.2),
+        );
+        if new != old {
+            let (permissions, uid, gid) = new;
+            self.perform(Call::SetAttributes { inode, permissions, uid, gid }, &[])?;
+        }
+        if let Some(beside) = self.beside.get_mut(&inode) {
+            beside.accessed = changes.accessed.unwrap_or(beside.accessed);
+            beside.modified = changes.modified.unwrap_or(beside.modified);
+            beside.changed = changes.changed.unwrap_or(now);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn extended(&self, inode: InodeNumber) -> Result<BTreeMap<Name, Vec<u8>>, FsError> {
+        if inode == ACK {
+            return Ok(BTreeMap::new());
+        }
+        Ok(self.node(inode)?.extended.clone())
+    }
+
+    pub(crate) fn set_extended(
+        &mut self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: Option<&[u8]>,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        if inode == ACK {
+            return Err(FsError::NotPermitted("acknowledgements go there"));
+        }
+        self.node(inode)?;
+        let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
+        self.perform(Call::SetExtended { inode, name, value }, &[])?;
+        self.touch(inode, now, false);
+        Ok(())
+    }
+
+    pub(crate) fn synchronise(&mut self, inode: InodeNumber, data_only: bool) -> Result<(), FsError> {
+        if inode == ACK {
+            return Ok(());
+        }
+        self.node(inode)?;
+        self.perform(Call::Sync { inode, data_only }, &[])
+    }
+
+    pub(crate) fn synchronise_all(&mut self) -> Result<(), FsError> {
+        self.perform(Call::SyncAll, &[])
+    }
+
+    pub(crate) fn open(&mut self, inode: InodeNumber) -> Result<(), FsError> {
+        if inode != ACK {
+            self.node(inode)?;
+            self.beside.entry(inode).or_default().opened += 1;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release(&mut self, inode: InodeNumber) {
+        if let Some(beside) = self.beside.get_mut(&inode) {
+            beside.opened = beside.opened.saturating_sub(1);
+        }
+        self.delete_unused(inode);
+    }
+
+    pub(crate) fn let_go(&mut self, inode: InodeNumber, count: u64) {
+        if self.holds.remove(inode, count) {
+            self.delete_unused(inode);
+        }
+    }
+
+    /// What was done so far is what the run begins with: it is durable, and its acknowledgements do not count.
+    pub(crate) fn end_setup(&mut self) {
+        self.lines.take_all();
+        self.record.lines.clear();
+        self.record.operations.retain(|operation| !matches!(operation.call, Call::Acknowledge(_)));
+        self.record.setup = self.record.operations.len();
+    }
+
+    /// Adds a line that came by another way than the file.
+    pub(crate) fn acknowledge(&mut self, line: Vec<u8>) {
+        self.record.acknowledge(0, line);
+    }
+
+    /// Ends the lines that have not ended.
+    pub(crate) fn end_lines(&mut self) {
+        for line in self.lines.take_all() {
+            self.acknowledge(line);
+        }
+    }
+}
