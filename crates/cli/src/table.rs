@@ -6,6 +6,7 @@ mod files;
 mod grid;
 mod speed;
 mod sqlite;
+mod summary;
 mod text;
 
 use weir_bench::{
@@ -21,6 +22,7 @@ pub(crate) use files::{filesystems, mounts};
 pub(crate) use grid::Grid;
 pub(crate) use speed::speed;
 pub(crate) use sqlite::sqlite;
+pub(crate) use summary::summary;
 pub(crate) use text::paragraphs;
 
 /// A whole result: tables, then sentences. The verdict repeats it if the figures cannot be trusted.
