@@ -77,8 +77,14 @@ fn copies_into_a_synchronous_file_are_durable() {
     if !mounts() {
         return;
     }
+    for options in [&[][..], &["--no-open-requests"]] {
+        copy_into_synchronous_files(options);
+    }
+}
+
+fn copy_into_synchronous_files(options: &[&str]) {
     let place = Place::with_volume("256M");
-    let root = place.mount(&[]);
+    let root = place.mount(options);
     fs::write(root.join("from"), vec![7; 10_000]).unwrap();
     let from = File::open(root.join("from")).unwrap();
     let copy_into = |name: &str, flags: OFlags| {

@@ -19,6 +19,7 @@ const COPY_BYTES_MAX: u64 = 16 << 20;
 /// # Errors
 /// EOPNOTSUPP where the kernel is to read and write by itself: what a program wrote through a mapping of the first was lost, or
 /// the writes to the second are ordered, or part of an update, or synchronous: the kernel then asks for `fsync` behind them.
+/// Without requests for opens it is not known whether they are synchronous.
 pub(crate) async fn copy_range(
     calls: &Calls,
     from: InodeNumber,
@@ -28,10 +29,10 @@ pub(crate) async fn copy_range(
 ) -> Result<u32, Errno> {
     let is_special =
         |file: Rc<OpenFile>| file.is_synchronous || file.orders_writes.get() || file.has_begun_update.get();
-    if calls.open_files(to, copy.to_handle).any(is_special) || calls.fails_sync(from).await.is_err() {
+    let is_special = !calls.files.are_told || calls.open_files(to, copy.to_handle).any(is_special);
+    if is_special || calls.fails_sync(from).await.is_err() {
         return Err(Errno::OPNOTSUPP);
     }
-    calls.claim_atomic(to, caller).await;
     let tail = calls.exposed_tail(to, copy.to_offset).await;
     let length = copy.length.min(COPY_BYTES_MAX);
     let mut done = 0;

@@ -55,19 +55,21 @@ struct LiveBlock {
 }
 
 /// Rounds of upkeep since it last gained anything. One round may only move free space together, and the
-/// next use it up again, so what counts is the best so far; room that writers took at once was gained, too.
+/// next use it up again, so what counts is the best so far; room that writers took at once was gained, too, and what was
+/// discarded can be gained anew.
 #[derive(Default)]
 struct Barren {
     rounds: u32,
     most_room: u64,
     written: u64,
+    live: u64,
 }
 
 impl Barren {
-    /// Counts a round that left `room` free blocks, after users had written `written` in all.
-    fn count(&mut self, room: u64, written: u64) -> u32 {
-        if written > self.written {
-            *self = Barren { rounds: 0, most_room: room, written };
+    /// Counts a round that left `room` free blocks and `live` live ones, after users had written `written` in all.
+    fn count(&mut self, room: u64, written: u64, live: u64) -> u32 {
+        if written > self.written || live < self.live {
+            *self = Barren { rounds: 0, most_room: room, written, live };
         } else if room > self.most_room {
             (self.rounds, self.most_room) = (0, room);
         } else {
@@ -126,7 +128,8 @@ impl Cleaner {
             // A failure has poisoned the volume; the next turn ends the task.
             let _ = self.upkeep().await;
             drop(permit);
-            let rounds = barren.count(self.room(), self.common.stats().user_blocks);
+            let live = self.blocks.borrow().segments.live_total();
+            let rounds = barren.count(self.room(), self.common.stats().user_blocks, live);
             let starved = self.blocks.borrow().segments.free_listed() <= self.reserve.of_cleaner();
             if starved && !was_behind {
                 was_behind = true;
@@ -244,7 +247,7 @@ impl Cleaner {
             return Vec::new();
         }
         let full = self.common.geometry.data_blocks_per_segment() as u16;
-        // What is live in one takes no more than a segment.
+        // What is live in one takes no more than a segment, unless its blocks have many names.
         let most = VICTIMS.min(listed - 1).max(1);
         let wanted = (self.reserve.upkeep_goal(segments) - free).min(most);
         let may_gain = |s: u32, live: u16| Some(s) != open && live < full;

@@ -367,7 +367,8 @@ impl Log {
         {
             return Err(Rejected::Busy);
         }
-        if writer == Writer::User && self.is_for_cleaner(blocks) {
+        // What only frees or shares blocks takes an entry, no block.
+        if writer == Writer::User && needs.data > 0 && self.is_for_cleaner(blocks) {
             return Err(Rejected::Busy);
         }
         if state.open.as_ref().is_some_and(|open| open.fits(needs.data, needs.entries)) {

@@ -148,7 +148,9 @@ impl Reader {
         data: &mut Buffer,
     ) -> Result<(), StorageError> {
         ticket.transferred().await?;
-        let found = ticket.take_data().ok_or(StorageError::Gone)?;
+        // Memory that it does not fill would hold what it held before.
+        let is_whole = |found: &Buffer| found.len() == run.len() * BLOCK_BYTES;
+        let found = ticket.take_data().filter(is_whole).ok_or(StorageError::Gone)?;
         for ((i, entry), block) in run.iter().zip(found.chunks_exact(BLOCK_BYTES)) {
             let to = &mut data[i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES];
             if content_checksum(block) == entry.checksum || self.common.drops(VolumeMutant::ReadUnchecked) {
