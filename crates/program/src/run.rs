@@ -117,12 +117,12 @@ pub async fn record_run(handle: &Handle, plan: &RunPlan) -> Result<RecordedRun, 
     let ran = run_both(handle, plan, &mountpoint, &filesystem).await;
     server.unmount().await?;
     server.ended().await?;
-    let seconds = ran?;
     let mut record = filesystem.take_record();
-    match record.take_error() {
-        Some(error) => Err(error.into()),
-        None => Ok(RecordedRun { record, seconds }),
+    // The command fails then, too.
+    if let Some(error) = record.take_error() {
+        return Err(error.into());
     }
+    Ok(RecordedRun { record, seconds: ran? })
 }
 
 async fn run_both(

@@ -53,6 +53,7 @@ def allocate(name, offset, length):
 for _ in range(int(sys.argv[3])):
     one, two = chance.choice(names), chance.choice(names)
     offset, data = chance.randrange(40000), bytes([chance.randrange(1, 256)]) * chance.randrange(1, 12000)
+    bits = chance.choice([0o600, 0o644])
     flags = chance.choice([0, 0, os.O_TRUNC, os.O_APPEND, os.O_SYNC])
     both(chance.choice([
         lambda: write(one, offset, data, flags),
@@ -64,7 +65,7 @@ for _ in range(int(sys.argv[3])):
         lambda: os.link(one, two),
         lambda: os.unlink(one),
         lambda: os.symlink(one, two),
-        lambda: os.chmod(one, 0o600 + chance.randrange(2) * 0o44),
+        lambda: os.chmod(one, bits),
         lambda: os.mkdir(one) if offset % 4 == 0 else os.rmdir(one),
         lambda: sorted(os.listdir("d")),
         lambda: os.stat(one).st_size if os.path.isfile(one) else None,
