@@ -239,13 +239,15 @@ impl Calls {
 
     /// Takes in a file that is open with the filesystem.
     fn opened(&self, inode: InodeNumber, flags: i32) -> Opened {
+        // `OFlags::DSYNC` has the bits of O_SYNC.
+        let is_synchronous = flags & libc::O_DSYNC != 0;
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let direct = flags.contains(OFlags::DIRECT);
         let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let mut file = OpenFile::new(inode, direct, writable);
         file.mappable = flags.contains(OFlags::RDWR);
         file.quiet = flags.contains(OFlags::NOATIME);
-        file.is_synchronous = flags.contains(OFlags::DSYNC);
+        file.is_synchronous = is_synchronous;
         Opened { handle: self.files.insert(file), direct }
     }
 

@@ -252,7 +252,7 @@ fn an_upgrade_that_a_power_cut_ends_leaves_a_volume() {
             let below = Rc::clone(&disk);
             let clock = handle.clone();
             let task = handle.spawn(async move { upgrade(&clock, below).await });
-            handle.sleep(std::time::Duration::from_nanos(25 * seed)).await;
+            handle.sleep(Duration::from_nanos(25 * seed)).await;
             let left = disk.crash_states().sample(&mut handle.random("what is left"));
             drop(task.await);
             let disk = self::disk(&handle, &left);
