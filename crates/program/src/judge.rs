@@ -17,12 +17,10 @@ use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
 use crate::shell::Shell;
-use crate::tree::{BLOCK_BYTES, Content, FileContent, Node, ROOT, Tree};
+use crate::tree::{BLOCK_BYTES, Content, DEPTH_MAX, FileContent, Node, ROOT, Tree};
 
 /// Of what a check prints, so many bytes are kept, the last ones.
 const OUTPUT_BYTES_MAX: u64 = 64 << 10;
-/// Directories within each other at most: no path is longer.
-const DEPTH_MAX: usize = 2048;
 /// What is written to a file at one time.
 const RUN_BYTES: usize = 1 << 20;
 
