@@ -18,6 +18,7 @@
 //! | [`Report`] | that of a disk |
 //! | [`simulate`] | how fast an emulated device is simulated |
 //! | [`everyday`] | what people do with a tree of files, on the host's filesystem and on a mount |
+//! | [`door_reads`] | reads through a mount and `weir disk`, beside the host's filesystem |
 //! | [`reads`] | reads of an emulated device, and of a volume and files on it |
 //! | [`Emulated`] | an emulated device in place of a disk, in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
@@ -32,6 +33,7 @@ mod chooser;
 mod cleaners;
 mod cleaning;
 mod content;
+mod door_reads;
 mod emulated;
 mod error;
 mod everyday;
@@ -66,6 +68,7 @@ pub use chooser::{Chooser, Distribution, ZIPF_EXPONENT};
 pub use cleaners::{CleanerReport, CleanersCase, CleanersReport, cleaners};
 pub use cleaning::{CleaningCase, CleaningReport, cleaning};
 pub use content::{Pages, Stamp};
+pub use door_reads::{DoorRates, DoorReadsPlan, DoorReadsReport, door_reads};
 pub use emulated::{DeviceReport, Emulated};
 pub use error::BenchError;
 pub use everyday::{EverydayPlan, EverydayReport, Job, JobReport, everyday};

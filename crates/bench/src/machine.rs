@@ -45,7 +45,9 @@ impl Load {
     pub fn now(handle: &Handle) -> Load {
         let cpu = handle.cpu_time();
         let ticks = std::fs::read_to_string("/proc/stat").ok().and_then(|stat| parse(&stat));
-        Load { at: handle.now(), own: cpu.user + cpu.system, ticks }
+        let children = std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| parse_children(&stat));
+        let own = cpu.user + cpu.system + children.unwrap_or_default();
+        Load { at: handle.now(), own, ticks }
     }
 
     /// How the processor was used from `self` until now.
@@ -165,6 +167,14 @@ fn parse(stat: &str) -> Option<Ticks> {
     Some(Ticks { total: fields.iter().sum(), idle: idle + iowait, steal })
 }
 
+/// Reads the processor time of children that were waited for, from /proc/self/stat (proc_pid_stat(5)): fields 16 and 17, in
+/// ticks. The second field is a name in parentheses, which may hold anything.
+fn parse_children(stat: &str) -> Option<Duration> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13);
+    let ticks: u64 = fields.next()?.parse::<u64>().ok()?.checked_add(fields.next()?.parse().ok()?)?;
+    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +186,16 @@ mod tests {
         assert_eq!(parse("cpu0 1 2 3"), None);
         assert_eq!(parse(""), None);
         assert_eq!(parse("cpu  1 2 x 4 5 6 7 8"), None);
+    }
+
+    #[test]
+    fn the_time_of_children_is_read() {
+        let stat = "1 (a) b) S 4 5 6 7 8 9 10 11 12 13 14 15 100 17 18 19";
+        let second = rustix::param::clock_ticks_per_second() as f64;
+        // Each number but the sixteenth is that of its field.
+        assert_eq!(parse_children(stat), Some(Duration::from_secs_f64((100.0 + 17.0) / second)));
+        assert_eq!(parse_children("1 (a) S 3"), None);
+        assert!(parse_children(&std::fs::read_to_string("/proc/self/stat").unwrap()).is_some());
     }
 
     #[test]

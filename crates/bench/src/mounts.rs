@@ -20,4 +20,4 @@ mod served;
 pub use bench::mounts;
 pub use calls::MountCalls;
 pub use ratios::MOUNT_RATIOS;
-pub(crate) use served::{Door, Served};
+pub(crate) use served::{Door, Served, make_volume};

@@ -10,6 +10,7 @@ use weir_storage::BLOCK_BYTES;
 
 use crate::file::{CachedFile, split};
 use crate::mutants::CacheMutant;
+use crate::readahead::is_worth_keeping;
 
 impl CachedFile {
     /// Copies pages from a byte on, up to the first that is not in memory: how many bytes.
@@ -48,9 +49,12 @@ impl CachedFile {
         UnderWay { file: Rc::clone(self), place, blocks }
     }
 
-    /// Puts in what was read of blocks at `place`.
-    pub fn insert_read(self: &Rc<CachedFile>, place: u64, blocks: Range<u32>, content: &[u8]) {
+    /// Puts in what was read of blocks at `place`, of which `wanted` were asked for, unless that was a long read.
+    pub fn insert_read(self: &Rc<CachedFile>, place: u64, blocks: Range<u32>, wanted: u32, content: &[u8]) {
         let count = blocks.len();
+        if !is_worth_keeping(blocks.end - blocks.start, wanted) {
+            return;
+        }
         for ((block, bytes), place) in blocks.zip(content.chunks(BLOCK_BYTES)).zip(place..) {
             self.insert(block, place, Rc::new(copy_of(bytes)));
         }

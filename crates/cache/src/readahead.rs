@@ -6,10 +6,18 @@ use std::collections::VecDeque;
 /// Blocks that are read ahead at least and at most: 16 KiB to 512 KiB.
 const AHEAD_MIN: u32 = 4;
 const AHEAD_MAX: u32 = 128;
+/// From so many blocks on, a read is long: 512 KiB, more than is read ahead.
+const LONG: u32 = AHEAD_MAX;
 /// Streams of a file that are known at most.
 const STREAMS: usize = 8;
 /// Reads at most that are remembered as what a stream may have begun with.
 const BEGINNINGS: usize = 32;
+
+/// Whether pages that were read are worth keeping, of which the reader wanted `wanted`. A long read that was wanted as a whole is not: its
+/// reader has it, which is mostly the kernel's cache, and keeping it would cost two copies and what was kept before.
+pub(crate) fn is_worth_keeping(blocks: u32, wanted: u32) -> bool {
+    blocks < LONG || blocks > wanted
+}
 
 /// A stream, or what may become one.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use weir_bench::{BenchOptions, EverydayPlan, FsPlan, Plan, Progress};
+use weir_bench::{BenchOptions, DoorReadsPlan, EverydayPlan, FsPlan, Plan, Progress};
 use weir_runtime::{CpuLatencyGuard, Handle, Runtime, Wall};
 
 use crate::error::CliError;
@@ -41,6 +41,10 @@ enum What {
     ///
     /// The superuser's run also has jobs that begin with cold caches, and counts the kernel's requests.
     Everyday(RoundsArguments),
+    /// Reads of a large file on the host's filesystem, on a mount, and of `weir disk` in turns: in order, and at random places
+    ///
+    /// The superuser's run also reads in order what is in no cache.
+    Reads(RoundsArguments),
     /// What cleaning costs on a volume that is 50, 80 and 90 % full, or in F2FS on a volume; takes minutes
     Cleaning(CleaningArguments),
     /// How long recovery takes after 1 GiB (or --size) was written since the last checkpoint
@@ -186,6 +190,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
         Some(What::Mount(arguments)) => mounts(arguments),
         Some(What::Sqlite(arguments)) => databases(arguments),
         Some(What::Everyday(arguments)) => everyday(arguments),
+        Some(What::Reads(arguments)) => reads(arguments),
         Some(What::Cleaning(arguments)) => cleaning(arguments),
         Some(What::Recovery(arguments)) => recovery(arguments),
         Some(What::Device(arguments)) => device::run(arguments),
@@ -274,6 +279,21 @@ fn everyday(arguments: &RoundsArguments) -> Result<(), CliError> {
         Ok(weir_bench::everyday(&handle, program, plan, &options, progress).await?)
     };
     arguments.common.measure(work, table::everyday)
+}
+
+fn reads(arguments: &RoundsArguments) -> Result<(), CliError> {
+    let options = options(&arguments.place, arguments.pace.rounds, arguments.common.seed);
+    let plan = match arguments.pace.pace() {
+        Pace::Tiny => DoorReadsPlan::tiny(),
+        Pace::Quick => DoorReadsPlan::quick(),
+        Pace::Full => DoorReadsPlan::full(),
+    };
+    let plan = plan.with(&options);
+    let program = Path::new("/proc/self/exe");
+    let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
+        Ok(weir_bench::door_reads(&handle, program, plan, &options, progress).await?)
+    };
+    arguments.common.measure(work, table::door_reads)
 }
 
 fn cleaning(arguments: &CleaningArguments) -> Result<(), CliError> {

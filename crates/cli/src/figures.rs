@@ -5,12 +5,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weir_figures::{Figure, Lab, Record, Row, Sheet, Standing, Summary, SummaryRow, report};
+use weir_figures::{Figure, Lab, Record, Row, Sheet, Summary, report};
 use weir_runtime::cores;
 
 use crate::error::CliError;
 use crate::progress::ProgressReporter;
-use crate::table::{Grid, paragraphs};
+use crate::table::{self, Grid, paragraphs};
 use crate::{print, report_file};
 
 /// Arguments of `weir figures`.
@@ -28,10 +28,13 @@ pub(crate) struct FiguresArguments {
     /// Print a JSON list of rows instead of tables
     #[arg(long)]
     json: bool,
-    /// Print the papers' numbers beside ours, those first that nothing explains; with --json as one document. Without a name: of all
-    /// figures
+    /// Print how many of the papers' numbers ours comes near, what is broken, and what is far off and not explained; with --json all
+    /// rows, as one document. Without a name: of all figures
     #[arg(long, conflicts_with = "list")]
     summary: bool,
+    /// With --summary: print all rows
+    #[arg(long, requires = "summary", conflicts_with = "json")]
+    rows: bool,
     /// Run nothing: take the rows from DIR/NAME/ours.json, as --json has printed them there before, and the papers' numbers
     /// from DIR/NAME/paper.toml. Without a name: of all figures that are there
     #[arg(long, value_name = "DIR", requires = "summary", conflicts_with_all = ["html", "quick", "spread", "kernel", "seed", "seeds", "jobs"])]
@@ -88,7 +91,7 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     };
     if let Some(folder) = &arguments.recorded {
         let records = read_records(folder, &names, !arguments.names.is_empty())?;
-        return print_summary(&Summary::from_records(&records), arguments.json);
+        return print_summary(&Summary::from_records(&records), arguments);
     }
     let mut figures = names.into_iter().map(Figure::named).collect::<Result<Vec<_>, _>>()?;
     if arguments.kernel {
@@ -110,12 +113,12 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     }
     let sheets = measure(&mut lab, &figures)?;
     if arguments.summary {
-        print_summary(&Summary::from_sheets(&sheets), arguments.json)?;
+        print_summary(&Summary::from_sheets(&sheets), arguments)?;
     } else if arguments.json {
         let rows: Vec<&Row> = sheets.iter().flat_map(|sheet| &sheet.rows).collect();
         print(&serde_json::to_string_pretty(&rows)?)?;
     } else {
-        print(&sheets.iter().map(table).collect::<Vec<_>>().join("\n\n"))?;
+        print(&sheets.iter().map(sheet_table).collect::<Vec<_>>().join("\n\n"))?;
     }
     // Last, so that a report that cannot be written after all takes no figures along.
     match &arguments.html {
@@ -143,43 +146,12 @@ fn read_record(folder: &Path, name: &str) -> Result<Record, CliError> {
 }
 
 /// Prints the papers' numbers beside ours.
-fn print_summary(summary: &Summary, json: bool) -> Result<(), CliError> {
-    if json {
-        return print(&serde_json::to_string_pretty(summary)?);
-    }
-    let heads = ["figure", "device", "series", "unit", "paper", "ours", "error"].map(|head| (head, 0, ""));
-    let mut grid = Grid::new(&heads).words(4);
-    for SummaryRow { row, standing } in &summary.rows {
-        let words = [&row.figure, &row.device, &row.series, &row.unit].map(String::clone);
-        let error = match standing {
-            Standing::Unexplained => format!("{}, unexplained", row.error_text()),
-            Standing::Explained { by, .. } => format!("{}, explained by \"{by}\"", row.error_text()),
-            Standing::Met | Standing::Kept { .. } => row.error_text(),
-        };
-        grid.row(words.into_iter().chain([row.paper_text(), row.ours_text(), error]).collect());
-    }
-    let Summary {
-        numbers,
-        fitted,
-        within_10,
-        within_25,
-        beyond,
-        explained,
-        unexplained,
-        bounds,
-        broken,
-        orders,
-        orders_broken,
-        ..
-    } = summary;
-    let told = format!(
-        "{numbers} numbers, {fitted} of them fitted: {within_10} are within 10 %, {within_25} within 25 %, and {beyond} beyond. Of those \
-         beyond 15 % {explained} are explained, and {unexplained} are not. {bounds} bounds, {broken} of them broken. {orders} orders of bars, {orders_broken} of them other than the paper's."
-    );
-    let other =
-        summary.bars.iter().filter(|bars| !bars.is_kept).map(|bars| format!("{}: {bars}", bars.figure));
-    let told: Vec<String> = std::iter::once(told).chain(other).collect();
-    print(&format!("{}\n{}", grid.text(), paragraphs(&told.join("\n"))))
+fn print_summary(summary: &Summary, arguments: &FiguresArguments) -> Result<(), CliError> {
+    print(&if arguments.json {
+        serde_json::to_string_pretty(summary)?
+    } else {
+        table::summary(summary, arguments.rows)
+    })
 }
 
 fn write(path: &Path, page: &str) -> Result<(), CliError> {
@@ -212,7 +184,7 @@ fn measure(lab: &mut Lab, figures: &[Figure]) -> Result<Vec<Sheet>, CliError> {
 }
 
 /// A figure's rows as a table, its title above and what deserves a word below.
-fn table(sheet: &Sheet) -> String {
+fn sheet_table(sheet: &Sheet) -> String {
     let has_judges = sheet.rows.iter().any(|row| row.judges.is_some());
     let heads = ["device", "series", "unit", "paper", "ours", "error"].into_iter();
     let judges = Row::JUDGES.into_iter().filter(|_| has_judges);

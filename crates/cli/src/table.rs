@@ -1,10 +1,12 @@
 //! Results for people: tables, and what they mean in plain words.
 
+mod door_reads;
 mod everyday;
 mod files;
 mod grid;
 mod speed;
 mod sqlite;
+mod summary;
 mod text;
 
 use weir_bench::{
@@ -14,11 +16,13 @@ use weir_bench::{
 
 use crate::size::Size;
 
+pub(crate) use door_reads::door_reads;
 pub(crate) use everyday::everyday;
 pub(crate) use files::{filesystems, mounts};
 pub(crate) use grid::Grid;
 pub(crate) use speed::speed;
 pub(crate) use sqlite::sqlite;
+pub(crate) use summary::summary;
 pub(crate) use text::paragraphs;
 
 /// A whole result: tables, then sentences. The verdict repeats it if the figures cannot be trusted.

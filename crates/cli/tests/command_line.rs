@@ -163,6 +163,25 @@ fn bench_compares_everyday_work_and_counts_requests() {
 }
 
 #[test]
+fn bench_puts_reads_of_doors_side_by_side() {
+    if !support::mounts() {
+        return;
+    }
+    let directory = directory();
+    let output = works(directory.path(), &["bench", "reads", "--tiny", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&output).unwrap();
+    for ratio in
+        ["mount_random_depth_1", "mount_random_depth_32", "disk_random_depth_1", "disk_random_depth_32"]
+    {
+        assert!(document["ratios"][ratio].as_f64().unwrap() > 0.0, "{ratio}: {output}");
+    }
+    let output = works(directory.path(), &["bench", "reads", "--tiny"]);
+    assert!(output.contains("random, depth 32"), "{output}");
+    fits_a_terminal(&output);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
+}
+
+#[test]
 fn bench_puts_sqlite_in_different_places() {
     let directory = directory();
     let output = works(directory.path(), &["bench", "sqlite", "--tiny", "--json"]);

@@ -132,9 +132,14 @@ fn recorded_figures_are_summed_up_without_a_run() {
     let count = |name: &str| summary[name].as_u64().unwrap();
     assert!(count("numbers") > 150 && count("bounds") > 30 && count("orders") > 40, "{summary}");
     assert_eq!(count("within_25") + count("beyond"), count("numbers"));
-    let of_one = printed(&[&arguments[..], &["optr-fig09"]].concat());
+    // In words it is what is broken or far off, by name. Without a terminal a row is a line, and no cell is broken.
+    let words = printed(&arguments);
+    assert_eq!(words.contains("Bounds that are broken:"), count("broken") > 0, "{words}");
+    assert!(words.lines().count() < 120 && words.contains("--rows"), "{words}");
+    let of_one = printed(&[&arguments[..], &["optr-fig09", "--rows"]].concat());
     assert!(of_one.contains("optr-fig09") && !of_one.contains("fast18"), "{of_one}");
-    fits_a_terminal(&of_one);
+    let is_whole = |line: &str| line.contains("OPTR, mode 2 over baseline") && line.contains("285");
+    assert!(of_one.lines().any(is_whole), "{of_one}");
     let output = figures(&["--summary", "--recorded", "nowhere"]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
 use crate::support::{Place, error_of, fails, is_there, mounts, runs, wait_until, weir, works};
-use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::fs::{Mode, OFlags, XattrFlags, copy_file_range, getxattr, open, removexattr, setxattr};
 use rustix::io::Errno;
 
 #[test]
@@ -67,6 +67,36 @@ fn direct_writes_with_o_dsync_are_durable() {
             .unwrap();
         assert!(written.status.success(), "{}", error_of(&written));
         assert!(flushes(&place) - before >= 10, "{flags}");
+    }
+    place.end();
+}
+
+/// A copy within the filesystem passes the kernel by, which would synchronise it.
+#[test]
+fn copies_into_a_synchronous_file_are_durable() {
+    if !mounts() {
+        return;
+    }
+    for options in [&[][..], &["--no-open-requests"]] {
+        copy_into_synchronous_files(options);
+    }
+}
+
+fn copy_into_synchronous_files(options: &[&str]) {
+    let place = Place::with_volume("256M");
+    let root = place.mount(options);
+    fs::write(root.join("from"), vec![7; 10_000]).unwrap();
+    let from = File::open(root.join("from")).unwrap();
+    let copy_into = |name: &str, flags: OFlags| {
+        let flags = flags | OFlags::WRONLY | OFlags::CREATE;
+        let to = File::from(open(root.join(name), flags, Mode::from_raw_mode(0o600)).unwrap());
+        let before = flushes(&place);
+        let copied = copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 10_000).unwrap();
+        assert_eq!((copied, fs::read(root.join(name)).unwrap()), (10_000, vec![7; 10_000]));
+        flushes(&place) - before
+    };
+    for flags in [OFlags::DSYNC, OFlags::SYNC] {
+        assert!(copy_into(&format!("{flags:?}"), flags) >= 1, "{flags:?}");
     }
     place.end();
 }

@@ -1,20 +1,23 @@
-//! The fit of a device and its host to legacy rows of the FAST 2018 paper: `cargo run -p weir-figures --example fit --
-//! ufs20|sata-plp|sata-ssd`.
+//! The fit of a device and its host to legacy rows of the FAST 2018 paper, or of the OPTR paper: `cargo run -p weir-figures
+//! --example fit -- ufs20|sata-plp|sata-ssd|openssd`.
 //!
-//! 1. Every combination of a few values of the free parameters is run. One that breaks a bound is left out. No row with barriers is
-//!    run.
+//! 1. Every combination of a few values of the free parameters is run. One that breaks a bound is left out. No row with barriers, or
+//!    with order-preserving recovery, is run.
 //! 2. The best are printed with what each leaves over of each row.
 //! 3. The *solutions* are all combinations that leave at most 10 % of each row: there are more parameters than rows, so there are
-//!    many. They are run again with other seeds, and then with BarrierFS: between what its `fsync` takes with all of them lies what
-//!    these rows predict.
+//!    many. They are run again with other seeds, and then with order: BarrierFS's `fsync`, or the OPTR paper's three modes. Between
+//!    what comes out with all of them lies what these rows predict.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use weir_figures::{BlockWrites, Call, Calls, Change, Experiment, FigureError, Host, On, Outcome, Run};
-use weir_flash::Profile;
+use weir_figures::{
+    BlockWrites, Call, Calls, Change, Experiment, FigureError, Host, Inserts, Journal, On, Outcome, Run,
+    Synchronous, Syncs, Table,
+};
+use weir_flash::{Mechanism, Profile};
 
 /// Combinations that are printed.
 const SHOWN: usize = 12;
@@ -24,6 +27,9 @@ const SOLUTION: f64 = 0.1;
 
 /// Seeds of a solution's repetitions.
 const SEEDS: std::ops::RangeInclusive<u64> = 2..=4;
+
+/// SQLite's inserts in a window.
+const INSERTS: u64 = 3_000;
 
 /// Writes without order, of the warm-up and in the window.
 const FREE_WRITES: u64 = 20_000;
@@ -49,11 +55,16 @@ struct Trial {
 
 /// The printed numbers of the legacy rows of a device.
 #[derive(Clone, Copy)]
-struct PrintedRows {
-    /// All that is printed of XnF/P, in percent.
-    xnf: &'static [f64],
-    /// How long `fsync` takes on EXT4 on average, in ms.
-    mean: f64,
+enum PrintedRows {
+    /// FAST 2018 paper, figure 9 and table 1.
+    Writes {
+        /// All that is printed of XnF/P, in percent.
+        xnf: &'static [f64],
+        /// How long `fsync` takes on EXT4 on average, in ms.
+        mean: f64,
+    },
+    /// OPTR paper, figure 9: SQLite on EXT4 without barriers over EXT4, in percent.
+    Inserts { unbarriered: f64 },
 }
 
 /// A legacy row: what the paper prints, and ours.
@@ -74,12 +85,24 @@ impl Legacy {
 
 impl Trial {
     fn run(&self, experiment: Arc<dyn Experiment>, writes: u64, seed: u64) -> Result<Outcome, FigureError> {
+        let device = &self.device;
+        self.run_on(device, experiment, writes, seed)
+    }
+
+    fn run_on(
+        &self,
+        device: &Profile,
+        experiment: Arc<dyn Experiment>,
+        writes: u64,
+        seed: u64,
+    ) -> Result<Outcome, FigureError> {
         let files = experiment.filesystem().is_some();
         let run = Run {
-            device: self.device.with_capacity(if files { 4_194_304 } else { 262_144 }),
+            device: device.with_capacity(if files { 4_194_304 } else { 262_144 }),
             host: self.host.clone(),
             experiment,
-            erased: false,
+            // As the OPTR paper's drive was before each experiment.
+            erased: device.name == "openssd",
             span: if files { 1 } else { 65_536 },
             writes,
             warm_up_max: if writes == FREE_WRITES { FREE_WRITES } else { 500 },
@@ -96,8 +119,45 @@ impl Trial {
         Ok(self.run(Arc::new(calls), 4_000, seed)?.value("latency-mean"))
     }
 
+    /// SQLite's inserts a second, as in figure 9 of the OPTR paper.
+    fn inserts(&self, on: On, syncs: Syncs, mechanism: Mechanism, seed: u64) -> Result<f64, FigureError> {
+        let (journal, synchronous) = (Journal::Delete, Synchronous::Extra);
+        let inserts = Inserts { on, journal, synchronous, syncs, table: Table::Plain, program_us: 0 };
+        let device = self.device.with_mechanism(mechanism);
+        Ok(self.run_on(&device, Arc::new(inserts), INSERTS, seed)?.value("inserts"))
+    }
+
     /// The legacy rows, with a seed.
     fn rows(&self, printed: PrintedRows, seed: u64) -> Result<Vec<Legacy>, FigureError> {
+        match printed {
+            PrintedRows::Writes { xnf, mean } => self.rows_of_writes(xnf, mean, seed),
+            PrintedRows::Inserts { unbarriered } => {
+                let on = |on| self.inserts(on, Syncs::Stock, Mechanism::None, seed);
+                let ours = 100.0 * on(On::Ext4Unbarriered)? / on(On::Ext4)?;
+                let name = "without barriers, % of EXT4";
+                Ok(vec![Legacy { name, printed: unbarriered, ours, bound: false }])
+            }
+        }
+    }
+
+    /// What follows for rows with order, by name.
+    fn predicted(&self, printed: PrintedRows) -> Result<Vec<(&'static str, f64)>, FigureError> {
+        if let PrintedRows::Writes { .. } = printed {
+            return Ok(vec![("BFS, mean, ms", self.fsync_mean(On::BarrierFs, 1)?)]);
+        }
+        let baseline = self.inserts(On::Ext4, Syncs::Stock, Mechanism::None, 1)?;
+        let mode = |name, on, syncs| {
+            let rate = self.inserts(on, syncs, Mechanism::OrderPreservingRecovery, 1)?;
+            Ok::<_, FigureError>((name, 100.0 * rate / baseline))
+        };
+        Ok(vec![
+            mode("mode 1, % of EXT4", On::Prefix, Syncs::Stock)?,
+            mode("mode 2, % of EXT4", On::Prefix, Syncs::Durable)?,
+            mode("mode 3, % of EXT4", On::Ext4Unbarriered, Syncs::Stock)?,
+        ])
+    }
+
+    fn rows_of_writes(&self, xnf: &[f64], mean: f64, seed: u64) -> Result<Vec<Legacy>, FigureError> {
         let iops = |way: BlockWrites, writes| {
             Ok::<f64, FigureError>(self.run(Arc::new(way), writes, seed)?.value("iops"))
         };
@@ -105,10 +165,9 @@ impl Trial {
         let share = |way: BlockWrites| Ok::<f64, FigureError>(100.0 * iops(way, 2_000)? / free);
         let row = |name, printed, ours, bound| Legacy { name, printed, ours, bound };
         let flushed = share(BlockWrites::XnF)?;
-        let mut rows: Vec<Legacy> =
-            printed.xnf.iter().map(|xnf| row("XnF/P, %", *xnf, flushed, false)).collect();
+        let mut rows: Vec<Legacy> = xnf.iter().map(|xnf| row("XnF/P, %", *xnf, flushed, false)).collect();
         rows.push(row("X/P, %", 40.0, share(BlockWrites::X)?, true));
-        rows.push(row("EXT4, mean, ms", printed.mean, self.fsync_mean(self.ext4, seed)?, false));
+        rows.push(row("EXT4, mean, ms", mean, self.fsync_mean(self.ext4, seed)?, false));
         Ok(rows)
     }
 }
@@ -172,6 +231,21 @@ fn sata_ssd(device: &Profile, host: &Host) -> Vec<Trial> {
     [1_000.0, 1_100.0, 1_150.0, 1_200.0, 1_250.0, 1_300.0].map(trial).into()
 }
 
+/// The OPTR paper's drive: what a command takes, and how fast data is copied into the cache.
+fn openssd(device: &Profile, host: &Host) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for command_us in [10.0, 25.0, 40.0, 70.0, 100.0] {
+        for copy_mb in [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 65.0, 70.0, 80.0, 100.0, 125.0, 151.0] {
+            let (mut device, host) = (device.clone(), host.clone());
+            device.host.command_ns = (command_us * 1e3) as u64;
+            device.cache.copy_bytes_per_second = Some((copy_mb * 1e6) as u64);
+            let values = format!("command {command_us}, copy {copy_mb}");
+            trials.push(Trial { values, device, host, ext4: On::Ext4 });
+        }
+    }
+    trials
+}
+
 /// What combinations leave over of the rows, the best first: the sum of squares, the combination, and its rows.
 fn run_trials(
     trials: Vec<Trial>,
@@ -195,7 +269,7 @@ fn print_solutions(
     solutions: &[&(f64, Trial, Vec<Legacy>)],
     printed: PrintedRows,
 ) -> Result<(), FigureError> {
-    let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+    let mut all: Vec<(&str, f64, f64)> = Vec::new();
     for (_, trial, _) in solutions {
         let mut worst: f64 = 0.0;
         for seed in SEEDS {
@@ -203,28 +277,37 @@ fn print_solutions(
             let residuals = rows.iter().filter(|row| !row.bound).map(|row| row.residual().abs());
             worst = residuals.fold(worst, f64::max);
         }
-        let predicted = trial.fsync_mean(On::BarrierFs, 1)?;
-        (least, most) = (least.min(predicted), most.max(predicted));
-        let worst = 100.0 * worst;
-        println!(
-            "{}: BFS, mean, {predicted:.3} ms; with other seeds off by up to {worst:.0} %",
-            trial.values
-        );
+        let predicted = trial.predicted(printed)?;
+        if all.is_empty() {
+            all.extend(predicted.iter().map(|(name, _)| (*name, f64::INFINITY, f64::NEG_INFINITY)));
+        }
+        for ((_, least, most), (_, ours)) in all.iter_mut().zip(&predicted) {
+            (*least, *most) = (least.min(*ours), most.max(*ours));
+        }
+        let told: Vec<String> = predicted.iter().map(|(name, ours)| format!("{name} {ours:.3}")).collect();
+        let (values, told, worst) = (&trial.values, told.join(", "), 100.0 * worst);
+        println!("{values}: {told}; with other seeds off by up to {worst:.0} %");
     }
-    println!("{} solutions; BFS, mean, {least:.3} to {most:.3} ms", solutions.len());
+    println!("{} solutions", solutions.len());
+    for (name, least, most) in all {
+        println!("{name}: {least:.3} to {most:.3}");
+    }
     Ok(())
 }
 
 fn fit(name: &str) -> Result<(), Box<dyn std::error::Error>> {
     let device = Profile::builtin(name)?;
-    let (trials, xnf, mean) = match name {
-        "ufs20" => (ufs20(&device, &Host::builtin("phone")?), [10.0].as_slice(), 1.29),
+    let fast18 = |xnf, mean| PrintedRows::Writes { xnf, mean };
+    let (trials, printed) = match name {
+        "ufs20" => (ufs20(&device, &Host::builtin("phone")?), fast18(&[10.0], 1.29)),
         // Figure 9 and figure 1 print a share for one class of drives: 35 and 25.
-        "sata-plp" => (sata_plp(&device, &Host::builtin("pc")?), [35.0, 25.0].as_slice(), 0.15),
-        "sata-ssd" => (sata_ssd(&device, &Host::builtin("pc")?), [0.5].as_slice(), 5.95),
-        _ => return Err(format!("there is no fit for {name}: ufs20, sata-plp, sata-ssd").into()),
+        "sata-plp" => (sata_plp(&device, &Host::builtin("pc")?), fast18(&[35.0, 25.0], 0.15)),
+        "sata-ssd" => (sata_ssd(&device, &Host::builtin("pc")?), fast18(&[0.5], 5.95)),
+        "openssd" => {
+            (openssd(&device, &Host::builtin("desktop")?), PrintedRows::Inserts { unbarriered: 618.0 })
+        }
+        _ => return Err(format!("there is no fit for {name}: ufs20, sata-plp, sata-ssd, openssd").into()),
     };
-    let printed = PrintedRows { xnf, mean };
     let results = run_trials(trials, printed)?;
     for (squares, trial, rows) in results.iter().take(SHOWN) {
         let told = rows.iter().map(|row| {

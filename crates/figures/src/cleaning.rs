@@ -23,7 +23,7 @@ use crate::error::FigureError;
 use crate::experiment::Experiment;
 use crate::gauge::{Gauge, QUEUE_METERS, Window};
 use crate::host::{Host, microseconds};
-use crate::metric::{Meter, Metric, SECONDS, WRITES, meter, metrics_of};
+use crate::metric::{Meter, Metric, SECONDS, WRITES, metrics_of, total};
 use crate::run::{Outcome, Run};
 use crate::stage::{APPLICATION, NEVER};
 
@@ -109,12 +109,12 @@ struct Seen {
 
 /// What is read from the filesystem's counts.
 const CLEANING_METERS: &[Meter<Seen>] = &[
-    meter("cleaned-segments", "segments", |seen| {
+    total("cleaned-segments", "segments", |seen| {
         (seen.ended.cleaned.segments - seen.begun.cleaned.segments) as f64
     }),
-    meter("moved-pages", "pages", |seen| (seen.ended.cleaned.pages - seen.begun.cleaned.pages) as f64),
-    meter("moved-nodes", "nodes", |seen| (seen.ended.cleaned.nodes - seen.begun.cleaned.nodes) as f64),
-    meter("checkpoints", "checkpoints", |seen| (seen.ended.checkpoints - seen.begun.checkpoints) as f64),
+    total("moved-pages", "pages", |seen| (seen.ended.cleaned.pages - seen.begun.cleaned.pages) as f64),
+    total("moved-nodes", "nodes", |seen| (seen.ended.cleaned.nodes - seen.begun.cleaned.nodes) as f64),
+    total("checkpoints", "checkpoints", |seen| (seen.ended.checkpoints - seen.begun.checkpoints) as f64),
 ];
 
 impl Experiment for Cleaning {

@@ -3,7 +3,7 @@
 use weir_flash::Stats;
 use weir_storage::BLOCK_BYTES;
 
-use crate::metric::{Meter, OVERHEAD, meter};
+use crate::metric::{Meter, OVERHEAD, meter, total};
 
 /// What a device has counted in a window.
 pub(crate) struct DeviceWindow {
@@ -58,13 +58,13 @@ pub(crate) const DEVICE: &[Meter<DeviceWindow>] = &[
     meter("record-share", OF_DATA, |seen| seen.share_of_data(seen.counts.record_pages)),
     meter("full-checkpoint-share", OF_DATA, |seen| seen.share_of_data(seen.full_checkpoint_pages())),
     meter("internal-flush-share", OF_DATA, |seen| seen.share_of_data(seen.counts.internally_flushed_pages)),
-    meter("total-flushes", "flushes", |seen| seen.counts.flushes as f64),
-    meter("total-written", "blocks", |seen| seen.counts.written_blocks as f64),
-    meter("total-data-pages", "pages", |seen| seen.counts.programmed_pages as f64),
-    meter("total-checkpoint-pages", "pages", |seen| seen.counts.checkpoint_pages as f64),
-    meter("total-increment-pages", "pages", |seen| seen.counts.increment_pages as f64),
-    meter("total-record-pages", "pages", |seen| seen.counts.record_pages as f64),
-    meter("total-moved-pages", "pages", |seen| seen.counts.moved_pages as f64),
-    meter("total-internal-flushes", "flushes", |seen| seen.counts.internal_flushes as f64),
-    meter("total-internally-flushed-pages", "pages", |seen| seen.counts.internally_flushed_pages as f64),
+    total("total-flushes", "flushes", |seen| seen.counts.flushes as f64),
+    total("total-written", "blocks", |seen| seen.counts.written_blocks as f64),
+    total("total-data-pages", "pages", |seen| seen.counts.programmed_pages as f64),
+    total("total-checkpoint-pages", "pages", |seen| seen.counts.checkpoint_pages as f64),
+    total("total-increment-pages", "pages", |seen| seen.counts.increment_pages as f64),
+    total("total-record-pages", "pages", |seen| seen.counts.record_pages as f64),
+    total("total-moved-pages", "pages", |seen| seen.counts.moved_pages as f64),
+    total("total-internal-flushes", "flushes", |seen| seen.counts.internal_flushes as f64),
+    total("total-internally-flushed-pages", "pages", |seen| seen.counts.internally_flushed_pages as f64),
 ];

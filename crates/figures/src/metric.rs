@@ -8,11 +8,18 @@ pub struct Metric {
     pub name: &'static str,
     /// The unit.
     pub unit: &'static str,
+    /// Whether it is counted over the window: a shorter one has less of it.
+    pub(crate) is_total: bool,
 }
 
 impl Metric {
     pub(crate) const fn new(name: &'static str, unit: &'static str) -> Metric {
-        Metric { name, unit }
+        Metric { name, unit, is_total: false }
+    }
+
+    /// One that is counted over the window.
+    pub(crate) const fn total(name: &'static str, unit: &'static str) -> Metric {
+        Metric { name, unit, is_total: true }
     }
 }
 
@@ -21,7 +28,7 @@ pub(crate) const WRITES: Metric = Metric::new("iops", "writes/s");
 /// Operations a second: of a mail server; rounds of an application; inserts.
 pub(crate) const OPERATIONS: Metric = Metric::new("operations", "operations/s");
 /// The length of the window.
-pub(crate) const SECONDS: Metric = Metric::new("seconds", "s");
+pub(crate) const SECONDS: Metric = Metric::total("seconds", "s");
 /// How many megabytes less are written in a second than by another run.
 pub(crate) const OVERHEAD: Metric = Metric::new("overhead", "% less");
 
@@ -34,6 +41,11 @@ pub(crate) struct Meter<T: 'static> {
 /// A meter of this name and unit.
 pub(crate) const fn meter<T>(name: &'static str, unit: &'static str, read: fn(&T) -> f64) -> Meter<T> {
     Meter { metric: Metric::new(name, unit), read }
+}
+
+/// A meter of what is counted over the window.
+pub(crate) const fn total<T>(name: &'static str, unit: &'static str, read: fn(&T) -> f64) -> Meter<T> {
+    Meter { metric: Metric::total(name, unit), read }
 }
 
 /// What meters read.

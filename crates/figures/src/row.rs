@@ -207,7 +207,8 @@ impl Row {
     /// How far ours is from the paper's number, whatever the row is, in words: `+3 %`, nothing.
     #[must_use]
     pub fn residual_text(&self) -> String {
-        self.residual.map_or_else(|| "-".to_owned(), |residual| format!("{:+.0} %", residual * 100.0))
+        let finite = self.residual.filter(|residual| residual.is_finite());
+        finite.map_or_else(|| "-".to_owned(), |residual| format!("{:+.0} %", residual * 100.0))
     }
 
     /// A fit has no error but a residual, which is not hidden.

@@ -80,6 +80,12 @@ impl Outcome {
         self.metrics.push((metric, value));
     }
 
+    /// Brings what was counted over the window to one that is so many times as long.
+    fn scale_totals(&mut self, factor: f64) {
+        let totals = self.metrics.iter_mut().filter(|(metric, _)| metric.is_total);
+        totals.for_each(|(_, value)| *value *= factor);
+    }
+
     /// Reads all of `meters`.
     pub(crate) fn read<T>(&mut self, meters: &[Meter<T>], from: &T) {
         self.metrics.extend(meters.iter().map(|meter| (meter.metric, (meter.read)(from))));
@@ -113,6 +119,7 @@ impl Run {
 
     /// Many experiments draw nothing, and would only be themselves again. So a repetition also has a window that begins and ends
     /// elsewhere: seen from there the cache, the cleaner, the journal and the timer's ticks are at another point of their cycles.
+    /// The window is shorter, so what is counted over it is scaled to the whole one's length.
     fn repetition(&self, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
         let mut random =
             Runtime::simulated(Simulation { seed, ..Simulation::default() }).handle().random("window");
@@ -122,7 +129,9 @@ impl Run {
         if self.experiment.metrics().contains(&SECONDS) {
             (run.writes, run.warm_up_max) = (shorten(self.writes).max(2), shorten(self.warm_up_max));
         }
-        self.experiment.run(&run, seed, options)
+        let mut outcome = self.experiment.run(&run, seed, options)?;
+        outcome.scale_totals(self.writes as f64 / run.writes as f64);
+        Ok(outcome)
     }
 
     /// The host's parameters, by name, that it depends on.

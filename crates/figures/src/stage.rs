@@ -24,7 +24,7 @@ use crate::device_window::DEVICE;
 use crate::error::FigureError;
 use crate::gauge::{Delays, Gauge, QUEUE_METERS, Window, delays};
 use crate::host::{Host, microseconds};
-use crate::metric::{Meter, Metric, SECONDS, meter, metrics_of};
+use crate::metric::{Meter, Metric, SECONDS, meter, metrics_of, total};
 use crate::mounting::Mounting;
 use crate::random_writes::{RandomWriter, RandomWrites, Size};
 use crate::run::{Outcome, Run};
@@ -257,7 +257,7 @@ pub(crate) const CALL_METERS: &[Meter<Seen>] = &[
     meter("latency-p99", "ms", |seen| seen.latency.p99 / 1e3),
     meter("latency-p999", "ms", |seen| seen.latency.p999 / 1e3),
     meter("latency-p9999", "ms", |seen| seen.latency.p9999 / 1e3),
-    meter("calls", "calls", |seen| seen.calls as f64),
+    total("calls", "calls", |seen| seen.calls as f64),
     meter("switches", "switches", |seen| seen.switches),
     meter("commit-interval", "us", |seen| seen.commits.interval_us),
     meter("commit-dispatch", "us", |seen| seen.commits.dispatch_us),
@@ -277,8 +277,8 @@ pub(crate) const CALL_METERS: &[Meter<Seen>] = &[
     }),
     meter("step-others", OF_CALLS, |seen| seen.steps.share(seen.steps.others())),
     meter("journal-ratio", "of all blocks", |seen| seen.persisted.journal_ratio()),
-    meter("persisted-journal", "blocks", |seen| seen.persisted.journal_blocks as f64),
-    meter("persisted-other", "blocks", |seen| seen.persisted.other_blocks as f64),
+    total("persisted-journal", "blocks", |seen| seen.persisted.journal_blocks as f64),
+    total("persisted-other", "blocks", |seen| seen.persisted.other_blocks as f64),
 ];
 
 /// How far all threads together are, and what is known so far.

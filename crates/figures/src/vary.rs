@@ -13,7 +13,7 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
     let mut device = device.clone();
     let time = |value: u64| (value as f64 * factor).round() as u64;
     let count = |value: u32| (f64::from(value) * factor).round() as u32;
-    let Profile { host, cache, nand, ftl, flush, .. } = &mut device;
+    let Profile { host, cache, nand, ftl, flush, barrier, .. } = &mut device;
     match key {
         "host.queue_depth" => host.queue_depth = count(host.queue_depth),
         "host.link" => host.link_bytes_per_second = time(host.link_bytes_per_second),
@@ -27,6 +27,7 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
             let blocks = u32::try_from(cache.bytes / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
             host.max_transfer_blocks = host.max_transfer_blocks.min(blocks);
         }
+        "cache.copy" => cache.copy_bytes_per_second = cache.copy_bytes_per_second.map(time),
         "cache.destage_share" => cache.destage_share *= factor,
         "nand.channels" | "nand.ways" => {
             // The capacity stays: fewer dies are larger ones. Each has a reserve for cleaning.
@@ -50,6 +51,7 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
         "ftl.checkpoint_share" => ftl.checkpoint_share *= factor,
         "ftl.log_share" => ftl.log_share *= factor,
         "ftl.share" => ftl.share = count(ftl.share),
+        "barrier.tag" => barrier.tag_ns = time(barrier.tag_ns),
         "flush.fixed" => flush.fixed_ns = time(flush.fixed_ns),
         "flush.journal_pages" => flush.journal_pages = count(flush.journal_pages),
         _ => return None,

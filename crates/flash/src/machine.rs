@@ -136,7 +136,7 @@ impl Machine {
         let protected = mechanism == Mechanism::PowerLossProtection;
         let prefix = ordered.then(|| Prefix::new(profile, (recovered.point, recovered.next_wid), rules));
         Machine {
-            service: Service::new(host, profile.barrier.penalty, queue, options.probe.clone(), now),
+            service: Service::new(host, profile, queue, options.probe.clone(), now),
             cache,
             events: Events::default(),
             requests: Requests::new(options.recorder.clone(), protected),

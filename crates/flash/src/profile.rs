@@ -97,6 +97,9 @@ pub struct Cache {
     pub destage_share: f64,
     /// Key `cache.replacement`: what is written back first.
     pub replacement: Replacement,
+    /// Key `cache.copy`: bytes a second at which the controller copies a write's data from the link's buffer into the
+    /// cache, and does nothing else meanwhile; none where the link carries it there.
+    pub copy_bytes_per_second: Option<u64>,
 }
 
 /// What the cache writes back first.
@@ -269,6 +272,9 @@ pub struct Barrier {
     pub penalty: f64,
     /// When order-preserving recovery flushes by itself.
     pub internal: InternalFlush,
+    /// Key `barrier.tag`: controller time in which order-preserving recovery notes the request of each logical page that
+    /// enters the cache, and what it coalesces with.
+    pub tag_ns: u64,
 }
 
 /// When order-preserving recovery flushes by itself, besides before each checkpoint (OPTR paper, sections 3.4 and 7).

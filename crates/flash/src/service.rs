@@ -7,7 +7,7 @@ use weir_storage::{BLOCK_BYTES, CommandKind, Extent};
 
 use crate::cache::Cache;
 use crate::probe::{Busy, Probe, Subject};
-use crate::profile::{Host, OrderedService, SimpleService};
+use crate::profile::{Barrier, Host, Mechanism, OrderedService, Profile, SimpleService};
 use crate::queue::{Kind, Queue, Queued};
 use crate::shares::Shares;
 
@@ -17,8 +17,9 @@ const PACKED_HEADER_BYTES: usize = 512;
 /// Commands that wait for service, and those that are decoded and carried.
 pub(crate) struct Service {
     host: Host,
-    /// What a barrier costs on top, as a share of a write's time.
-    penalty: f64,
+    barrier: Barrier,
+    /// What the controller copies into the cache, in bytes a second.
+    copy_bytes_per_second: Option<u64>,
     probe: Option<Rc<dyn Probe>>,
     queue: Queue,
     /// Commands that are decoded and carried, in the order in which they will be done.
@@ -45,14 +46,15 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) fn new(
         host: Host,
-        penalty: f64,
+        profile: &Profile,
         queue: Queue,
         probe: Option<Rc<dyn Probe>>,
         now: u64,
     ) -> Service {
         Service {
             host,
-            penalty,
+            barrier: profile.barrier,
+            copy_bytes_per_second: profile.cache.copy_bytes_per_second,
             probe,
             queue,
             in_service: VecDeque::new(),
@@ -193,8 +195,12 @@ impl Service {
         };
         let bytes = header_bytes + command.blocks() * BLOCK_BYTES;
         let reliable = command.writes().iter().filter(|write| write.reliable).count() as u64;
-        let command_ns =
-            self.host.command_ns + header_ns + reliable * self.host.reliable_extra_ns.unwrap_or(0);
+        let copy_ns = self.copy_bytes_per_second.map_or(0, |rate| time_ns(bytes, rate));
+        let command_ns = self.host.command_ns
+            + header_ns
+            + reliable * self.host.reliable_extra_ns.unwrap_or(0)
+            + copy_ns
+            + self.tag_ns(&command);
         let carry = self.carry_ns(bytes);
         let serial = command.ordered && self.host.ordered_service == OrderedService::Serial;
         let mut from = now.max(self.controller_free);
@@ -203,7 +209,7 @@ impl Service {
         }
         let mut decoded = from + command_ns;
         if command.is_barrier() {
-            decoded += (self.penalty * self.host.command_ns.max(carry) as f64) as u64;
+            decoded += (self.barrier.penalty * self.host.command_ns.max(carry) as f64) as u64;
         }
         let carry_from = decoded.max(if bytes > 0 { self.link_free } else { 0 });
         let carried = carry_from + carry;
@@ -249,10 +255,25 @@ impl Service {
     }
 
     fn carry_ns(&self, bytes: usize) -> u64 {
-        let rate = self.host.link_bytes_per_second.max(1);
-        match (bytes as u64).checked_mul(1_000_000_000) {
-            Some(scaled) => scaled / rate,
-            None => (bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64,
+        time_ns(bytes, self.host.link_bytes_per_second)
+    }
+
+    /// What it takes to note which request the logical pages are of that the command brings.
+    fn tag_ns(&self, command: &Queued) -> u64 {
+        match self.barrier.mechanism {
+            Mechanism::OrderPreservingRecovery => {
+                command.places().sum::<usize>() as u64 * self.barrier.tag_ns
+            }
+            _ => 0,
         }
+    }
+}
+
+/// How long so many bytes take, at a rate in bytes a second.
+fn time_ns(bytes: usize, rate: u64) -> u64 {
+    let rate = rate.max(1);
+    match (bytes as u64).checked_mul(1_000_000_000) {
+        Some(scaled) => scaled / rate,
+        None => (bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64,
     }
 }

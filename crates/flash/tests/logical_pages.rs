@@ -221,3 +221,31 @@ fn a_full_buffer_of_changes_is_a_checkpoint() {
     // 40 changes of 8 bytes.
     assert_eq!((checkpoints(0), checkpoints(320)), (0, 1));
 }
+
+/// How long a write of four blocks in two logical pages takes until it is transferred, in nanoseconds.
+fn transfer_ns(profile: &Profile) -> u64 {
+    let runtime = Runtime::simulated(Simulation::default());
+    let device = FlashDevice::new(&runtime.handle(), profile, FlashOptions::default());
+    let bytes = [7; 4 * BLOCK_BYTES];
+    let parts = [Part::bytes(Lba(4), &bytes)];
+    runtime.block_on(command(&device, Command::Write(Write::new(&parts)))).unwrap();
+    runtime.handle().now().as_nanos()
+}
+
+/// The controller copies each byte, and notes each logical page where it keeps requests in order, and there alone.
+#[test]
+fn copies_and_notes_of_requests_take_the_controllers_time() {
+    let taken = |mechanism, copy_bytes_per_second, tag_ns| {
+        let mut profile = small::paged(mechanism);
+        (profile.cache.copy_bytes_per_second, profile.barrier.tag_ns) = (copy_bytes_per_second, tag_ns);
+        assert_eq!(profile.check(), Ok(()));
+        transfer_ns(&profile)
+    };
+    let (ordered, ordinary) = (Mechanism::OrderPreservingRecovery, Mechanism::None);
+    let plain = taken(ordered, None, 0);
+    assert_eq!(taken(ordinary, None, 0), plain);
+    // 16 KiB at 64 MiB a second are 1/4096 s.
+    assert_eq!(taken(ordered, Some(64 << 20), 0), plain + 1_000_000_000 / 4096);
+    assert_eq!(taken(ordered, None, 5_000), plain + 10_000);
+    assert_eq!(taken(ordinary, None, 5_000), plain);
+}

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use weir_format::{FileTime, acl::Acl};
+use weir_runtime::Buffer;
 use weir_vfs::{
     AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode, Promise,
     SyncCall, is_own_attribute,
@@ -244,6 +245,7 @@ impl Calls {
         let mut file = OpenFile::new(inode, direct, writable);
         file.mappable = flags.contains(OFlags::RDWR);
         file.quiet = flags.contains(OFlags::NOATIME);
+        file.is_synchronous = flags.contains(OFlags::DSYNC);
         Opened { handle: self.files.insert(file), direct }
     }
 
@@ -313,11 +315,17 @@ impl Calls {
         flags & libc::O_NOATIME == 0 && self.filesystem.accessed(inode).await.unwrap_or(false)
     }
 
-    pub(crate) async fn read(&self, inode: InodeNumber, offset: u64, length: u32) -> Result<Vec<u8>, Errno> {
-        let mut bytes = vec![0; length as usize];
-        let read = self.filesystem.read(inode, offset, &mut bytes).await;
-        bytes.truncate(read.map_err(|error| errno(&error))?);
-        Ok(bytes)
+    /// Reads up to `length` bytes: a buffer, and how many.
+    pub(crate) async fn read(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+        length: u32,
+    ) -> Result<(Buffer, usize), Errno> {
+        // Long pieces of the heap come from the system, which clears each of their pages at the first touch.
+        let mut buffer = Buffer::new(length as usize);
+        let read = self.filesystem.read(inode, offset, &mut buffer).await.map_err(|error| errno(&error))?;
+        Ok((buffer, read))
     }
 
     pub(crate) async fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {

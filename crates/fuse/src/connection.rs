@@ -18,13 +18,16 @@ use crate::protocol::{Answer, REQUEST_BYTES};
 
 /// How long to look for the next request before sleeping. To be woken costs tens of microseconds, most of all on a
 /// virtual machine, and a program that writes and orders, one call after the other, comes back sooner than that. It
-/// takes processor time that no other task wants, since every look lets others run.
+/// takes processor time that no other task wants, since every look lets others run. While other programs want the processor, it sleeps at
+/// once.
 const WATCH: Duration = Duration::from_micros(50);
 /// When to look again where there is no room on the ring for waiting.
 const RETRY: Duration = Duration::from_millis(1);
 
 /// From so many bytes on a request is long.
 const LONG: usize = 1 << 16;
+/// From so many bytes on it keeps the memory that it was received in, as that has not much more.
+const WHOLE: usize = REQUEST_BYTES / 8 * 7;
 
 /// What came in.
 pub(crate) enum Received {
@@ -38,15 +41,17 @@ pub(crate) enum Received {
 /// The bytes of a request. The memory of long ones is used again and again, and leaves no holes in the heap.
 pub(crate) enum Request {
     Short(Vec<u8>),
-    Long(Buffer),
+    /// So many bytes of a buffer.
+    Long(Buffer, usize),
 }
 
 impl Request {
-    fn copy_of(bytes: &[u8]) -> Request {
-        if bytes.len() < LONG {
-            Request::Short(bytes.to_vec())
-        } else {
-            Request::Long(Buffer::copy_of(bytes))
+    /// The first `length` bytes of what was received in `buffer`, which is another one then if they are nearly all.
+    fn take_from(buffer: &mut Buffer, length: usize) -> Request {
+        match length {
+            WHOLE.. => Request::Long(std::mem::replace(buffer, Buffer::unfilled(REQUEST_BYTES)), length),
+            LONG.. => Request::Long(Buffer::copy_of(&buffer[..length]), length),
+            _ => Request::Short(buffer[..length].to_vec()),
         }
     }
 }
@@ -57,7 +62,7 @@ impl Deref for Request {
     fn deref(&self) -> &[u8] {
         match self {
             Request::Short(bytes) => bytes,
-            Request::Long(bytes) => bytes,
+            Request::Long(buffer, length) => &buffer[..*length],
         }
     }
 }
@@ -67,7 +72,7 @@ pub(crate) struct Connection {
     handle: Handle,
     ring: Ring,
     device: Arc<File>,
-    buffer: RefCell<Box<[u8]>>,
+    buffer: RefCell<Buffer>,
     /// Keeps processors awake, if that is wanted.
     cpu_guard: Option<BusyCpuGuard>,
     /// When something last came in or went out.
@@ -93,7 +98,7 @@ impl Connection {
             handle: handle.clone(),
             ring: handle.ring().ok_or(io::ErrorKind::Unsupported)?,
             device: Arc::new(File::from(device)),
-            buffer: RefCell::new(vec![0; REQUEST_BYTES].into()),
+            buffer: RefCell::new(Buffer::new(REQUEST_BYTES)),
             cpu_guard,
             active: Cell::new(handle.now()),
             stirred: Rc::default(),
@@ -109,7 +114,7 @@ impl Connection {
                 Ok(length) => {
                     self.active.set(self.handle.now());
                     self.cpu_guard.iter().for_each(BusyCpuGuard::keep);
-                    Ok(Received::Request(Request::copy_of(&buffer[..length])))
+                    Ok(Received::Request(Request::take_from(&mut buffer, length)))
                 }
                 Err(Errno::AGAIN) => Ok(Received::Nothing),
                 // A request that was taken back before it was read.
@@ -139,7 +144,7 @@ impl Connection {
 
     /// Waits until there may be something to receive: looks for a while, then sleeps.
     pub(crate) async fn ready(&self) {
-        if self.handle.now() < self.active.get() + WATCH {
+        if self.handle.now() < self.active.get() + WATCH && !self.handle.is_crowded() {
             return self.handle.give_way().await;
         }
         let stirred = self.stirred.listen();

@@ -18,7 +18,8 @@ const COPY_BYTES_MAX: u64 = 16 << 20;
 ///
 /// # Errors
 /// EOPNOTSUPP where the kernel is to read and write by itself: what a program wrote through a mapping of the first was lost, or
-/// the writes to the second are ordered, or part of an update.
+/// the writes to the second are ordered, or part of an update, or synchronous: the kernel then asks for `fsync` behind them.
+/// Without requests for opens it is not known whether they are synchronous.
 pub(crate) async fn copy_range(
     calls: &Calls,
     from: InodeNumber,
@@ -26,11 +27,12 @@ pub(crate) async fn copy_range(
     to: InodeNumber,
     caller: Caller,
 ) -> Result<u32, Errno> {
-    let is_special = |file: Rc<OpenFile>| file.orders_writes.get() || file.has_begun_update.get();
-    if calls.open_files(to, copy.to_handle).any(is_special) || calls.fails_sync(from).await.is_err() {
+    let is_special =
+        |file: Rc<OpenFile>| file.is_synchronous || file.orders_writes.get() || file.has_begun_update.get();
+    let is_special = !calls.files.are_told || calls.open_files(to, copy.to_handle).any(is_special);
+    if is_special || calls.fails_sync(from).await.is_err() {
         return Err(Errno::OPNOTSUPP);
     }
-    calls.claim_atomic(to, caller).await;
     let tail = calls.exposed_tail(to, copy.to_offset).await;
     let length = copy.length.min(COPY_BYTES_MAX);
     let mut done = 0;
@@ -61,11 +63,11 @@ async fn copy_part(
     length: u32,
     caller: Caller,
 ) -> Result<u64, Errno> {
-    let bytes = calls.read(from, offset, length).await?;
-    if bytes.is_empty() {
+    let (buffer, bytes) = calls.read(from, offset, length).await?;
+    if bytes == 0 {
         return Ok(0);
     }
-    let written = caller.view_of(&calls.filesystem).write(to, to_offset, &bytes).await;
+    let written = caller.view_of(&calls.filesystem).write(to, to_offset, &buffer[..bytes]).await;
     let written = written.map_err(|error| errno(&error))? as u64;
     calls.lost.written(to, &(to_offset..to_offset + written));
     Ok(written)

@@ -18,6 +18,8 @@ pub(crate) struct OpenFile {
     pub(crate) mappable: bool,
     /// Reading it leaves no trace.
     pub(crate) quiet: bool,
+    /// Each write is durable when its call returns (O_DSYNC, O_SYNC).
+    pub(crate) is_synchronous: bool,
     /// Each write is ordered that does not make it longer.
     pub(crate) orders_writes: Cell<bool>,
     /// An update of the file was begun through it, and not ended.
@@ -34,6 +36,7 @@ impl OpenFile {
             writable,
             mappable: false,
             quiet: false,
+            is_synchronous: false,
             orders_writes: Cell::new(false),
             has_begun_update: Cell::new(false),
             promise: Cell::new(None),

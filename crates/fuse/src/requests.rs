@@ -174,9 +174,9 @@ impl Service for Calls {
                 if flags & libc::O_DIRECT == 0 {
                     self.files.note_cached_read(node);
                 }
-                let bytes = self.read(node, offset, length).await?;
+                let (buffer, bytes) = self.read(node, offset, length).await?;
                 self.note_access(node, flags).await;
-                Ok(Answer::Data(bytes))
+                Ok(Answer::Content(buffer, bytes))
             }
             Operation::Write(write) => self.write(node, &write, caller).await.map(Answer::bytes),
             // `close` promises nothing, so the kernel need not ask again.

@@ -30,7 +30,7 @@ use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
 use crate::marks::Marks;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
-use crate::read_ahead::set_read_ahead;
+use crate::read_ahead::{READ_BYTES, set_read_ahead};
 use crate::serve::{Load, Service, SharedLoad, serve};
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
@@ -206,10 +206,8 @@ impl Server {
         let cpu_guard = options.awake.then(|| BusyCpuGuard::new(handle));
         let connection = Connection::new(handle, device, cpu_guard).map_err(ServerError::Device)?;
         let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), (load, intake)));
-        if S::IS_FILESYSTEM {
-            let mountpoint = absolute.clone();
-            let _ = handle.blocking(move || set_read_ahead(&mountpoint)).await;
-        }
+        let read_ahead_of = absolute.clone();
+        let _ = handle.blocking(move || set_read_ahead(&read_ahead_of)).await;
         let collect_all_pages = Box::new(move || {
             let service = Rc::clone(&service);
             Box::pin(async move { service.collect_all_pages().await }) as Pin<Box<dyn Future<Output = ()>>>
@@ -337,6 +335,7 @@ fn config(options: &ServerOptions) -> Config {
     config.mount_options = vec![
         MountOption::FSName(options.name.clone()),
         MountOption::CUSTOM("subtype=weir".to_owned()),
+        MountOption::CUSTOM(format!("max_read={READ_BYTES}")),
         // The kernel checks permissions, as the filesystem does not.
         MountOption::DefaultPermissions,
         if options.read_only { MountOption::RO } else { MountOption::RW },

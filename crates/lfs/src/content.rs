@@ -106,7 +106,7 @@ impl Content<'_> {
         }
         let place = u64::from(address.0);
         let (content, blocks) = file.pages.begin_read(place, blocks).content().await?;
-        file.pages.insert_read(place, blocks.clone(), &content);
+        file.pages.insert_read(place, blocks.clone(), wanted, &content);
         let taken = (blocks.len() * BLOCK_BYTES).saturating_sub(at).min(bytes.len());
         bytes[..taken].copy_from_slice(&content[at..at + taken]);
         Ok(taken)

@@ -45,7 +45,7 @@ impl Mounted {
             if file.address(slot) != address {
                 continue;
             }
-            file.pages.insert_read(place, blocks, &content);
+            file.pages.insert_read(place, blocks, 1, &content);
             return Ok(Some(file.pages.snapshot(index).unwrap_or_else(|| content.into())));
         }
     }

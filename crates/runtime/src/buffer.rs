@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::slabs::Piece;
 
-/// Page-aligned (4,096 bytes), zeroed memory of a fixed length.
+/// Page-aligned (4,096 bytes) memory of a fixed length.
 ///
 /// That alignment is what O_DIRECT asks of any disk with sectors up to 4 KiB. A buffer of one page takes a page of
 /// memory, and a longer one up to twice its length in addresses.
@@ -23,6 +23,12 @@ impl Buffer {
     /// A zeroed buffer of `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
         Buffer { memory: Piece::zeroed(bytes), registration: None }
+    }
+
+    /// A buffer of `bytes` bytes that hold whatever its memory held before: for a reader that fills all of it, or
+    /// gives nothing of it to anybody.
+    pub fn unfilled(bytes: usize) -> Self {
+        Buffer { memory: Piece::unfilled(bytes), registration: None }
     }
 
     /// A buffer with these bytes.

@@ -4,16 +4,23 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::Ring;
 use crate::clock::Clock;
 use crate::cores::{CoreScheduler, Turn};
+use crate::instant::Instant;
 use crate::random::Streams;
 use crate::ready::ReadyQueue;
 use crate::task_id::TaskId;
 use crate::tasks::{After, BoxedFuture, Tasks};
 use crate::timer::Timers;
 use crate::trace::TraceHash;
+
+/// If the system keeps the processor for longer than that, another program has it.
+const CROWDED_FROM: Duration = Duration::from_micros(200);
+/// How long that is remembered.
+const CROWDED_FOR: Duration = Duration::from_millis(100);
 
 /// Everything a runtime and its handles share. Each part guards itself, and no part calls foreign code while
 /// it is borrowed, so tasks may use any of it at any time.
@@ -30,6 +37,8 @@ pub(crate) struct Executor {
     current: Cell<TaskId>,
     /// Tasks that give way to others; each loop wakes them once it has let these run.
     given_way: RefCell<Vec<Waker>>,
+    /// Until when other programs are taken to want the processor.
+    crowded_until: Cell<Instant>,
     /// Wakes the future given to `block_on`, where that is a simulated thread.
     caller: RefCell<Option<Waker>>,
     closed: Cell<bool>,
@@ -64,6 +73,7 @@ impl Executor {
             ring,
             current: Cell::new(TaskId::MAIN),
             given_way: RefCell::default(),
+            crowded_until: Cell::new(Instant::ZERO),
             caller: RefCell::default(),
             closed: Cell::new(false),
         }
@@ -134,6 +144,17 @@ impl Executor {
         waiting.drain(..).for_each(Waker::wake);
         // Its memory is used again and again: no task can have given way meanwhile.
         self.given_way.replace(waiting);
+    }
+
+    /// The system had the processor between these moments, as nothing here was to be done.
+    pub(crate) fn note_absence(&self, from: Instant, to: Instant) {
+        if to.since(from) > CROWDED_FROM {
+            self.crowded_until.set(to + CROWDED_FOR);
+        }
+    }
+
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.clock.now() < self.crowded_until.get()
     }
 
     /// The simulated thread that is being polled.
@@ -217,5 +238,24 @@ impl Executor {
         if let Some(ring) = &self.ring {
             ring.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Runtime, Wall};
+
+    #[test]
+    fn the_processor_is_crowded_while_others_have_it_for_long() {
+        let runtime = Runtime::wall(Wall::default()).unwrap();
+        let executor = &runtime.handle().0;
+        let begin = executor.clock.now();
+        executor.note_absence(begin, begin + CROWDED_FROM);
+        assert!(!executor.is_crowded());
+        executor.note_absence(begin, begin + 2 * CROWDED_FROM);
+        assert!(executor.is_crowded());
+        executor.crowded_until.set(begin);
+        assert!(!executor.is_crowded(), "it is remembered for a time");
     }
 }

@@ -50,6 +50,13 @@ impl Handle {
         GiveWay { handle: self.clone(), given: false }
     }
 
+    /// Whether another program had the processor for long when all here [gave way](Self::give_way), within the last tenth of
+    /// a second. A caller that looks again and again had better sleep then: the system lets a thread that is woken run
+    /// at once, and one that gives way when the others have had their turns, which are milliseconds.
+    pub fn is_crowded(&self) -> bool {
+        self.0.is_crowded()
+    }
+
     /// Whether time is virtual: it then passes only by timers, and the run is deterministic.
     pub fn is_virtual(&self) -> bool {
         self.0.clock.is_virtual()

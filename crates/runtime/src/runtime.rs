@@ -227,7 +227,9 @@ impl Runtime {
         if executor.has_given_way() {
             ring.poll();
             if !self.has_ready() {
+                let from = executor.clock.now();
                 std::thread::yield_now();
+                executor.note_absence(from, executor.clock.now());
             }
             return executor.resume_given_way();
         }

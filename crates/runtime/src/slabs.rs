@@ -62,6 +62,11 @@ impl Piece {
         piece
     }
 
+    /// Memory of `bytes` bytes with whatever was in it.
+    pub(crate) fn unfilled(bytes: usize) -> Piece {
+        Piece::take(bytes).0
+    }
+
     /// Memory with these bytes.
     pub(crate) fn copy_of(bytes: &[u8]) -> Piece {
         let (mut piece, _) = Piece::take(bytes.len());

@@ -55,19 +55,21 @@ struct LiveBlock {
 }
 
 /// Rounds of upkeep since it last gained anything. One round may only move free space together, and the
-/// next use it up again, so what counts is the best so far; room that writers took at once was gained, too.
+/// next use it up again, so what counts is the best so far; room that writers took at once was gained, too, and what was
+/// discarded can be gained anew.
 #[derive(Default)]
 struct Barren {
     rounds: u32,
     most_room: u64,
     written: u64,
+    live: u64,
 }
 
 impl Barren {
-    /// Counts a round that left `room` free blocks, after users had written `written` in all.
-    fn count(&mut self, room: u64, written: u64) -> u32 {
-        if written > self.written {
-            *self = Barren { rounds: 0, most_room: room, written };
+    /// Counts a round that left `room` free blocks and `live` live ones, after users had written `written` in all.
+    fn count(&mut self, room: u64, written: u64, live: u64) -> u32 {
+        if written > self.written || live < self.live {
+            *self = Barren { rounds: 0, most_room: room, written, live };
         } else if room > self.most_room {
             (self.rounds, self.most_room) = (0, room);
         } else {
@@ -126,7 +128,8 @@ impl Cleaner {
             // A failure has poisoned the volume; the next turn ends the task.
             let _ = self.upkeep().await;
             drop(permit);
-            let rounds = barren.count(self.room(), self.common.stats().user_blocks);
+            let live = self.blocks.borrow().segments.live_total();
+            let rounds = barren.count(self.room(), self.common.stats().user_blocks, live);
             let starved = self.blocks.borrow().segments.free_listed() <= self.reserve.of_cleaner();
             if starved && !was_behind {
                 was_behind = true;
@@ -204,8 +207,12 @@ impl Cleaner {
             return Ok(());
         }
         let placed = self.log.placed_to();
-        let by_flush = self.blocks.borrow().segments.free_when_durable();
-        if self.long_enough(by_flush) {
+        let (by_flush, empty) = {
+            let segments = &self.blocks.borrow().segments;
+            (segments.free_when_durable(), segments.empty_count())
+        };
+        // A checkpoint writes all of the map that has changed. It is worth that where a flush frees less than half as much.
+        if self.long_enough(by_flush) || (by_flush > 0 && 2 * by_flush >= empty) {
             self.flusher.want_durable(placed);
             self.common.watermark.until_durable(placed).await?;
             if self.lengthen_free_list().is_ok() {
@@ -227,17 +234,22 @@ impl Cleaner {
         outcome
     }
 
-    /// The segments to clean next, the best ones first; none when enough are free.
+    /// The segments to clean next, the best ones first; none when enough are free, or when what is free is needed for the record
+    /// that puts emptied ones on the free-segment list: without that, only a checkpoint could.
     fn next_victims(&self) -> Vec<Victim> {
         let segments = &mut self.blocks.borrow_mut().segments;
         let Head { segment: open, next_sequence, .. } = self.log.head();
         let open_is_empty = open.is_some_and(|open| segments.is_empty(open));
-        let free = segments.free_listed() + segments.empty_count() - usize::from(open_is_empty);
-        if free >= self.reserve.upkeep_goal(segments) || segments.free_listed() == 0 {
+        let listed = segments.free_listed();
+        let free = listed + segments.empty_count() - usize::from(open_is_empty);
+        let lengthens = listed == 1 && segments.free_when_durable() > 0;
+        if free >= self.reserve.upkeep_goal(segments) || listed == 0 || lengthens {
             return Vec::new();
         }
         let full = self.common.geometry.data_blocks_per_segment() as u16;
-        let wanted = (self.reserve.upkeep_goal(segments) - free).min(VICTIMS);
+        // What is live in one takes no more than a segment, unless its blocks have many names.
+        let most = VICTIMS.min(listed - 1).max(1);
+        let wanted = (self.reserve.upkeep_goal(segments) - free).min(most);
         let may_gain = |s: u32, live: u16| Some(s) != open && live < full;
         let chosen = match self.common.options.cleaning {
             CleaningPolicy::Greedy => segments.fewest_live(wanted, may_gain),

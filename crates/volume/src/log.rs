@@ -367,11 +367,25 @@ impl Log {
         {
             return Err(Rejected::Busy);
         }
+        // What only frees or shares blocks takes an entry, no block.
+        if writer == Writer::User && needs.data > 0 && self.is_for_cleaner(blocks) {
+            return Err(Rejected::Busy);
+        }
         if state.open.as_ref().is_some_and(|open| open.fits(needs.data, needs.entries)) {
             return Ok(());
         }
         self.seal_open(blocks, state, false);
         self.open_chunk(blocks, state, needs.data.max(1) as u32, writer)
+    }
+
+    /// Whether what is free is the cleaner's, down to the open segment: it has begun to use its reserve. Writers that took what each
+    /// cleaned segment gains would keep it at the last one, where it can clean but one at a time.
+    fn is_for_cleaner(&self, blocks: &Blocks) -> bool {
+        let is_used = blocks.segments.free_listed() < self.reserve.of_cleaner() && !self.stuck.get();
+        if is_used {
+            self.common.upkeep_needed.notify(1);
+        }
+        is_used
     }
 
     /// Opens a chunk with room for `least` data blocks, in the next segment if need be.

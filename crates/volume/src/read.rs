@@ -47,7 +47,7 @@ impl Reader {
 
     /// Submits a read. What is in memory is copied now; the rest is read by a task.
     pub(crate) fn submit(self: &Rc<Reader>, extent: Extent) -> Ticket {
-        let mut data = Buffer::new(extent.bytes());
+        let mut data = Buffer::unfilled(extent.bytes());
         let missing = self.copy_from_memory(extent, &mut data);
         let (ticket, completer) = Ticket::pending();
         if missing.is_empty() {
@@ -94,14 +94,16 @@ impl Reader {
         }
     }
 
-    /// Fills in what is in memory or unmapped, and lists what is not, in the order of the disk below.
+    /// Fills in what is in memory, and zeros for what is unmapped, and lists the others in the order of the disk below.
     fn copy_from_memory(&self, extent: Extent, data: &mut Buffer) -> Vec<Missing> {
         let blocks = self.blocks.borrow();
         let mut missing = Vec::new();
         for (i, lba) in extent.iter().enumerate() {
             let entry = blocks.entry(lba.0 as u32);
             let to = &mut data[i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES];
-            if entry.is_mapped() && !self.log.copy_from_memory(entry.block, to) {
+            if !entry.is_mapped() {
+                to.fill(0);
+            } else if !self.log.copy_from_memory(entry.block, to) {
                 missing.push((i, entry));
             }
         }
@@ -146,7 +148,9 @@ impl Reader {
         data: &mut Buffer,
     ) -> Result<(), StorageError> {
         ticket.transferred().await?;
-        let found = ticket.take_data().ok_or(StorageError::Gone)?;
+        // Memory that it does not fill would hold what it held before.
+        let is_whole = |found: &Buffer| found.len() == run.len() * BLOCK_BYTES;
+        let found = ticket.take_data().filter(is_whole).ok_or(StorageError::Gone)?;
         for ((i, entry), block) in run.iter().zip(found.chunks_exact(BLOCK_BYTES)) {
             let to = &mut data[i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES];
             if content_checksum(block) == entry.checksum || self.common.drops(VolumeMutant::ReadUnchecked) {

@@ -97,3 +97,28 @@ fn a_segment_that_could_not_be_read_is_cleaned_again_when_all_of_it_was_overwrit
         runtime.block_on(script).unwrap();
     }
 }
+
+/// A checkpoint writes all of the map that has changed. What cleaning has emptied can be written again after a flush, so where
+/// little is free it must leave room for the record that says so, and writers must leave the cleaner what is its own.
+#[test]
+fn cleaning_of_a_nearly_full_volume_takes_few_checkpoints() {
+    let runtime = Runtime::simulated(Simulation { seed: 7, ..Simulation::default() });
+    let handle = runtime.handle();
+    let script = async {
+        let capabilities = Capabilities::legacy(32, 64, 512);
+        let options = AdversaryOptions { blocks: 1 << 13, capabilities, ..AdversaryOptions::default() };
+        let disk = AdversaryDisk::new(&handle, options);
+        let format = Format { logical_blocks: 7000, segment_blocks: 32, overwrite: false };
+        Volume::create(&handle, &*disk, format).await.unwrap();
+        let volume = Volume::open(&handle, disk, VolumeOptions::default()).await.unwrap();
+        let mut random = handle.random("test");
+        let filled = (0..7000).chain((0..20_000).map(|_| random.random_range(0..7000)));
+        for (version, lba) in filled.enumerate() {
+            write(&volume, Part::bytes(Lba(lba), &content(lba, version as u64))).await.unwrap();
+        }
+        let stats = volume.stats();
+        assert!(stats.segments_cleaned > 500, "{stats:?}");
+        assert!(stats.checkpoints * 20 < stats.segments_cleaned, "{stats:?}");
+    };
+    runtime.block_on(script).unwrap();
+}

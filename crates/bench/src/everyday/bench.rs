@@ -15,8 +15,8 @@ use crate::everyday::plan::EverydayPlan;
 use crate::everyday::report::EverydayReport;
 use crate::everyday::requests::RequestCounter;
 use crate::everyday::tree::make_tree;
-use crate::machine::{Machine, Usage};
-use crate::mounts::{Door, Served};
+use crate::machine::{Load, Machine, Usage};
+use crate::mounts::{Door, Served, make_volume};
 use crate::plan::BenchOptions;
 use crate::rounds::{Progress, Steps};
 use crate::scratch::ScratchDirectory;
@@ -61,17 +61,17 @@ pub async fn everyday(
     steps.prepare("the mount's trees");
     ground.prepare(&ground.mount())?;
     let counter = RequestCounter::new(&ground.mount());
-    let mut turns = Vec::new();
+    let (mut turns, mut usage) = (Vec::new(), Usage::default());
     for round in 0..plan.rounds {
         for &job in &jobs {
             steps.begin(format!("round {} of {}", round + 1, plan.rounds), job.title());
-            turns.push(ground.do_job(handle, job, round, counter.as_ref())?);
+            turns.push(ground.do_job(handle, job, round, counter.as_ref(), &mut usage)?);
         }
     }
     steps.end();
     drop(counter);
     ground.end(handle).await?;
-    let setting = Setting::new(plan, options.seed, Machine::seen(Usage::default()), Some(place));
+    let setting = Setting::new(plan, options.seed, Machine::seen(usage), Some(place));
     Ok(EverydayReport::new(setting, &turns))
 }
 
@@ -103,16 +103,9 @@ impl EverydayGround {
             .map_err(failed("make a tree"))?;
         pack(made.path(), "archive")?;
         let volume = made.path().join("volume.weir");
-        let mkfs = Command::new(program)
-            .args(["mkfs", "--size", &plan.volume_bytes.to_string(), "--volume"])
-            .arg(&volume)
-            .output()
-            .map_err(failed("run weir mkfs"))?;
-        if !mkfs.status.success() {
-            let told = String::from_utf8_lossy(&mkfs.stderr).trim().to_owned();
-            return Err(BenchError::Server { doing: "make a filesystem", told });
-        }
-        let served = Served::start(program, Door::Filesystem { coalition: false }, &volume)?;
+        let door = Door::Filesystem { coalition: false };
+        make_volume(program, door, plan.volume_bytes, &volume)?;
+        let served = Served::start(program, door, &volume)?;
         let ground = EverydayGround { program: program.to_owned(), plan, served, directory: made };
         std::fs::create_dir(ground.host()).map_err(failed("make a directory"))?;
         Ok(ground)
@@ -143,12 +136,15 @@ impl EverydayGround {
         job: Job,
         round: u32,
         counter: Option<&RequestCounter>,
+        usage: &mut Usage,
     ) -> Result<JobTurn, BenchError> {
         let mut turn = JobTurn { job, host: Duration::ZERO, mount: Duration::ZERO, requests: None };
         let host_first = round.is_multiple_of(2);
         for on_host in [host_first, !host_first] {
             if on_host {
+                let load = Load::now(handle);
                 (turn.host, _) = self.time_job(handle, job, &self.host(), None)?;
+                usage.add(load.until_now(handle));
                 continue;
             }
             (turn.mount, turn.requests) = self.time_job(handle, job, &self.mount(), counter)?;

@@ -78,6 +78,22 @@ fn failed(doing: &'static str) -> impl Fn(io::Error) -> BenchError {
     move |source| BenchError::Server { doing, told: source.to_string() }
 }
 
+/// Makes a volume of `bytes` bytes for a door, with a filesystem where that serves one.
+pub(crate) fn make_volume(program: &Path, door: Door, bytes: u64, volume: &Path) -> Result<(), BenchError> {
+    let mut command = Command::new(program);
+    match door {
+        Door::Filesystem { .. } => command.args(["mkfs", "--volume"]),
+        Door::Disk => command.args(["volume", "create"]),
+    };
+    command.arg(volume).args(["--size", &bytes.to_string()]);
+    let made = command.output().map_err(failed("run weir to make a volume"))?;
+    if made.status.success() {
+        return Ok(());
+    }
+    let told = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+    Err(BenchError::Server { doing: "make a volume", told })
+}
+
 impl Served {
     /// Starts the server of a volume, and waits until it has mounted.
     pub(crate) fn start(program: &Path, door: Door, volume: &Path) -> Result<Served, BenchError> {

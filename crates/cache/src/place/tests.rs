@@ -125,7 +125,7 @@ fn a_page_that_has_left_is_read_from_its_newest_place() {
         let place = placer.map.borrow()[&2];
         let under_way = file.begin_read(place, 2..3);
         let (content, blocks) = under_way.content().await.expect("read");
-        file.insert_read(place, blocks, &content);
+        file.insert_read(place, blocks, 1, &content);
         let mut byte = [0];
         assert_eq!((file.copy(2 * BLOCK, &mut byte), byte), (1, [9]));
         assert_eq!(file.place(2), Some(LOG + 1));

@@ -1,5 +1,7 @@
 //! A table that fits a terminal: columns are left out, the least important first, and then words are broken into lines.
 
+use std::io::IsTerminal as _;
+
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::text::{paragraphs, width};
@@ -38,6 +40,11 @@ impl Grid {
     /// The table as wide as the terminal at most; what its columns hold, and which of them were left out.
     pub(crate) fn text(&self) -> String {
         self.fitted(width())
+    }
+
+    /// The same, but where standard output is no terminal every cell is whole and in one line.
+    pub(crate) fn whole_text(&self) -> String {
+        self.fitted(if std::io::stdout().is_terminal() { width() } else { usize::MAX })
     }
 
     fn fitted(&self, width: usize) -> String {

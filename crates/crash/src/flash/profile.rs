@@ -64,6 +64,7 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             bytes: pick(random, &[6, 16, 40]) * 4096 * u64::from(layout.logical_page_blocks),
             destage_share: pick(random, &[0.0, 0.5]),
             replacement: pick(random, &[Replacement::Fifo, Replacement::Lru]),
+            copy_bytes_per_second: None,
         },
         nand: Nand {
             channels,
@@ -89,7 +90,7 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             layout,
         },
         flush: Flush { fixed_ns: 10_000, journal_pages: random.below(2) as u32 },
-        barrier: Barrier { mechanism, penalty: 0.0, internal },
+        barrier: Barrier { mechanism, penalty: 0.0, tag_ns: 0, internal },
     }
 }
 

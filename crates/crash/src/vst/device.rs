@@ -25,7 +25,12 @@ pub(super) fn profile() -> Profile {
             packed_pages: false,
             reliable_extra_ns: None,
         },
-        cache: Cache { bytes: 1 << 20, destage_share: 0.5, replacement: Replacement::Lru },
+        cache: Cache {
+            bytes: 1 << 20,
+            destage_share: 0.5,
+            replacement: Replacement::Lru,
+            copy_bytes_per_second: None,
+        },
         nand: Nand {
             channels: 4,
             ways: 2,
@@ -58,6 +63,7 @@ pub(super) fn profile() -> Profile {
         barrier: Barrier {
             mechanism: Mechanism::OrderPreservingRecovery,
             penalty: 0.0,
+            tag_ns: 0,
             internal: InternalFlush { every_ns: 500_000_000, cleaning_batch: 8, stops_commands: false },
         },
     }

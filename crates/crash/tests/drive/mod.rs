@@ -25,7 +25,12 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             packed_pages: false,
             reliable_extra_ns: None,
         },
-        cache: Cache { bytes: 4 << 20, destage_share: 0.0, replacement: Replacement::Fifo },
+        cache: Cache {
+            bytes: 4 << 20,
+            destage_share: 0.0,
+            replacement: Replacement::Fifo,
+            copy_bytes_per_second: None,
+        },
         nand: Nand {
             channels: 4,
             ways: 2,
@@ -50,6 +55,6 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             layout: Layout::default(),
         },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
-        barrier: Barrier { mechanism, penalty: 0.0, internal: InternalFlush::default() },
+        barrier: Barrier { mechanism, penalty: 0.0, tag_ns: 0, internal: InternalFlush::default() },
     }
 }

@@ -25,7 +25,12 @@ pub fn drive(mechanism: Mechanism) -> Profile {
             packed_pages: false,
             reliable_extra_ns: None,
         },
-        cache: Cache { bytes: 4 << 20, destage_share: 0.5, replacement: Replacement::Fifo },
+        cache: Cache {
+            bytes: 4 << 20,
+            destage_share: 0.5,
+            replacement: Replacement::Fifo,
+            copy_bytes_per_second: None,
+        },
         nand: Nand {
             channels: 8,
             ways: 4,
@@ -50,6 +55,6 @@ pub fn drive(mechanism: Mechanism) -> Profile {
             layout: Layout::default(),
         },
         flush: Flush { fixed_ns: 500_000, journal_pages: 1 },
-        barrier: Barrier { mechanism, penalty: 0.0, internal: InternalFlush::default() },
+        barrier: Barrier { mechanism, penalty: 0.0, tag_ns: 0, internal: InternalFlush::default() },
     }
 }

@@ -89,10 +89,12 @@ impl Profile {
         within("host.queue_depth", host.queue_depth, 1, 65_536)?;
         let max_transfer = u64::from(host.max_transfer_blocks) * BLOCK;
         measures(Quantity::Size, "host.max_transfer", max_transfer, BLOCK, TRANSFER_BLOCKS_MAX * BLOCK)?;
-        for (key, rate) in
-            [("host.link", host.link_bytes_per_second), ("nand.channel", nand.channel_bytes_per_second)]
-        {
-            measures(Quantity::Rate, key, rate, 1_000_000, 1_000_000_000_000)?;
+        for (key, rate) in [
+            ("host.link", Some(host.link_bytes_per_second)),
+            ("nand.channel", Some(nand.channel_bytes_per_second)),
+            ("cache.copy", cache.copy_bytes_per_second),
+        ] {
+            rate.map_or(Ok(()), |rate| measures(Quantity::Rate, key, rate, 1_000_000, 1_000_000_000_000))?;
         }
         for (key, time) in [
             ("host.command", host.command_ns),
@@ -101,6 +103,7 @@ impl Profile {
             ("host.reliable_extra", host.reliable_extra_ns.unwrap_or(0)),
             ("nand.erase", nand.erase_ns),
             ("flush.fixed", flush.fixed_ns),
+            ("barrier.tag", self.barrier.tag_ns),
         ] {
             measures(Quantity::Time, key, time, 0, TIME_NS_MAX)?;
         }

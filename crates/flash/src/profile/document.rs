@@ -65,11 +65,12 @@ struct Document {
 }
 
 /// All keys of a profile.
-const KEYS: [&str; 47] = [
+const KEYS: [&str; 49] = [
     "device.capacity",
     "cache.size",
     "cache.destage_share",
     "cache.replacement",
+    "cache.copy",
     "ftl.gc",
     "ftl.gc_free_blocks",
     "ftl.checkpoint_share",
@@ -84,6 +85,7 @@ const KEYS: [&str; 47] = [
     "flush.journal_pages",
     "barrier.mechanism",
     "barrier.penalty",
+    "barrier.tag",
     "barrier.flush_every",
     "barrier.cleaning_batch",
     "barrier.flush_stops_commands",
@@ -151,6 +153,7 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
             bytes: reader.quantity("cache.size", Quantity::Size)?,
             destage_share: reader.share("cache.destage_share")?,
             replacement: reader.replacement()?,
+            copy_bytes_per_second: reader.copy()?,
         },
         nand: reader.nand()?,
         ftl: Ftl {
@@ -171,6 +174,7 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
             mechanism: reader.word("barrier.mechanism", &Mechanism::ALL.map(|m| (m.name(), m)))?,
             penalty: reader.share("barrier.penalty")?,
             internal: reader.internal_flush()?,
+            tag_ns: reader.or("barrier.tag", 0, |reader, key| reader.quantity(key, Quantity::Time))?,
         },
     };
     Ok((profile, reader.parameters))
@@ -373,6 +377,10 @@ impl Reader {
     fn replacement(&mut self) -> Result<Replacement, ProfileError> {
         let words = [("fifo", Replacement::Fifo), ("lru", Replacement::Lru)];
         self.or("cache.replacement", Replacement::default(), |reader, key| reader.word(key, &words))
+    }
+
+    fn copy(&mut self) -> Result<Option<u64>, ProfileError> {
+        self.or("cache.copy", None, |reader, key| reader.quantity(key, Quantity::Rate).map(Some))
     }
 
     fn share_by(&mut self) -> Result<ShareBy, ProfileError> {

@@ -98,14 +98,15 @@ impl Files {
             ended.await;
             return Ok(Missed::Elsewhere);
         }
-        let blocks = self.blocks_ahead(node, &extent, index, (at + bytes.len()).div_ceil(BLOCK_BYTES));
+        let wanted = u32::try_from((at + bytes.len()).div_ceil(BLOCK_BYTES)).unwrap_or(u32::MAX);
+        let blocks = self.blocks_ahead(node, &extent, index, wanted);
         let home = place(&extent, index);
         let under_way = node.file.begin_read(home, blocks);
         let looking = Some(looking).filter(|_| !patient);
         let (content, blocks) = under_way.content().await?;
         drop(looking);
         let read = (blocks.len() * BLOCK_BYTES).saturating_sub(at);
-        node.file.insert_read(home, blocks, &content);
+        node.file.insert_read(home, blocks, wanted, &content);
         let taken = read.min(bytes.len());
         bytes[..taken].copy_from_slice(&content[at..at + taken]);
         Ok(if taken == 0 { Missed::Overtaken } else { Missed::Read(taken) })
@@ -113,8 +114,7 @@ impl Files {
 
     /// The blocks to read for a miss at `index`, of which `wanted` are asked for: none behind the extent or the file,
     /// and none whose content is in the journal.
-    fn blocks_ahead(&self, node: &Node, extent: &Extent, index: u32, wanted: usize) -> Range<u32> {
-        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+    fn blocks_ahead(&self, node: &Node, extent: &Extent, index: u32, wanted: u32) -> Range<u32> {
         let file_end = u32::try_from(node.size().div_ceil(BLOCK)).unwrap_or(u32::MAX);
         let ahead = node.file.blocks_ahead(index, wanted, extent.end().min(file_end.max(index + 1)));
         let journaled = |index: &u32| self.journaled(node, place(extent, *index)).is_some();

@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 use weir_format::FileTime;
+use weir_runtime::Buffer;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{ROOT, node_id};
@@ -173,6 +174,8 @@ pub(crate) enum Answer {
     /// A place in a file.
     Offset(i64),
     Data(Vec<u8>),
+    /// So many bytes of what a file holds.
+    Content(Buffer, usize),
     /// Names of a directory, and the nodes that they tell of.
     Names {
         bytes: Vec<u8>,
@@ -292,6 +295,7 @@ impl Answer {
             Answer::Bytes(bytes) => bytes.as_bytes(),
             Answer::Offset(offset) => offset.as_bytes(),
             Answer::Data(bytes) | Answer::Names { bytes, .. } => bytes,
+            Answer::Content(buffer, bytes) => &buffer[..*bytes],
         }
     }
 

@@ -253,7 +253,8 @@ impl Engine {
         let engine = Rc::clone(self);
         let refused = match operation {
             Operation::Read { job, extent } => {
-                let buffer = Buffer::new(extent.bytes());
+                // A short read is an error, so that nobody sees what the memory held before.
+                let buffer = Buffer::unfilled(extent.bytes());
                 let done = move |outcome| engine.read_ended(&job, extent, outcome);
                 self.ring.read(&self.file, buffer, extent.bytes(), offset_of(extent.start), done).is_err()
             }
