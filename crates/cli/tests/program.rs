@@ -236,6 +236,22 @@ fn a_test_that_cannot_find_anything_is_told() {
     assert!(status == Some(2) && text.contains("chek"), "{text}");
 }
 
+#[test]
+fn a_bare_file_name_has_its_directory_as_weir_here() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let test = "run = 'cp \"$WEIR_HERE\"/source f'\ncheck = 'test -e \"$WEIR_HERE\"/source'\n";
+    fs::write(directory.path().join("a.toml"), test).unwrap();
+    fs::write(directory.path().join("source"), "content").unwrap();
+    for file in ["a.toml", "./a.toml", directory.path().join("a.toml").to_str().unwrap()] {
+        let output = weir(directory.path(), &["crash", "program", file]);
+        assert_eq!(output.status.code(), Some(0), "{file}: {}", error_of(&output));
+    }
+}
+
 /// Runs the test of a program with other options: whether no failure was found, of at most so many states.
 fn is_clean(file: &str, options: &[&str], states: &str) -> bool {
     let directory = tempfile::tempdir().unwrap();
