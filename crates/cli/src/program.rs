@@ -214,7 +214,7 @@ struct Campaign<'a> {
     record: &'a Record,
     header: &'a TraceHeader,
     checks: &'a CheckArguments,
-    interrupted: &'a AtomicBool,
+    interrupted: &'a Arc<AtomicBool>,
 }
 
 impl Campaign<'_> {
@@ -230,6 +230,7 @@ impl Campaign<'_> {
             jobs: self.checks.jobs.unwrap_or_else(cores),
             scratch: scratch.to_owned(),
             here: self.header.here.clone(),
+            stops: Arc::clone(self.interrupted),
         }
     }
 
@@ -247,7 +248,11 @@ impl Campaign<'_> {
         reporter.end();
         let findings = match findings {
             // The record is worth a look, too.
-            Err(error @ CampaignError::FailsUncut { .. }) => {
+            Err(
+                error @ (CampaignError::FailsUncut { .. }
+                | CampaignError::NothingChecked
+                | CampaignError::Interrupted),
+            ) => {
                 keep(false)?;
                 return Err(error.into());
             }

@@ -208,6 +208,8 @@ fn a_test_that_cannot_find_anything_is_told() {
             1,
             "acknowledged by \"17\"",
         ),
+        (vec!["--run", "echo a >f", "--check", "true", "--time", "0"], 2, "no state was checked"),
+        (vec!["--run", "echo a >f", "--check", "true", "--states", "0"], 2, "no state was checked"),
         (vec!["--check", "true"], 2, "--run and --check"),
         (vec!["none.toml"], 2, "none.toml"),
     ] {
@@ -218,11 +220,36 @@ fn a_test_that_cannot_find_anything_is_told() {
     command.args(["-s", "INT", "1", weir_program(), "crash", "program", "--check", "true", "--scratch", "."]);
     let ended = command.arg("--run").arg("sleep 1000").current_dir(directory.path()).output().unwrap();
     assert!(error_of(&ended).contains("ended by a signal"), "{}", error_of(&ended));
+    // The sixth check interrupts the command, which ends it: it is no failure.
+    let check =
+        "echo >>\"$WEIR_HERE\"/n; test $(wc -l <\"$WEIR_HERE\"/n) -lt 6 && exit; kill -INT $PPID; sleep 50";
+    let run = "echo a >f; echo b >g; echo c >h";
+    let (status, words) = told(&["--run", run, "--check", check, "--jobs", "1"]);
+    assert!(
+        status == Some(2) && words.contains("interrupted: nothing was found so far"),
+        "{status:?}: {words}"
+    );
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(directory.path().to_str().unwrap()), "{mounts}");
     fs::write(directory.path().join("a.toml"), "run = 'true'\ncheck = 'true'\nchek = 'x'\n").unwrap();
     let (status, text) = told(&["a.toml"]);
     assert!(status == Some(2) && text.contains("chek"), "{text}");
+}
+
+#[test]
+fn a_bare_file_name_has_its_directory_as_weir_here() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let test = "run = 'cp \"$WEIR_HERE\"/source f'\ncheck = 'test -e \"$WEIR_HERE\"/source'\n";
+    fs::write(directory.path().join("a.toml"), test).unwrap();
+    fs::write(directory.path().join("source"), "content").unwrap();
+    for file in ["a.toml", "./a.toml", directory.path().join("a.toml").to_str().unwrap()] {
+        let output = weir(directory.path(), &["crash", "program", file]);
+        assert_eq!(output.status.code(), Some(0), "{file}: {}", error_of(&output));
+    }
 }
 
 /// Runs the test of a program with other options: whether no failure was found, of at most so many states.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -46,7 +47,7 @@ pub struct Plan {
     pub check_limit: Duration,
     /// Different states that are checked at most.
     pub states: u64,
-    /// How long to look for failures at most.
+    /// How long to look for failures at most, once the check has accepted what lost nothing.
     pub time: Option<Duration>,
     /// Decides which states are drawn.
     pub seed: u64,
@@ -56,6 +57,8 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// The directory that the check finds as `WEIR_HERE`.
     pub here: PathBuf,
+    /// Becomes true when the checks are to be ended.
+    pub stops: Arc<AtomicBool>,
 }
 
 /// Why no state can be judged.
@@ -77,6 +80,12 @@ pub enum CampaignError {
         /// What it printed.
         output: String,
     },
+    /// The limits leave room for no state.
+    #[error("no state was checked, so nothing is known: allow more by --states or --time")]
+    NothingChecked,
+    /// It was ended before a failure was found.
+    #[error("interrupted: nothing was found so far")]
+    Interrupted,
     /// A state's name.
     #[error(transparent)]
     Name(#[from] StateNameError),
@@ -114,7 +123,7 @@ pub struct CampaignFindings {
     pub is_interrupted: bool,
     /// What makes the result worth less.
     pub warnings: Vec<String>,
-    /// How long it took, without the recording.
+    /// How long it took, without the recording and the checks of what lost nothing.
     pub seconds: f64,
 }
 
@@ -156,7 +165,7 @@ impl<'a> ProgramCampaign<'a> {
     #[must_use]
     pub fn new(record: &'a Record, plan: &'a Plan) -> ProgramCampaign<'a> {
         let units = Arc::new(Units::from_record(record, plan.promises));
-        let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit);
+        let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit, &plan.stops);
         let chance = Runtime::simulated(Simulation { seed: plan.seed, ..Simulation::default() }).handle();
         let findings =
             CampaignFindings { moments: units.moments.len() as u64, ..CampaignFindings::default() };
@@ -183,11 +192,11 @@ impl<'a> ProgramCampaign<'a> {
         clock: &Handle,
         mut report: impl FnMut(CampaignProgress) -> bool,
     ) -> Result<CampaignFindings, CampaignError> {
-        let began = clock.now();
         if self.units.all.is_empty() {
             return Err(CampaignError::NothingRecorded);
         }
         self.check_controls()?;
+        let began = clock.now();
         let is_late = || self.plan.time.is_some_and(|time| clock.now().since(began) >= time);
         let (mut from, mut to, mut idle) = (0, FIRST_PASS, 0);
         let mut is_exhausted = false;
@@ -199,7 +208,11 @@ impl<'a> ProgramCampaign<'a> {
         }
         self.findings.is_exhaustive = is_exhausted && !self.is_over(false);
         self.findings.seconds = clock.now().since(began).as_secs_f64();
-        Ok(self.findings)
+        match self.findings {
+            CampaignFindings { is_interrupted: true, failures: 0, .. } => Err(CampaignError::Interrupted),
+            CampaignFindings { distinct: 0, .. } => Err(CampaignError::NothingChecked),
+            findings => Ok(findings),
+        }
     }
 
     /// Judges one state.
@@ -227,8 +240,9 @@ impl<'a> ProgramCampaign<'a> {
         Ok(crate::judge::write_tree(&moments.tree(name)?, directory)?)
     }
 
-    fn judge(&self, tree: &Tree, acknowledged: usize) -> io::Result<Judgement> {
-        self.judge.judge(tree, &self.record.lines[..acknowledged])
+    fn judge(&self, tree: &Tree, acknowledged: usize) -> Result<Judgement, CampaignError> {
+        let judgement = self.judge.judge(tree, &self.record.lines[..acknowledged])?;
+        judgement.ok_or(CampaignError::Interrupted)
     }
 
     /// That the check takes what nothing is missing of, and whether it can fail.
@@ -341,7 +355,9 @@ impl<'a> ProgramCampaign<'a> {
                 let candidate = &some[nth as usize];
                 judge.judge(&candidate.tree, &lines[..candidate.acknowledged])
             })?;
+            // What was not judged to its end is no state that was checked.
             for (candidate, judgement) in some.into_iter().zip(judged) {
+                let Some(judgement) = judgement else { continue };
                 self.findings.distinct += 1;
                 if !judgement.is_right {
                     self.findings.failures += 1;
@@ -414,7 +430,8 @@ impl<'a> ProgramCampaign<'a> {
                 return None;
             }
             trials += 1;
-            match moments.tree(&candidate).and_then(|tree| self.judge(&tree, acknowledged)) {
+            let tree = moments.tree(&candidate).map_err(CampaignError::from);
+            match tree.and_then(|tree| self.judge(&tree, acknowledged)) {
                 Ok(judgement) if judgement.is_right => Some(false),
                 Ok(judgement) => {
                     smallest = (candidate, judgement);
@@ -443,8 +460,9 @@ impl<'a> ProgramCampaign<'a> {
         };
         while leave_out(&mut items, |fewer| fails(state_of(fewer))) {}
         match error {
-            Some(error) => Err(error.into()),
-            None => Ok(smallest),
+            // It is as small as it was made until then.
+            None | Some(CampaignError::Interrupted) => Ok(smallest),
+            Some(error) => Err(error),
         }
     }
 }

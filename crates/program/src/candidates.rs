@@ -21,6 +21,8 @@ enum Recipe {
     Without(Vec<usize>),
     /// All but these, and what they need.
     Only(Vec<usize>),
+    /// All from this one on.
+    Until(usize),
     /// One is torn: these sectors are there. All others are there, or only those that it needs.
     Torn { unit: usize, sectors: u8, alone: bool },
 }
@@ -63,6 +65,7 @@ impl<'a> Candidates<'a> {
         let is_missing = match recipe {
             Recipe::Without(places) => window.without(&places),
             Recipe::Only(places) => window.only(&places),
+            Recipe::Until(end) => (0..self.pending.len()).map(|place| place >= end).collect(),
             Recipe::Torn { unit, sectors, alone } => {
                 torn.push((self.pending[unit], sectors));
                 let mut is_missing = if alone { window.only(&[unit]) } else { window.without(&[unit]) };
@@ -225,7 +228,7 @@ impl Window<'_> {
         let lists = [
             draw_some(self.by_file(), random),
             draw_some(calls.iter().cloned().map(Recipe::Without).collect(), random),
-            draw_some((1..calls.len()).map(|n| Recipe::Only(calls[..n].concat())).collect(), random),
+            draw_some(calls.iter().skip(1).map(|call| Recipe::Until(call[0])).collect(), random),
             draw_some(calls.iter().cloned().map(Recipe::Only).collect(), random),
             self.tears(random),
             draw_some((0..self.pending.len()).map(|place| Recipe::Without(vec![place])).collect(), random),

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,12 +18,10 @@ use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
 use crate::shell::Shell;
-use crate::tree::{BLOCK_BYTES, Content, FileContent, Node, ROOT, Tree};
+use crate::tree::{BLOCK_BYTES, Content, DEPTH_MAX, FileContent, Node, ROOT, Tree};
 
 /// Of what a check prints, so many bytes are kept, the last ones.
 const OUTPUT_BYTES_MAX: u64 = 64 << 10;
-/// Directories within each other at most: no path is longer.
-const DEPTH_MAX: usize = 2048;
 /// What is written to a file at one time.
 const RUN_BYTES: usize = 1 << 20;
 
@@ -45,21 +44,26 @@ pub struct Judge {
     limit: Duration,
     here: PathBuf,
     states: AtomicU64,
+    stops: Arc<AtomicBool>,
 }
 
 impl Judge {
-    /// States are written into a directory, and `check`, which finds `here` as `WEIR_HERE`, may take so long for each.
+    /// States are written into a directory, and `check`, which finds `here` as `WEIR_HERE`, may take so long for each. Checks
+    /// are ended when `stops` becomes true.
     #[must_use]
-    pub fn new(scratch: &Path, here: &Path, check: &str, limit: Duration) -> Judge {
+    pub fn new(scratch: &Path, here: &Path, check: &str, limit: Duration, stops: &Arc<AtomicBool>) -> Judge {
         let (scratch, here, check) = (scratch.to_owned(), here.to_owned(), check.to_owned());
-        Judge { scratch, check, limit, here, states: AtomicU64::new(0) }
+        Judge { scratch, check, limit, here, states: AtomicU64::new(0), stops: Arc::clone(stops) }
     }
 
-    /// Runs the check on a tree and what was acknowledged.
+    /// Runs the check on a tree and what was acknowledged; none if it was ended because all of them are.
     ///
     /// # Errors
     /// What writing the state, or starting the check, fails by.
-    pub fn judge(&self, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Judgement> {
+    pub fn judge(&self, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Option<Judgement>> {
+        if self.stops.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let nth = self.states.fetch_add(1, Ordering::Relaxed);
         let place = self.scratch.join(format!("state-{nth}"));
         fs::create_dir(&place)?;
@@ -68,19 +72,22 @@ impl Judge {
         judgement
     }
 
-    fn judge_in(&self, place: &Path, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Judgement> {
+    fn judge_in(&self, place: &Path, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Option<Judgement>> {
         let [directory, lines, output] = ["files", "acknowledged", "output"].map(|name| place.join(name));
         write_tree(tree, &directory)?;
         write_lines(&lines, acknowledged)?;
         let variables = [("WEIR_DIR", &directory), ("WEIR_ACKED", &lines), ("WEIR_HERE", &self.here)];
         let shell = Shell::start(&self.check, &directory, &variables, &output, false)?;
-        let status = shell.wait_within(self.limit, &AtomicBool::new(false))?;
+        let status = shell.wait_within(self.limit, &self.stops)?;
+        if status.is_none() && self.stops.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let ending = match status {
             Some(status) => describe_status(status),
             None => format!("not within {} s", self.limit.as_secs()),
         };
         let is_right = status.is_some_and(|status| status.success());
-        Ok(Judgement { is_right, ending, output: read_end(&output)? })
+        Ok(Some(Judgement { is_right, ending, output: read_end(&output)? }))
     }
 }
 
@@ -237,8 +244,9 @@ mod tests {
     fn a_check_finds_the_tree_and_the_lines() {
         let scratch = tempfile::tempdir().unwrap();
         let judge = |check: &str| {
-            let judge = Judge::new(scratch.path(), scratch.path(), check, Duration::from_secs(20));
-            judge.judge(&tree(), &[b"one".to_vec(), b"two".to_vec()]).unwrap()
+            let judge =
+                Judge::new(scratch.path(), scratch.path(), check, Duration::from_secs(20), &Arc::default());
+            judge.judge(&tree(), &[b"one".to_vec(), b"two".to_vec()]).unwrap().unwrap()
         };
         let right = judge(
             "test sub/a -ef b && test $(stat -c %s-%a b) = 20000-640 && test $(readlink l) = sub/a && \

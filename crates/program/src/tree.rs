@@ -15,6 +15,9 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// The root directory.
 pub const ROOT: InodeNumber = 1;
 
+/// Directories within each other at most: no path is longer.
+pub(crate) const DEPTH_MAX: usize = 2048;
+
 /// A name in a directory.
 pub type Name = Vec<u8>;
 
@@ -308,11 +311,11 @@ impl Tree {
     /// Stands for all that can be reached from the root: names, contents and attributes. Which names share a file counts, too.
     #[must_use]
     pub fn hash(&self) -> u64 {
-        self.hash_below(ROOT, &mut BTreeMap::new())
+        self.hash_below(ROOT, &mut BTreeMap::new(), DEPTH_MAX)
     }
 
-    fn hash_below(&self, inode: InodeNumber, seen: &mut BTreeMap<InodeNumber, u64>) -> u64 {
-        let Some(node) = self.node(inode) else { return 0 };
+    fn hash_below(&self, inode: InodeNumber, seen: &mut BTreeMap<InodeNumber, u64>, depth: usize) -> u64 {
+        let Some(node) = self.node(inode).filter(|_| depth > 0) else { return 0 };
         if let Some(nth) = seen.get(&inode) {
             return mix(2, *nth);
         }
@@ -329,7 +332,7 @@ impl Tree {
                 mix(mix(hash, u64::from(kind.entry_code())), u64::from(*major) << 32 | u64::from(*minor))
             }
             Content::Directory(names) => names.iter().fold(mix(hash, 4), |hash, (name, inode)| {
-                mix(mix(hash, hash_bytes(name)), self.hash_below(*inode, seen))
+                mix(mix(hash, hash_bytes(name)), self.hash_below(*inode, seen, depth - 1))
             }),
         }
     }

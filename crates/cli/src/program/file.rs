@@ -90,7 +90,9 @@ impl Test {
         checks.jobs = checks.jobs.or(file.jobs);
         checks.check_limit = checks.check_limit.or(file.check_limit);
         let missing = "a test has --run and --check, or a file with the keys run and check";
-        let here = path.and_then(Path::parent).map_or_else(|| absolute(Path::new(".")), absolute);
+        // The parent of a bare name is an empty path.
+        let here = path.and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty());
+        let here = absolute(here.unwrap_or(Path::new(".")));
         Ok(Test {
             setup: arguments.setup.clone().or(file.setup),
             run: arguments.run.clone().or(file.run).ok_or(CliError::Usage(missing))?,

@@ -1,0 +1,77 @@
+//! What a campaign says of a recorded run: of checks that take time, and that disturb each other.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rustix::process::{getegid, geteuid};
+use tempfile::TempDir;
+use weir_program::{
+    Call, CampaignError, CampaignFindings, NewInode, Place, Plan, ProgramCampaign, Promises, ROOT, Record,
+};
+use weir_runtime::{Runtime, Wall};
+
+/// Files that a run makes, each with a line that acknowledges it.
+fn record_files(files: u32) -> Record {
+    let owner = (geteuid().as_raw(), getegid().as_raw());
+    let mut record = Record::new(owner, 1 << 20);
+    for nth in 0..files {
+        let new =
+            NewInode { mode: 0o100_644, uid: owner.0, gid: owner.1, target: Vec::new(), device: (0, 0) };
+        let at = Some(Place { directory: ROOT, name: format!("f{nth}").into_bytes() });
+        record.push(0, Call::Make { inode: 10 + nth, new, at });
+        record.acknowledge(0, nth.to_string().into_bytes());
+    }
+    record
+}
+
+/// A check, with a directory of its own.
+struct Test {
+    _directory: TempDir,
+    plan: Plan,
+}
+
+impl Test {
+    fn new(check: &str) -> Test {
+        let directory = tempfile::tempdir().unwrap();
+        let plan = Plan {
+            promises: Promises::Posix,
+            check: check.to_owned(),
+            check_limit: Duration::from_secs(60),
+            states: 40,
+            time: None,
+            seed: 1,
+            jobs: 1,
+            scratch: directory.path().to_owned(),
+            here: directory.path().to_owned(),
+            stops: Arc::new(AtomicBool::new(false)),
+        };
+        Test { _directory: directory, plan }
+    }
+
+    fn run(&self) -> Result<CampaignFindings, CampaignError> {
+        let record = record_files(8);
+        let clock = Runtime::wall(Wall::default()).unwrap().handle();
+        ProgramCampaign::new(&record, &self.plan).run(&clock, |_| true)
+    }
+}
+
+#[test]
+fn the_time_begins_behind_the_controls() {
+    let mut test = Test::new("sleep 0.4");
+    test.plan.time = Some(Duration::from_secs(1));
+    let findings = test.run().unwrap();
+    assert!(findings.distinct > 0 && findings.failures == 0, "{findings:?}");
+}
+
+#[test]
+fn a_search_that_checks_no_state_is_no_result() {
+    let mut test = Test::new("true");
+    assert!(test.run().unwrap().distinct > 10, "the control");
+    test.plan.time = Some(Duration::ZERO);
+    assert!(matches!(test.run(), Err(CampaignError::NothingChecked)));
+    (test.plan.time, test.plan.states) = (None, 0);
+    assert!(matches!(test.run(), Err(CampaignError::NothingChecked)));
+}
