@@ -187,7 +187,9 @@ fn closing_hands_over_what_is_written() {
 #[test]
 fn o_dsync_is_durable_and_direct_writes_go_past_the_cache() {
     let _alone = alone();
-    for (flags, is_direct) in [(OFlags::from_bits_retain(0o10000), false), (OFlags::SYNC, false), (OFlags::DIRECT, true)] {
+    for (flags, is_direct) in
+        [(OFlags::from_bits_retain(0o10000), false), (OFlags::SYNC, false), (OFlags::DIRECT, true)]
+    {
         let Some((place, server, files)) = served(&[]) else { return };
         let path = place.mountpoint().join("first");
         let before = files[0].metadata().unwrap().modified().unwrap();
