@@ -150,6 +150,8 @@ pub struct ProgramCampaign<'a> {
     findings: CampaignFindings,
     /// Failures that were made smaller.
     shrunk: usize,
+    /// The check has judged a state in two ways, which was told.
+    is_unsteady: bool,
 }
 
 /// A state that is to be judged.
@@ -179,6 +181,7 @@ impl<'a> ProgramCampaign<'a> {
             judged: BTreeMap::new(),
             findings,
             shrunk: 0,
+            is_unsteady: false,
         }
     }
 
@@ -358,6 +361,13 @@ impl<'a> ProgramCampaign<'a> {
             // What was not judged to its end is no state that was checked.
             for (candidate, judgement) in some.into_iter().zip(judged) {
                 let Some(judgement) = judgement else { continue };
+                let judgement = match judgement.is_right {
+                    true => judgement,
+                    false => match self.judge_alone(&candidate)? {
+                        Some(judgement) => judgement,
+                        None => continue,
+                    },
+                };
                 self.findings.distinct += 1;
                 if !judgement.is_right {
                     self.findings.failures += 1;
@@ -372,6 +382,21 @@ impl<'a> ProgramCampaign<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Judges a state that has failed beside others once more, by itself; none if the check was ended.
+    fn judge_alone(&mut self, candidate: &Candidate) -> Result<Option<Judgement>, CampaignError> {
+        let lines = &self.record.lines[..candidate.acknowledged];
+        let judgement = self.judge.judge(&candidate.tree, lines)?;
+        if judgement.as_ref().is_some_and(|judgement| judgement.is_right) && !self.is_unsteady {
+            self.is_unsteady = true;
+            self.findings.warnings.push(format!(
+                "the check gives different answers for the same state: it failed for {}, and then it did not; \
+                 use --jobs 1 if checks disturb each other",
+                candidate.name
+            ));
+        }
+        Ok(judgement)
     }
 
     fn failure(&self, name: StateName, judgement: Judgement, missing_at_first: usize) -> StateFailure {

@@ -75,3 +75,21 @@ fn a_search_that_checks_no_state_is_no_result() {
     (test.plan.time, test.plan.states) = (None, 0);
     assert!(matches!(test.run(), Err(CampaignError::NothingChecked)));
 }
+
+#[test]
+fn a_check_that_others_disturb_finds_no_failure() {
+    let mut test = Test::new("mkdir \"$WEIR_HERE\"/lock || exit 1; sleep 0.05; rmdir \"$WEIR_HERE\"/lock");
+    let told = |findings: &CampaignFindings| {
+        findings.warnings.iter().any(|warning| warning.contains("different answers for the same state"))
+    };
+    test.plan.jobs = 4;
+    let findings = test.run().unwrap();
+    assert!(findings.failures == 0 && findings.distinct == 40 && told(&findings), "{findings:?}");
+    // The controls: one at a time is steady, and what always fails is a failure.
+    (test.plan.jobs, test.plan.states) = (1, 10);
+    assert!(!told(&test.run().unwrap()));
+    test.plan.check = "test ! -s \"$WEIR_ACKED\" -o -e f0".to_owned();
+    (test.plan.jobs, test.plan.states) = (4, 40);
+    let findings = test.run().unwrap();
+    assert!(findings.failures > 0 && !told(&findings), "{findings:?}");
+}
