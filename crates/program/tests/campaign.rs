@@ -10,6 +10,7 @@ use rustix::process::{getegid, geteuid};
 use tempfile::TempDir;
 use weir_program::{
     Call, CampaignError, CampaignFindings, NewInode, Place, Plan, ProgramCampaign, Promises, ROOT, Record,
+    StateName,
 };
 use weir_runtime::{Runtime, Wall};
 
@@ -92,4 +93,20 @@ fn a_check_that_others_disturb_finds_no_failure() {
     (test.plan.jobs, test.plan.states) = (4, 40);
     let findings = test.run().unwrap();
     assert!(findings.failures > 0 && !told(&findings), "{findings:?}");
+}
+
+#[test]
+fn a_check_that_cannot_be_run_says_nothing_of_a_state() {
+    let record = record_files(2);
+    let judge = |check: &str| {
+        let test = Test::new(check);
+        // Nothing is there at the end, with both lines acknowledged.
+        let name = StateName { moment: 0, missing: vec![0, 1], torn: Vec::new() };
+        ProgramCampaign::new(&record, &test.plan).judge_state(&name)
+    };
+    assert!(!judge("test -e f0").unwrap().judgement.is_right, "the control");
+    assert!(judge("true").unwrap().judgement.is_right);
+    assert!(matches!(judge("test -e f0 || exit 127"), Err(CampaignError::CheckNotRun { .. })));
+    assert!(matches!(judge("./there-is-no-such-command"), Err(CampaignError::CheckNotRun { .. })));
+    assert!(matches!(judge("false"), Err(CampaignError::FailsUncut { .. })));
 }
