@@ -314,7 +314,7 @@ impl<'a> ProgramCampaign<'a> {
             warnings.push("nothing was acknowledged, so the check cannot know what must be there".to_owned());
         }
         if !self.record.operations[self.record.setup..].iter().any(|operation| operation.call.is_sync()) {
-            warnings.push("the run never synchronised anything: all of it may be missing".to_owned());
+            warnings.push("the run never synchronised anything: all of it may be missing (sync and syncfs are not seen)".to_owned());
         }
         self.findings.warnings.append(warnings);
         Ok(())
