@@ -14,7 +14,7 @@ use weir_runtime::{Handle, Random, Runtime, Simulation, share_among_threads};
 
 use crate::candidates::Candidates;
 use crate::explain::{Explanation, explain};
-use crate::judge::{Judge, Judgement};
+use crate::judge::{Judge, Judgement, Privileges, write_tree};
 use crate::promises::Promises;
 use crate::record::Record;
 use crate::state::{Moments, StateName, StateNameError};
@@ -35,6 +35,9 @@ const SHRUNK_MAX: usize = 2 * TOLD_MAX;
 pub const FAILING_MAX: u64 = 64;
 /// So many passes that find no new state end the search.
 const IDLE_PASSES_MAX: u32 = 3;
+
+/// Where nothing is lost.
+const WHOLE: &str = "on what the run has left";
 
 /// What is looked for, and how.
 #[derive(Clone, Debug)]
@@ -76,6 +79,14 @@ pub enum CampaignError {
         /// On which tree.
         when: &'static str,
         /// How it ended.
+        ending: String,
+        /// What it printed.
+        output: String,
+    },
+    /// The check's command is not there, or may not be run.
+    #[error("the check could not be run: {ending}: look for its command, also in WEIR_HERE\n{output}")]
+    CheckNotRun {
+        /// How the shell ended.
         ending: String,
         /// What it printed.
         output: String,
@@ -150,6 +161,19 @@ pub struct ProgramCampaign<'a> {
     findings: CampaignFindings,
     /// Failures that were made smaller.
     shrunk: usize,
+    /// The check has judged a state in two ways, which was told.
+    is_unsteady: bool,
+}
+
+/// A judgement of a check that was run.
+fn ran(judgement: Judgement) -> Result<Judgement, CampaignError> {
+    match judgement.is_not_run {
+        false => Ok(judgement),
+        true => {
+            let output = String::from_utf8_lossy(&judgement.output).into_owned();
+            Err(CampaignError::CheckNotRun { ending: judgement.ending, output })
+        }
+    }
 }
 
 /// A state that is to be judged.
@@ -179,6 +203,7 @@ impl<'a> ProgramCampaign<'a> {
             judged: BTreeMap::new(),
             findings,
             shrunk: 0,
+            is_unsteady: false,
         }
     }
 
@@ -224,11 +249,15 @@ impl<'a> ProgramCampaign<'a> {
         if !moments.allows(name) {
             return Err(StateNameError::NotThere.into());
         }
+        // A check that does not work here would fail for any state.
+        let whole = self.record.tree_after(self.record.operations.len())?;
+        self.check_uncut(&whole, self.record.lines.len(), WHOLE)?;
         let judgement = self.judge(&moments.tree(name)?, self.units.moments[name.moment].acknowledged)?;
+        let judgement = ran(judgement)?;
         Ok(self.failure(name.clone(), judgement, name.missing.len()))
     }
 
-    /// Writes one state as a directory, which must not be there, to be looked at.
+    /// Writes one state as a directory, which must not be there, to be looked at; files get no rights of their own.
     ///
     /// # Errors
     /// [`CampaignError::Io`] and [`CampaignError::Name`].
@@ -237,7 +266,7 @@ impl<'a> ProgramCampaign<'a> {
         if !moments.allows(name) {
             return Err(StateNameError::NotThere.into());
         }
-        Ok(crate::judge::write_tree(&moments.tree(name)?, directory)?)
+        Ok(write_tree(&moments.tree(name)?, directory, Privileges::Dropped)?)
     }
 
     fn judge(&self, tree: &Tree, acknowledged: usize) -> Result<Judgement, CampaignError> {
@@ -245,20 +274,26 @@ impl<'a> ProgramCampaign<'a> {
         judgement.ok_or(CampaignError::Interrupted)
     }
 
+    /// That the check can be run, and takes a tree of which nothing is missing.
+    fn check_uncut(&self, tree: &Tree, acknowledged: usize, when: &'static str) -> Result<(), CampaignError> {
+        let Judgement { is_right, ending, output, .. } = ran(self.judge(tree, acknowledged)?)?;
+        match is_right {
+            true => Ok(()),
+            false => {
+                let output = String::from_utf8_lossy(&output).into_owned();
+                Err(CampaignError::FailsUncut { when, ending, output })
+            }
+        }
+    }
+
     /// That the check takes what nothing is missing of, and whether it can fail.
     fn check_controls(&mut self) -> Result<(), CampaignError> {
         let (lines, end) = (self.record.lines.len(), self.record.operations.len());
         let (first, last) = (self.record.tree_after(self.record.setup)?, self.record.tree_after(end)?);
-        let controls = [
-            (&first, 0, "on what --setup has made, with nothing acknowledged"),
-            (&last, lines, "on what the run has left"),
-        ];
+        let controls =
+            [(&first, 0, "on what --setup has made, with nothing acknowledged"), (&last, lines, WHOLE)];
         for (tree, acknowledged, when) in controls {
-            let Judgement { is_right, ending, output } = self.judge(tree, acknowledged)?;
-            if !is_right {
-                let output = String::from_utf8_lossy(&output).into_owned();
-                return Err(CampaignError::FailsUncut { when, ending, output });
-            }
+            self.check_uncut(tree, acknowledged, when)?;
         }
         let warnings = &mut Vec::new();
         let empty = Tree::new(self.record.owner);
@@ -279,7 +314,7 @@ impl<'a> ProgramCampaign<'a> {
             warnings.push("nothing was acknowledged, so the check cannot know what must be there".to_owned());
         }
         if !self.record.operations[self.record.setup..].iter().any(|operation| operation.call.is_sync()) {
-            warnings.push("the run never synchronised anything: all of it may be missing".to_owned());
+            warnings.push("the run never synchronised anything: all of it may be missing (sync and syncfs are not seen)".to_owned());
         }
         self.findings.warnings.append(warnings);
         Ok(())
@@ -358,6 +393,13 @@ impl<'a> ProgramCampaign<'a> {
             // What was not judged to its end is no state that was checked.
             for (candidate, judgement) in some.into_iter().zip(judged) {
                 let Some(judgement) = judgement else { continue };
+                let judgement = match judgement.is_right {
+                    true => judgement,
+                    false => match self.judge_alone(&candidate)? {
+                        Some(judgement) => judgement,
+                        None => continue,
+                    },
+                };
                 self.findings.distinct += 1;
                 if !judgement.is_right {
                     self.findings.failures += 1;
@@ -372,6 +414,21 @@ impl<'a> ProgramCampaign<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Judges a state that has failed beside others once more, by itself; none if the check was ended.
+    fn judge_alone(&mut self, candidate: &Candidate) -> Result<Option<Judgement>, CampaignError> {
+        let lines = &self.record.lines[..candidate.acknowledged];
+        let judgement = self.judge.judge(&candidate.tree, lines)?;
+        if judgement.as_ref().is_some_and(|judgement| judgement.is_right) && !self.is_unsteady {
+            self.is_unsteady = true;
+            self.findings.warnings.push(format!(
+                "the check gives different answers for the same state: it failed for {}, and then it did not; \
+                 use --jobs 1 if checks disturb each other",
+                candidate.name
+            ));
+        }
+        Ok(judgement)
     }
 
     fn failure(&self, name: StateName, judgement: Judgement, missing_at_first: usize) -> StateFailure {

@@ -205,7 +205,8 @@ impl Window<'_> {
             [(first, false), (second, false), (first, true), (second, true)]
                 .map(|(sectors, alone)| Recipe::Torn { unit, sectors, alone })
         });
-        draw_some(recipes.collect(), random)
+        let recipes: Vec<Recipe> = recipes.collect();
+        draw_some(recipes.len(), random, |nth| recipes[nth].clone())
     }
 
     /// What is preferred where the states are many.
@@ -225,13 +226,15 @@ impl Window<'_> {
                 _ => calls.push(vec![place]),
             }
         }
+        let by_file = self.by_file();
+        let prefixes = calls.len().saturating_sub(1);
         let lists = [
-            draw_some(self.by_file(), random),
-            draw_some(calls.iter().cloned().map(Recipe::Without).collect(), random),
-            draw_some(calls.iter().skip(1).map(|call| Recipe::Until(call[0])).collect(), random),
-            draw_some(calls.iter().cloned().map(Recipe::Only).collect(), random),
+            draw_some(by_file.len(), random, |nth| by_file[nth].clone()),
+            draw_some(calls.len(), random, |nth| Recipe::Without(calls[nth].clone())),
+            draw_some(prefixes, random, |nth| Recipe::Until(calls[nth + 1][0])),
+            draw_some(calls.len(), random, |nth| Recipe::Only(calls[nth].clone())),
             self.tears(random),
-            draw_some((0..self.pending.len()).map(|place| Recipe::Without(vec![place])).collect(), random),
+            draw_some(self.pending.len(), random, |place| Recipe::Without(vec![place])),
         ];
         let mut lists = lists.map(Vec::into_iter);
         loop {
@@ -261,12 +264,39 @@ impl Window<'_> {
     }
 }
 
-/// Some of them in random order.
-fn draw_some(mut all: Vec<Recipe>, random: &mut Random) -> Vec<Recipe> {
-    for nth in 0..all.len().min(OF_KIND_MAX) {
-        let other = nth + random.below((all.len() - nth) as u64) as usize;
+/// Some of so many in random order. Only what is drawn is built: a recipe may be as long as what is pending.
+fn draw_some(count: usize, random: &mut Random, build: impl Fn(usize) -> Recipe) -> Vec<Recipe> {
+    let mut all: Vec<usize> = (0..count).collect();
+    for nth in 0..count.min(OF_KIND_MAX) {
+        let other = nth + random.below((count - nth) as u64) as usize;
         all.swap(nth, other);
     }
-    all.truncate(OF_KIND_MAX);
-    all
+    all.into_iter().take(OF_KIND_MAX).map(build).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use weir_runtime::{Runtime, Simulation};
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_drawn_is_built() {
+        let mut random = Runtime::simulated(Simulation::default()).handle().random("drawn");
+        for (count, expected) in [(0, 0), (3, 3), (100_000, OF_KIND_MAX)] {
+            let built = Cell::new(0);
+            let drawn = draw_some(count, &mut random, |place| {
+                built.set(built.get() + 1);
+                Recipe::Without(vec![place])
+            });
+            let place = |recipe: &Recipe| match recipe {
+                Recipe::Without(places) => places[0],
+                other => panic!("{other:?}"),
+            };
+            let different: BTreeSet<usize> = drawn.iter().map(place).collect();
+            assert_eq!((built.get(), different.len()), (expected, expected));
+        }
+    }
 }

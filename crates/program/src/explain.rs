@@ -242,7 +242,7 @@ impl Teller {
             None => "nothing is acknowledged".to_owned(),
         };
         format!(
-            "the power is cut behind call {calls} of {}, {next}; {last}",
+            "the power is cut after call {calls} of {}, {next}; {last}",
             record.operations.len() - record.setup
         )
     }

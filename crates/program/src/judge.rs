@@ -18,10 +18,12 @@ use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
 use crate::shell::Shell;
-use crate::tree::{BLOCK_BYTES, Content, DEPTH_MAX, FileContent, Node, ROOT, Tree};
+use crate::tree::{BLOCK_BYTES, Content, FileContent, Node, ROOT, Tree};
 
 /// Of what a check prints, so many bytes are kept, the last ones.
 const OUTPUT_BYTES_MAX: u64 = 64 << 10;
+/// Directories within each other at most: no path is longer.
+const DEPTH_MAX: usize = 2048;
 /// What is written to a file at one time.
 const RUN_BYTES: usize = 1 << 20;
 
@@ -32,6 +34,8 @@ pub struct Judgement {
     pub is_right: bool,
     /// How the check ended.
     pub ending: String,
+    /// There was no command to run, or it may not be run, as the shell says.
+    pub is_not_run: bool,
     /// What it printed, at most the last 64 KiB.
     pub output: Vec<u8>,
 }
@@ -74,7 +78,8 @@ impl Judge {
 
     fn judge_in(&self, place: &Path, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Option<Judgement>> {
         let [directory, lines, output] = ["files", "acknowledged", "output"].map(|name| place.join(name));
-        write_tree(tree, &directory)?;
+        // Nobody else finds the scratch directory.
+        write_tree(tree, &directory, Privileges::Kept)?;
         write_lines(&lines, acknowledged)?;
         let variables = [("WEIR_DIR", &directory), ("WEIR_ACKED", &lines), ("WEIR_HERE", &self.here)];
         let shell = Shell::start(&self.check, &directory, &variables, &output, false)?;
@@ -87,7 +92,8 @@ impl Judge {
             None => format!("not within {} s", self.limit.as_secs()),
         };
         let is_right = status.is_some_and(|status| status.success());
-        Ok(Some(Judgement { is_right, ending, output: read_end(&output)? }))
+        let is_not_run = status.is_some_and(|status| matches!(status.code(), Some(126 | 127)));
+        Ok(Some(Judgement { is_right, ending, is_not_run, output: read_end(&output)? }))
     }
 }
 
@@ -142,12 +148,22 @@ fn open_directories(path: &Path, depth: usize) {
     }
 }
 
+/// Whether files are written with what gives rights to those who run them: set-user-ID, set-group-ID, and attributes other
+/// than `user.*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privileges {
+    /// As they are in the tree.
+    Kept,
+    /// Not at all: the tree may come from anybody.
+    Dropped,
+}
+
 /// Writes a tree as a new directory. Devices are left out, and owners where this process may not give files away.
 ///
 /// # Errors
 /// What the host's filesystem fails by.
-pub fn write_tree(tree: &Tree, directory: &Path) -> io::Result<()> {
-    let mut writer = Writer { tree, written: BTreeMap::new(), owns: geteuid().is_root() };
+pub fn write_tree(tree: &Tree, directory: &Path, privileges: Privileges) -> io::Result<()> {
+    let mut writer = Writer { tree, written: BTreeMap::new(), owns: geteuid().is_root(), privileges };
     writer.write(ROOT, directory, DEPTH_MAX)
 }
 
@@ -156,6 +172,7 @@ struct Writer<'a> {
     /// The path of each inode: its other names become links to that.
     written: BTreeMap<InodeNumber, PathBuf>,
     owns: bool,
+    privileges: Privileges,
 }
 
 impl Writer<'_> {
@@ -190,14 +207,16 @@ impl Writer<'_> {
     }
 
     fn write_attributes(&self, node: &Node, path: &Path) -> io::Result<()> {
-        for (name, value) in &node.extended {
+        let drops = self.privileges == Privileges::Dropped;
+        for (name, value) in node.extended.iter().filter(|(name, _)| !drops || name.starts_with(b"user.")) {
             // Some filesystems and users may have none.
             let _ = lsetxattr(path, name.as_slice(), value, XattrFlags::empty());
         }
         if self.owns {
             chown(path, Some(node.uid), Some(node.gid))?;
         }
-        fs::set_permissions(path, Permissions::from_mode(node.permissions.into()))
+        let dropped = if drops { 0o6000 } else { 0 };
+        fs::set_permissions(path, Permissions::from_mode(u32::from(node.permissions) & !dropped))
     }
 }
 
@@ -238,6 +257,23 @@ mod tests {
         tree.set_name(ROOT, b"b", Some(7));
         tree.set_name(ROOT, b"l", Some(9));
         tree
+    }
+
+    #[test]
+    fn privileges_are_dropped_where_the_tree_may_come_from_anybody() {
+        let mut tree = tree();
+        for inode in [7, 8] {
+            tree.node_mut(inode).unwrap().permissions = 0o6755;
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        for (privileges, mode) in [(Privileges::Kept, 0o6755), (Privileges::Dropped, 0o755)] {
+            let directory = scratch.path().join(format!("{privileges:?}"));
+            write_tree(&tree, &directory, privileges).unwrap();
+            for path in ["b", "sub"] {
+                let written = fs::metadata(directory.join(path)).unwrap().permissions().mode();
+                assert_eq!(written & 0o7777, mode, "{privileges:?} {path}");
+            }
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub use campaign::{
 pub use candidates::Candidates;
 pub use explain::{Explanation, counted, explain};
 pub use filesystem::RecordedFilesystem;
-pub use judge::{Judge, Judgement, write_tree};
+pub use judge::{Judge, Judgement, Privileges, write_tree};
 pub use operation::{Call, NewInode, Operation, Place};
 pub use promises::Promises;
 pub use record::{

@@ -20,6 +20,8 @@ use crate::record::{Process, Record, WrittenData};
 /// The first bytes of every trace.
 pub const TRACE_BEGINNING: &str = "weir-crash-trace ";
 const FIRST_LINE: &str = "weir-crash-trace 1\n";
+/// Bytes of the first line and the two lengths.
+const START_BYTES: u64 = FIRST_LINE.len() as u64 + 16;
 /// Bytes of a trace that are read at most.
 const BYTES_MAX: u64 = 8 << 30;
 /// The largest place in a file.
@@ -108,33 +110,26 @@ pub fn write_trace(file: &mut File, header: &TraceHeader, record: &Record) -> Re
 /// # Errors
 /// All of [`RunTraceError`].
 pub fn read_trace(file: &mut File) -> Result<(TraceHeader, Record), RunTraceError> {
+    // What is no trace, or has no end, is not read into memory.
     let mut bytes = Vec::new();
-    file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(RunTraceError::TooLarge);
+    file.take(START_BYTES).read_to_end(&mut bytes)?;
+    let (body, data) = read_start(&bytes)?;
+    let length = body.checked_add(data).and_then(|parts| parts.checked_add(START_BYTES + 8));
+    let length = length.filter(|length| *length <= BYTES_MAX).ok_or(RunTraceError::TooLarge)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.len() != length {
+        return Err(RunTraceError::Damaged("its parts are not as long as it says"));
     }
-    let rest = match bytes.strip_prefix(FIRST_LINE.as_bytes()) {
-        Some(rest) => rest,
-        None => {
-            let other = bytes.strip_prefix(TRACE_BEGINNING.as_bytes()).ok_or(RunTraceError::NoTrace)?;
-            let version = other.iter().take(20).take_while(|byte| byte.is_ascii_graphic());
-            return Err(RunTraceError::Version(version.map(|byte| char::from(*byte)).collect()));
-        }
-    };
+    file.take(length + 1 - START_BYTES).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 != length {
+        return Err(RunTraceError::Damaged("its parts are not as long as it says"));
+    }
     let (all, sum) = bytes.split_last_chunk::<8>().ok_or(RunTraceError::Damaged("it is cut"))?;
     if crc_fast::checksum(CrcAlgorithm::Crc64Nvme, all) != u64::from_le_bytes(*sum) {
         return Err(RunTraceError::Damaged("its checksum is wrong, or its end is missing"));
     }
-    let lengths = rest.split_first_chunk::<8>().and_then(|(body, rest)| {
-        let (data, rest) = rest.split_first_chunk::<8>()?;
-        Some((u64::from_le_bytes(*body), u64::from_le_bytes(*data), rest))
-    });
-    let (body, data, rest) = lengths.ok_or(RunTraceError::Damaged("it is cut"))?;
-    if body.checked_add(data).and_then(|sum| sum.checked_add(8)) != Some(rest.len() as u64) {
-        return Err(RunTraceError::Damaged("its parts are not as long as it says"));
-    }
-    let (body, rest) = rest.split_at(body as usize);
-    let data = rest[..data as usize].to_vec();
+    let (body, data) = all[START_BYTES as usize..].split_at(body as usize);
+    let data = data.to_vec();
     let body: Body<'_> = serde_json::from_slice(body)
         .map_err(|_| RunTraceError::Damaged("its first part is not as the format says"))?;
     let mut record = Record::new(body.owner, data.len() as u64);
@@ -145,6 +140,20 @@ pub fn read_trace(file: &mut File) -> Result<(TraceHeader, Record), RunTraceErro
     record.data = WrittenData::from_bytes(data);
     check_record(&record)?;
     Ok((body.header.into_owned(), record))
+}
+
+/// The lengths of the two parts.
+fn read_start(bytes: &[u8]) -> Result<(u64, u64), RunTraceError> {
+    let Some(rest) = bytes.strip_prefix(FIRST_LINE.as_bytes()) else {
+        let other = bytes.strip_prefix(TRACE_BEGINNING.as_bytes()).ok_or(RunTraceError::NoTrace)?;
+        let version = other.iter().take_while(|byte| byte.is_ascii_graphic());
+        return Err(RunTraceError::Version(version.map(|byte| char::from(*byte)).collect()));
+    };
+    let lengths = rest.split_first_chunk::<8>().and_then(|(body, rest)| {
+        let (data, _) = rest.split_first_chunk::<8>()?;
+        Some((u64::from_le_bytes(*body), u64::from_le_bytes(*data)))
+    });
+    lengths.ok_or(RunTraceError::Damaged("it is cut"))
 }
 
 /// That a record says nothing that cannot be.
@@ -222,6 +231,20 @@ mod tests {
         let (header, read) = read_trace(&mut file).unwrap();
         assert_eq!((header.seed, &read.operations, read.owner), (7, &written.operations, (1, 2)));
         assert_eq!((read.lines, read.data.read(&(0..7)).unwrap()), (written.lines, b"written".to_vec()));
+    }
+
+    #[test]
+    fn what_has_no_end_or_lies_about_its_length_is_not_read() {
+        let endless = File::open("/dev/zero").map(|mut file| read_trace(&mut file));
+        assert!(matches!(endless.unwrap(), Err(RunTraceError::NoTrace)));
+        let of_lengths = |body: u64| {
+            let file = &mut trace(&record(b"a"));
+            file.write_all_at(&body.to_le_bytes(), FIRST_LINE.len() as u64).unwrap();
+            let read = read_trace(file);
+            (read, file.stream_position().unwrap())
+        };
+        assert!(matches!(of_lengths(u64::MAX), (Err(RunTraceError::TooLarge), START_BYTES)));
+        assert!(matches!(of_lengths(1 << 30), (Err(RunTraceError::Damaged(_)), START_BYTES)));
     }
 
     #[test]

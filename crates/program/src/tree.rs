@@ -15,9 +15,6 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// The root directory.
 pub const ROOT: InodeNumber = 1;
 
-/// Directories within each other at most: no path is longer.
-pub(crate) const DEPTH_MAX: usize = 2048;
-
 /// A name in a directory.
 pub type Name = Vec<u8>;
 
@@ -229,6 +226,25 @@ impl Node {
         }
     }
 
+    /// Stands for its attributes and its content; of a directory, for its names, and not for what is behind them.
+    fn hash(&self) -> u64 {
+        let mut hash = mix(mix(u64::from(self.permissions), self.uid.into()), self.gid.into());
+        for (name, value) in &self.extended {
+            hash = mix(mix(hash, hash_bytes(name)), hash_bytes(value));
+        }
+        match &self.content {
+            Content::File(file) => mix(hash, file.hash()),
+            Content::Symlink(target) => mix(mix(hash, 3), hash_bytes(target)),
+            Content::Special(kind, (major, minor)) => {
+                mix(mix(hash, u64::from(kind.entry_code())), u64::from(*major) << 32 | u64::from(*minor))
+            }
+            Content::Directory(names) => {
+                let hash = mix(mix(hash, 4), names.len() as u64);
+                names.keys().fold(hash, |hash, name| mix(hash, hash_bytes(name)))
+            }
+        }
+    }
+
     /// Its names, if it is a directory.
     #[must_use]
     pub fn names(&self) -> Option<&BTreeMap<Name, InodeNumber>> {
@@ -311,30 +327,22 @@ impl Tree {
     /// Stands for all that can be reached from the root: names, contents and attributes. Which names share a file counts, too.
     #[must_use]
     pub fn hash(&self) -> u64 {
-        self.hash_below(ROOT, &mut BTreeMap::new(), DEPTH_MAX)
-    }
-
-    fn hash_below(&self, inode: InodeNumber, seen: &mut BTreeMap<InodeNumber, u64>, depth: usize) -> u64 {
-        let Some(node) = self.node(inode).filter(|_| depth > 0) else { return 0 };
-        if let Some(nth) = seen.get(&inode) {
-            return mix(2, *nth);
+        // No recursion: directories may be within each other without a limit.
+        let (mut seen, mut left, mut hash) = (BTreeMap::new(), vec![ROOT], 0);
+        while let Some(inode) = left.pop() {
+            let nth = seen.len() as u64;
+            let of_node = match (self.node(inode), seen.get(&inode)) {
+                (None, _) => 0,
+                (_, Some(first)) => mix(2, *first),
+                (Some(node), None) => {
+                    seen.insert(inode, nth);
+                    left.extend(node.names().into_iter().flat_map(BTreeMap::values).rev());
+                    node.hash()
+                }
+            };
+            hash = mix(hash, of_node);
         }
-        let nth = seen.len() as u64;
-        seen.insert(inode, nth);
-        let mut hash = mix(mix(u64::from(node.permissions), node.uid.into()), node.gid.into());
-        for (name, value) in &node.extended {
-            hash = mix(mix(hash, hash_bytes(name)), hash_bytes(value));
-        }
-        match &node.content {
-            Content::File(file) => mix(hash, file.hash()),
-            Content::Symlink(target) => mix(mix(hash, 3), hash_bytes(target)),
-            Content::Special(kind, (major, minor)) => {
-                mix(mix(hash, u64::from(kind.entry_code())), u64::from(*major) << 32 | u64::from(*minor))
-            }
-            Content::Directory(names) => names.iter().fold(mix(hash, 4), |hash, (name, inode)| {
-                mix(mix(hash, hash_bytes(name)), self.hash_below(*inode, seen, depth - 1))
-            }),
-        }
+        hash
     }
 }
 
@@ -373,5 +381,18 @@ mod tests {
         let mut linked = tree(7, 1, b"");
         linked.set_name(ROOT, b"b", Some(7));
         assert_ne!(linked.hash(), tree(7, 1, b"").hash());
+    }
+
+    #[test]
+    fn a_tree_of_any_depth_has_a_hash() {
+        let deep = |depth: InodeNumber| {
+            let mut tree = Tree::new((0, 0));
+            for inode in ROOT..ROOT + depth {
+                tree.insert(inode + 1, Node::new(Content::Directory(BTreeMap::new()), 0o755, (0, 0)));
+                tree.set_name(inode, b"d", Some(inode + 1));
+            }
+            tree.hash()
+        };
+        assert_ne!(deep(60_000), deep(59_999));
     }
 }

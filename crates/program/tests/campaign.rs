@@ -10,6 +10,7 @@ use rustix::process::{getegid, geteuid};
 use tempfile::TempDir;
 use weir_program::{
     Call, CampaignError, CampaignFindings, NewInode, Place, Plan, ProgramCampaign, Promises, ROOT, Record,
+    StateName,
 };
 use weir_runtime::{Runtime, Wall};
 
@@ -74,4 +75,38 @@ fn a_search_that_checks_no_state_is_no_result() {
     assert!(matches!(test.run(), Err(CampaignError::NothingChecked)));
     (test.plan.time, test.plan.states) = (None, 0);
     assert!(matches!(test.run(), Err(CampaignError::NothingChecked)));
+}
+
+#[test]
+fn a_check_that_others_disturb_finds_no_failure() {
+    let mut test = Test::new("mkdir \"$WEIR_HERE\"/lock || exit 1; sleep 0.05; rmdir \"$WEIR_HERE\"/lock");
+    let told = |findings: &CampaignFindings| {
+        findings.warnings.iter().any(|warning| warning.contains("different answers for the same state"))
+    };
+    test.plan.jobs = 4;
+    let findings = test.run().unwrap();
+    assert!(findings.failures == 0 && findings.distinct == 40 && told(&findings), "{findings:?}");
+    // The controls: one at a time is steady, and what always fails is a failure.
+    (test.plan.jobs, test.plan.states) = (1, 10);
+    assert!(!told(&test.run().unwrap()));
+    test.plan.check = "test ! -s \"$WEIR_ACKED\" -o -e f0".to_owned();
+    (test.plan.jobs, test.plan.states) = (4, 40);
+    let findings = test.run().unwrap();
+    assert!(findings.failures > 0 && !told(&findings), "{findings:?}");
+}
+
+#[test]
+fn a_check_that_cannot_be_run_says_nothing_of_a_state() {
+    let record = record_files(2);
+    let judge = |check: &str| {
+        let test = Test::new(check);
+        // Nothing is there at the end, with both lines acknowledged.
+        let name = StateName { moment: 0, missing: vec![0, 1], torn: Vec::new() };
+        ProgramCampaign::new(&record, &test.plan).judge_state(&name)
+    };
+    assert!(!judge("test -e f0").unwrap().judgement.is_right, "the control");
+    assert!(judge("true").unwrap().judgement.is_right);
+    assert!(matches!(judge("test -e f0 || exit 127"), Err(CampaignError::CheckNotRun { .. })));
+    assert!(matches!(judge("./there-is-no-such-command"), Err(CampaignError::CheckNotRun { .. })));
+    assert!(matches!(judge("false"), Err(CampaignError::FailsUncut { .. })));
 }
