@@ -14,6 +14,7 @@ use clap::Args;
 use regex_lite::Regex;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tempfile::TempDir;
+use weir_fuse::absolute;
 use weir_program::{
     CampaignError, Plan, ProgramCampaign, Promises, Record, RecordedRun, StateName, TRACE_BEGINNING,
     TraceHeader, read_trace, record_run, write_trace,
@@ -26,7 +27,7 @@ use crate::progress::ProgressReporter;
 use crate::size::Size;
 use crate::{Verdict, in_wall_time, messages, plain, print, report_file};
 use file::Test;
-use report::Report;
+use report::{CHECK_LIMIT, Report};
 
 /// The record of a failure, if no other file was named.
 const TRACE_NAME: &str = "weir-crash.trace";
@@ -168,13 +169,24 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<Verdict, CliError> {
     checks.promises.get_or_insert(promises);
     checks.seed.get_or_insert(header.seed);
     let check = checks.check.get_or_insert_with(|| header.check.clone()).clone();
-    let header = TraceHeader { check, ..header };
+    let header = TraceHeader { check, here: find_here_directory(header.here.clone()), ..header };
     let (scratch, interrupted) = (scratch(&checks)?, interrupted()?);
     let campaign = Campaign { record: &record, header: &header, checks: &checks, interrupted: &interrupted };
     match &arguments.state {
         Some(state) => campaign.judge_state(scratch.path(), state, arguments.write.as_deref(), path),
         None => campaign.run(scratch.path(), None, |_| Ok(Some(path.as_path()))),
     }
+}
+
+/// The directory that a check finds as `WEIR_HERE`: the recorded one, which another machine may not have.
+fn find_here_directory(recorded: PathBuf) -> PathBuf {
+    if recorded.is_dir() {
+        return recorded;
+    }
+    let current = absolute(Path::new("."));
+    let (recorded, here) = (recorded.display(), current.display());
+    messages::print_message(&format!("note: {recorded} is not there: WEIR_HERE is {here}"));
+    current
 }
 
 /// Where states are written.
@@ -223,7 +235,7 @@ impl Campaign<'_> {
         Plan {
             promises: self.checks.promises.unwrap_or_default(),
             check: self.header.check.clone(),
-            check_limit: seconds(self.checks.check_limit.unwrap_or(60)),
+            check_limit: seconds(self.checks.check_limit.unwrap_or(CHECK_LIMIT)),
             states: self.checks.states.unwrap_or(if self.checks.time.is_some() { u64::MAX } else { 1000 }),
             time: self.checks.time.map(seconds),
             seed: self.checks.seed.unwrap_or(1),

@@ -141,6 +141,34 @@ fn a_failure_replays_from_its_trace_and_a_seed_gives_the_same_states() {
     assert!(error_of(&kept).contains("weir-crash.trace"), "a file that is no trace is not overwritten");
 }
 
+#[test]
+fn a_trace_replays_where_its_directory_is_not_there() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (directory.path().join("old"), directory.path().join("new"));
+    fs::create_dir(&old).unwrap();
+    fs::write(old.join("check.sh"), "test ! -s $WEIR_ACKED -o -s f\n").unwrap();
+    let run = "echo a >f; echo done >>\"$WEIR_ACK\"";
+    let check = "sh \"$WEIR_HERE\"/check.sh";
+    let test = ["crash", "program", "--run", run, "--check", check, "--check-limit", "50", "--json"];
+    let found = document(&weir(&old, &test));
+    let replay = found["failures"][0]["replay"].as_str().unwrap().replace('\'', "");
+    assert!(replay.contains(" --check-limit 50 "), "{replay}");
+    let replay: Vec<&str> = replay.split_whitespace().skip(1).collect();
+    fs::rename(&old, &new).unwrap();
+    let again = weir(&new, &replay);
+    assert_eq!(again.status.code(), Some(1), "{}", error_of(&again));
+    assert!(error_of(&again).contains("is not there: WEIR_HERE is"), "{}", error_of(&again));
+    // Without the script, nothing is said of the state.
+    fs::remove_file(new.join("check.sh")).unwrap();
+    assert_eq!(weir(&new, &replay).status.code(), Some(2));
+    let endless = weir(&new, &["crash", "replay", "/dev/zero"]);
+    assert!(endless.status.code() == Some(2) && error_of(&endless).contains("it is no trace"));
+}
+
 /// Says whether a state is what another directory holds, once the program has ended.
 const SAME: &str = r#"[ -s "$WEIR_ACKED" ] || exit 0
 list() { find . -printf '%P %m %n %y %l\n' | sort; }

@@ -12,6 +12,9 @@ use crate::plain::{self, counted};
 /// Lines of a check's output that are shown.
 const OUTPUT_LINES: usize = 12;
 
+/// Seconds that a check may take, if nothing was said.
+pub(super) const CHECK_LIMIT: u64 = 60;
+
 /// What was found, and of what.
 pub(super) struct Report<'a> {
     pub(super) findings: &'a CampaignFindings,
@@ -25,7 +28,11 @@ pub(super) struct Report<'a> {
 /// The command that checks a state again.
 fn replay_line(failure: &StateFailure, plan: &Plan, trace: Option<&Path>) -> String {
     let trace = trace.map_or_else(|| "TRACE".to_owned(), plain::word);
-    format!("weir crash replay {trace} --promises {} --state '{}'", plan.promises.name(), failure.name)
+    let limit = match plan.check_limit.as_secs() {
+        CHECK_LIMIT => String::new(),
+        other => format!(" --check-limit {other}"),
+    };
+    format!("weir crash replay {trace} --promises {}{limit} --state '{}'", plan.promises.name(), failure.name)
 }
 
 /// A failure, for a person.
