@@ -99,6 +99,7 @@ fn copy_into_synchronous_files(options: &[&str]) {
     for flags in [OFlags::from_bits_retain(0o10000), OFlags::SYNC] {
         assert!(copy_into(&format!("{flags:?}"), flags) >= 1, "{flags:?}");
     }
+    drop(from);
     place.end();
 }
 

@@ -38,7 +38,7 @@ pub(crate) const VICTIMS: usize = 8;
 const SPARSE: u32 = 6;
 
 /// A segment that is to be cleaned.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Victim {
     segment: u32,
     /// [`Segments::changed`] when it was chosen: until it is empty, that stays.
@@ -88,6 +88,9 @@ pub(crate) struct Cleaner {
     checkpointer: Rc<Checkpointer>,
     discarder: Rc<Discarder>,
     reserve: Reserve,
+    /// A block whose move has ended between two records, as nothing was free, and its segment: so its other names follow
+    /// the copy that there is.
+    unfinished: RefCell<Option<(Victim, Moving)>>,
 }
 
 impl Cleaner {
@@ -99,7 +102,8 @@ impl Cleaner {
     ) -> Cleaner {
         let (common, blocks) = (Rc::clone(&log.common), Rc::clone(&log.blocks));
         let reserve = Reserve::new(common.geometry, common.options.rules);
-        Cleaner { common, blocks, log, flusher, checkpointer, discarder, reserve }
+        let unfinished = RefCell::default();
+        Cleaner { common, blocks, log, flusher, checkpointer, discarder, reserve, unfinished }
     }
 
     /// Recovery would have to read as much log as it is to read at most.
@@ -306,7 +310,7 @@ impl Cleaner {
         for found in self.live_blocks(segment, bytes) {
             let data = &bytes[found.at..found.at + BLOCK_BYTES];
             if content_checksum(data) == found.entry.checksum {
-                self.append_when_free(&found, data).await?;
+                self.append_when_free(victim, &found, data).await?;
             }
         }
         self.common.count(|stats| stats.segments_cleaned += 1);
@@ -346,12 +350,19 @@ impl Cleaner {
 
     /// Appends a moved block, waiting for buffers and for the loss window, but not for the free-segment list: that
     /// only grows by what cleaning leads to.
-    async fn append_when_free(&self, found: &LiveBlock, data: &[u8]) -> Result<(), Rejected> {
-        let mut moving = Moving { written_as: found.written_as, from: found.entry, copied: None };
+    async fn append_when_free(&self, victim: Victim, found: &LiveBlock, data: &[u8]) -> Result<(), Rejected> {
+        let is_this = |(of, moving): &mut (Victim, Moving)| *of == victim && moving.from == found.entry;
+        let unfinished = self.unfinished.borrow_mut().take_if(is_this);
+        let begun = Moving { written_as: found.written_as, from: found.entry, copied: None };
+        let mut moving = unfinished.map_or(begun, |(_, moving)| moving);
         loop {
             match self.log.append_moved(&mut moving, data) {
                 Err(Rejected::Busy) if self.blocks.borrow().segments.free_listed() > 0 => {
                     self.common.slots.listen().await
+                }
+                Err(Rejected::Busy) if moving.copied.is_some() => {
+                    self.unfinished.replace(Some((victim, moving)));
+                    return Err(Rejected::Busy);
                 }
                 Ok(false) => {}
                 outcome => return outcome.map(drop),

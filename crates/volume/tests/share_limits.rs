@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use crate::support::Seed;
 use weir_runtime::{Handle, Runtime, Simulation};
@@ -81,8 +80,6 @@ fn a_block_with_a_thousand_names_moves_with_all_of_them() {
             moved = volume.stats().cleaned_blocks;
         }
         assert!(moved > 1000, "{moved} blocks moved");
-        // Cleaning comes to rest, so that the log does not end between the records of a move.
-        handle.sleep(Duration::from_secs(1)).await;
         flush(&volume).await.unwrap();
         drop(volume);
         let volume = open(&handle, &disk).await;
@@ -252,7 +249,7 @@ fn an_upgrade_that_a_power_cut_ends_leaves_a_volume() {
             let below = Rc::clone(&disk);
             let clock = handle.clone();
             let task = handle.spawn(async move { upgrade(&clock, below).await });
-            handle.sleep(Duration::from_nanos(25 * seed)).await;
+            handle.sleep(std::time::Duration::from_nanos(25 * seed)).await;
             let left = disk.crash_states().sample(&mut handle.random("what is left"));
             drop(task.await);
             let disk = self::disk(&handle, &left);
