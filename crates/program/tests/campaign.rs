@@ -1,7 +1,5 @@
 //! What a campaign says of a recorded run: of checks that take time, and that disturb each other.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! Which states a power cut may leave: the promises one by one, each with what another set of promises allows there, and the
 //! states that are chosen against all that there are.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_program::{

@@ -1,0 +1,6 @@
+//! The tests of this crate from outside, as one program.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod campaign;
+mod states;
