@@ -9,6 +9,3 @@ pub(crate) use metadata::Metadata;
 pub(crate) use node::{LINKS_MAX, Node, lock};
 pub(crate) use nodes::Nodes;
 pub(crate) use update::{ToCommit, Update};
-
-/// Bits of a mode by which directories hand down their group.
-pub(crate) const SET_GROUP: u16 = 0o2000;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use weir_f2fs::{BlockAddress, FoundName, Inode, NameArea, NodeId, inline_flags, write_dots};
 use weir_format::{BLOCK_BYTES, FileType, FormatError, Place, Stamp, Structure};
 use weir_runtime::Permit;
-use weir_vfs::{Caller, FsError, InodeNumber, NewNode, RenameFlags, check_ordinary_name};
+use weir_vfs::{Caller, FsError, InodeNumber, NewNode, RenameFlags, check_ordinary_name, inherit_group};
 
 use crate::changes::CALL_BLOCKS;
 use crate::checkpoint::Durability;
@@ -18,8 +18,6 @@ use crate::mounted::Mounted;
 
 /// Links that an inode can have.
 const LINKS_MAX: u32 = 65_000;
-/// By which directories hand down their group.
-const SET_GROUP: u16 = 0o2000;
 /// The longest target of a symbolic link.
 const TARGET_MAX: usize = BLOCK_BYTES - 1;
 
@@ -134,16 +132,16 @@ impl Namespace<'_> {
             }
             FileType::Fifo | FileType::Socket => {}
         }
-        (inode.uid, inode.gid) = (new.uid.into(), new.gid.into());
+        let of_parent = {
+            let above = parent.inode.borrow();
+            (above.mode.get(), above.gid.get())
+        };
+        let (gid, bits) = inherit_group(of_parent, Some(new.kind), new.gid);
+        (inode.uid, inode.gid) = (new.uid.into(), gid.into());
+        inode.mode = (inode.mode.get() | bits).into();
         inode.links = if new.kind == FileType::Directory { 2 } else { 1 }.into();
         inode.blocks = 1.into();
         inode.generation = self.take_generation().into();
-        if parent.inode.borrow().mode.get() & SET_GROUP != 0 {
-            inode.gid = parent.inode.borrow().gid;
-            if new.kind == FileType::Directory {
-                inode.mode = (inode.mode.get() | SET_GROUP).into();
-            }
-        }
         let now = self.timer.now();
         for stamp in [Stamp::Accessed, Stamp::Changed, Stamp::Modified, Stamp::Created] {
             inode.set_time(stamp, now);

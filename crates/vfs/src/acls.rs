@@ -9,11 +9,10 @@ use weir_format::{AttributeName, Attributes, FileType, FormatError};
 
 use crate::attributes::{AclKind, Expect, InodeNumber};
 use crate::error::FsError;
+use crate::names::SET_GROUP;
 
 /// The bits of a mode that a list says, too.
 const MODE_BITS: u16 = 0o777;
-/// The bit of a mode by which directories hand down their group.
-const SET_GROUP: u16 = 0o2000;
 
 /// The name of an extended attribute, of the kinds that are kept.
 ///

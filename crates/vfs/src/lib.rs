@@ -38,7 +38,7 @@ pub use hold::{Hold, LetGo};
 pub use holds::{HOLD_BYTES, Holds};
 pub use make::{NewFilesystem, write_filesystem};
 pub use name_cache::{NAMES_BYTES_MAX, NameCache};
-pub use names::{NewNode, Parent, RenameFlags};
+pub use names::{NewNode, Parent, RenameFlags, inherit_group};
 pub use path::{NAME_BYTES_MAX, check_name_length, check_ordinary_name, is_dots};
 pub use statfs::Statfs;
 pub use storage_image::StorageImage;

@@ -4,6 +4,20 @@ use weir_format::FileType;
 
 use crate::attributes::{Device, InodeNumber};
 
+/// The bit of a mode by which directories hand down their group: set-group-ID.
+pub(crate) const SET_GROUP: u16 = 0o2000;
+
+/// The group of a new inode of this kind, and the bits that it has beside its permissions, in a directory with this mode and group:
+/// one with the bit hands its group down, and directories that are made in it have the bit, too.
+#[must_use]
+pub fn inherit_group((mode, group): (u16, u32), kind: Option<FileType>, own: u32) -> (u32, u16) {
+    match (mode & SET_GROUP != 0, kind) {
+        (false, _) => (own, 0),
+        (true, Some(FileType::Directory)) => (group, SET_GROUP),
+        (true, _) => (group, 0),
+    }
+}
+
 /// What a new inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewNode {

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use weir_ext4::{Blocks, ExtentTree, Inode, Kind, inode_flags, symlink};
 use weir_format::{FileType, Stamp};
 use weir_journal::TxHandle;
-use weir_vfs::{Caller, FsError, Hold, Inherited, InodeNumber, NewNode, check_ordinary_name};
+use weir_vfs::{Caller, FsError, Hold, Inherited, InodeNumber, NewNode, check_ordinary_name, inherit_group};
 
 use super::Namespace;
 use crate::device::put_device;
+use crate::inodes::Node;
 use crate::mapping::Tree;
 use crate::mutants::FsMutant;
-use crate::{inodes::Node, inodes::SET_GROUP};
 
 /// A new inode, and its target if that needs a block.
 struct Content<'a> {
@@ -191,13 +191,9 @@ impl Namespace {
     fn numbered(&self, mut inode: Inode, parent: &Node) -> Inode {
         inode.generation = self.generation.replace(self.generation.get().wrapping_add(1)).into();
         let above = parent.inode.borrow();
-        if above.mode.get() & SET_GROUP != 0 {
-            let uid = inode.uid();
-            inode.set_owner(uid, above.gid());
-            if inode.file_type() == Some(FileType::Directory) {
-                inode.mode = (inode.mode.get() | SET_GROUP).into();
-            }
-        }
+        let (gid, bits) = inherit_group((above.mode.get(), above.gid()), inode.file_type(), inode.gid());
+        inode.set_owner(inode.uid(), gid);
+        inode.mode = (inode.mode.get() | bits).into();
         if parent.hands_down_atomicity()
             && matches!(inode.file_type(), Some(FileType::Regular | FileType::Directory))
         {
