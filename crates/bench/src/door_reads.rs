@@ -15,7 +15,7 @@ use weir_runtime::{Handle, Random};
 use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, read};
 
 use crate::error::BenchError;
-use crate::machine::{Load, Machine, Usage};
+use crate::machine::{Load, Machine, Usage, drop_caches};
 use crate::mounts::{Door, Served, make_volume};
 use crate::plan::BenchOptions;
 use crate::rounds::{Progress, Rounds};
@@ -279,17 +279,16 @@ impl Ground {
         place: Place,
         round: u32,
     ) -> Result<f64, BenchError> {
-        let begun_with = async |path: &Path| match way {
+        let measure = async |path: &Path| match way {
             Way::SequentialCold => self.read_in_order(handle, path),
             Way::Random(depth) => self.read_at_random(handle, path, depth, round).await,
         };
-        self.use_file(handle, place, begun_with).await
+        self.use_file(handle, place, measure).await
     }
 
     /// MiB a second.
     fn read_in_order(&self, handle: &Handle, path: &Path) -> Result<f64, BenchError> {
-        let caches = Path::new("/proc/sys/vm/drop_caches");
-        std::fs::write(caches, "3").map_err(failed("drop the caches", caches))?;
+        drop_caches()?;
         let begun = handle.now();
         read_file(path, self.plan.file_bytes)?;
         let mib = self.plan.file_bytes as f64 / f64::from(1 << 20);

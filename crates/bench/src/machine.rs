@@ -7,6 +7,8 @@ use rustix::thread::sched_getaffinity;
 use serde::Serialize;
 use weir_runtime::{CpuLatencyGuard, Handle, Instant};
 
+use crate::error::BenchError;
+
 /// Above this many cores used by others, on average, the machine counts as busy. Below it may be the kernel,
 /// which works for the benchmark in threads of its own.
 const BUSY_CORES: f64 = 0.25;
@@ -148,6 +150,15 @@ impl Machine {
             self.steal * 100.0,
         )
     }
+}
+
+/// Empties the kernel's caches of files and names, as the superuser may.
+///
+/// # Errors
+/// [`BenchError::Job`].
+pub(crate) fn drop_caches() -> Result<(), BenchError> {
+    let dropped = std::fs::write("/proc/sys/vm/drop_caches", "3");
+    dropped.map_err(|source| BenchError::Job { program: "drop_caches", told: source.to_string() })
 }
 
 /// Cores of the whole machine, as /proc/stat counts them.

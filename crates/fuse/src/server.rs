@@ -206,8 +206,10 @@ impl Server {
         let cpu_guard = options.awake.then(|| BusyCpuGuard::new(handle));
         let connection = Connection::new(handle, device, cpu_guard).map_err(ServerError::Device)?;
         let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), (load, intake)));
-        let read_ahead_of = absolute.clone();
-        let _ = handle.blocking(move || set_read_ahead(&read_ahead_of)).await;
+        if S::IS_FILESYSTEM {
+            let mountpoint = absolute.clone();
+            let _ = handle.blocking(move || set_read_ahead(&mountpoint)).await;
+        }
         let collect_all_pages = Box::new(move || {
             let service = Rc::clone(&service);
             Box::pin(async move { service.collect_all_pages().await }) as Pin<Box<dyn Future<Output = ()>>>

@@ -27,10 +27,10 @@ const BATCH: usize = 256;
 const TRIALS_MAX: u32 = 300;
 /// Candidates of each moment that the first pass looks at; each pass looks at more.
 const FIRST_PASS: usize = 4;
-/// Failures that are made smaller and told.
-pub const TOLD_MAX: usize = 3;
+/// Failures that are made smaller and reported.
+pub const REPORTED_MAX: usize = 3;
 /// Failures that are made smaller: some are the same then.
-const SHRUNK_MAX: usize = 2 * TOLD_MAX;
+const SHRUNK_MAX: usize = 2 * REPORTED_MAX;
 /// So many states that fail end the search: more of them say nothing new.
 pub const FAILING_MAX: u64 = 64;
 /// So many passes that find no new state end the search.
@@ -125,7 +125,7 @@ pub struct CampaignFindings {
     /// Of these, those that the check calls wrong.
     pub failures: u64,
     /// The first of them, made smaller.
-    pub told: Vec<StateFailure>,
+    pub reported: Vec<StateFailure>,
     /// Moments at which the power was cut.
     pub moments: u64,
     /// All states of all moments were checked, tears apart.
@@ -161,12 +161,12 @@ pub struct ProgramCampaign<'a> {
     findings: CampaignFindings,
     /// Failures that were made smaller.
     shrunk: usize,
-    /// The check has judged a state in two ways, which was told.
+    /// The check has given two answers for one state, and there is a warning that says so.
     is_unsteady: bool,
 }
 
-/// A judgement of a check that was run.
-fn ran(judgement: Judgement) -> Result<Judgement, CampaignError> {
+/// Refuses the judgement of a check whose command could not be run.
+fn require_check_run(judgement: Judgement) -> Result<Judgement, CampaignError> {
     match judgement.is_not_run {
         false => Ok(judgement),
         true => {
@@ -245,15 +245,12 @@ impl<'a> ProgramCampaign<'a> {
     /// # Errors
     /// All of [`CampaignError`].
     pub fn judge_state(&self, name: &StateName) -> Result<StateFailure, CampaignError> {
-        let moments = self.moment(name.moment)?;
-        if !moments.allows(name) {
-            return Err(StateNameError::NotThere.into());
-        }
+        let tree = self.tree(name)?;
         // A check that does not work here would fail for any state.
         let whole = self.record.tree_after(self.record.operations.len())?;
         self.check_uncut(&whole, self.record.lines.len(), WHOLE)?;
-        let judgement = self.judge(&moments.tree(name)?, self.units.moments[name.moment].acknowledged)?;
-        let judgement = ran(judgement)?;
+        let judgement = self.judge(&tree, self.units.moments[name.moment].acknowledged)?;
+        let judgement = require_check_run(judgement)?;
         Ok(self.failure(name.clone(), judgement, name.missing.len()))
     }
 
@@ -262,11 +259,7 @@ impl<'a> ProgramCampaign<'a> {
     /// # Errors
     /// [`CampaignError::Io`] and [`CampaignError::Name`].
     pub fn write_state(&self, name: &StateName, directory: &std::path::Path) -> Result<(), CampaignError> {
-        let moments = self.moment(name.moment)?;
-        if !moments.allows(name) {
-            return Err(StateNameError::NotThere.into());
-        }
-        Ok(write_tree(&moments.tree(name)?, directory, Privileges::Dropped)?)
+        Ok(write_tree(&self.tree(name)?, directory, Privileges::Dropped)?)
     }
 
     fn judge(&self, tree: &Tree, acknowledged: usize) -> Result<Judgement, CampaignError> {
@@ -276,7 +269,7 @@ impl<'a> ProgramCampaign<'a> {
 
     /// That the check can be run, and takes a tree of which nothing is missing.
     fn check_uncut(&self, tree: &Tree, acknowledged: usize, when: &'static str) -> Result<(), CampaignError> {
-        let Judgement { is_right, ending, output, .. } = ran(self.judge(tree, acknowledged)?)?;
+        let Judgement { is_right, ending, output, .. } = require_check_run(self.judge(tree, acknowledged)?)?;
         match is_right {
             true => Ok(()),
             false => {
@@ -295,7 +288,6 @@ impl<'a> ProgramCampaign<'a> {
         for (tree, acknowledged, when) in controls {
             self.check_uncut(tree, acknowledged, when)?;
         }
-        let warnings = &mut Vec::new();
         let empty = Tree::new(self.record.owner);
         let losses = [(&empty, "an empty directory"), (&last.with_empty_files(), "files without content")];
         let mut accepted = Vec::new();
@@ -304,6 +296,7 @@ impl<'a> ProgramCampaign<'a> {
                 accepted.push(what);
             }
         }
+        let warnings = &mut self.findings.warnings;
         if !accepted.is_empty() {
             warnings.push(format!(
                 "the check accepts {} with all {lines} lines acknowledged: it may not be able to fail",
@@ -316,7 +309,6 @@ impl<'a> ProgramCampaign<'a> {
         if !self.record.operations[self.record.setup..].iter().any(|operation| operation.call.is_sync()) {
             warnings.push("the run never synchronised anything: all of it may be missing (sync and syncfs are not seen)".to_owned());
         }
-        self.findings.warnings.append(warnings);
         Ok(())
     }
 
@@ -439,12 +431,12 @@ impl<'a> ProgramCampaign<'a> {
     /// Makes a failure smaller and keeps it, if there are few so far and none of them is a part of it.
     fn take_failure(&mut self, candidate: Candidate, judgement: Judgement) -> Result<(), CampaignError> {
         let Candidate { name, .. } = candidate;
-        let is_part = |told: &StateFailure| {
-            let of_moment = !told.name.missing.is_empty() || told.name.moment == name.moment;
-            of_moment && told.name.missing.iter().all(|unit| name.missing.binary_search(unit).is_ok())
+        let is_part = |reported: &StateFailure| {
+            let of_moment = !reported.name.missing.is_empty() || reported.name.moment == name.moment;
+            of_moment && reported.name.missing.iter().all(|unit| name.missing.binary_search(unit).is_ok())
         };
-        let CampaignFindings { told, .. } = &self.findings;
-        if told.len() >= TOLD_MAX || self.shrunk >= SHRUNK_MAX || told.iter().any(is_part) {
+        let CampaignFindings { reported, .. } = &self.findings;
+        if reported.len() >= REPORTED_MAX || self.shrunk >= SHRUNK_MAX || reported.iter().any(is_part) {
             return Ok(());
         }
         self.shrunk += 1;
@@ -455,11 +447,20 @@ impl<'a> ProgramCampaign<'a> {
         let calls_of = |failure: &StateFailure| -> BTreeSet<usize> {
             failure.name.missing.iter().map(|unit| self.units.all[*unit].operation).collect()
         };
-        let is_same = |told: &StateFailure| calls_of(told) == calls_of(&failure);
-        if !self.findings.told.iter().any(is_same) {
-            self.findings.told.push(failure);
+        let is_same = |reported: &StateFailure| calls_of(reported) == calls_of(&failure);
+        if !self.findings.reported.iter().any(is_same) {
+            self.findings.reported.push(failure);
         }
         Ok(())
+    }
+
+    /// The files of a state that there can be.
+    fn tree(&self, name: &StateName) -> Result<Tree, CampaignError> {
+        let moments = self.moment(name.moment)?;
+        match moments.allows(name) {
+            true => Ok(moments.tree(name)?),
+            false => Err(StateNameError::NotThere.into()),
+        }
     }
 
     fn moment(&self, moment: usize) -> Result<Moments<'_>, CampaignError> {

@@ -1,7 +1,7 @@
 //! *Candidates*: which of the states that a cut may leave are looked at: all when they are few, and otherwise those that
 //! experience prefers, then random ones.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use weir_runtime::Random;
 use weir_vfs::InodeNumber;
@@ -254,12 +254,18 @@ impl Window<'_> {
                 kind => kind.inode().into_iter().collect(),
             }
         };
-        let inodes: BTreeSet<InodeNumber> = (0..self.pending.len()).flat_map(inodes_of).collect();
-        let recipes = inodes.into_iter().flat_map(|inode| {
-            let own = (0..self.pending.len()).filter(|place| inodes_of(*place).contains(&inode));
-            let own: Vec<usize> = own.collect();
-            [Recipe::Without(own.clone()), Recipe::Only(own)]
-        });
+        let mut places_of: BTreeMap<InodeNumber, Vec<usize>> = BTreeMap::new();
+        for place in 0..self.pending.len() {
+            for inode in inodes_of(place) {
+                let own = places_of.entry(inode).or_default();
+                // A rename within a directory has two names of it.
+                if own.last() != Some(&place) {
+                    own.push(place);
+                }
+            }
+        }
+        let recipes =
+            places_of.into_values().flat_map(|own| [Recipe::Without(own.clone()), Recipe::Only(own)]);
         recipes.take(2 * OF_KIND_MAX).collect()
     }
 }
@@ -277,6 +283,7 @@ fn draw_some(count: usize, random: &mut Random, build: impl Fn(usize) -> Recipe)
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::collections::BTreeSet;
 
     use weir_runtime::{Runtime, Simulation};
 

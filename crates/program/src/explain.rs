@@ -11,8 +11,8 @@ use crate::operation::{Call, Place};
 use crate::promises::Promises;
 use crate::record::Record;
 use crate::state::StateName;
-use crate::tree::ROOT;
-use crate::units::{UnitKind, UnitNumber, Units};
+use crate::tree::{BLOCK_BYTES, ROOT};
+use crate::units::{SECTOR_BYTES, UnitKind, UnitNumber, Units};
 
 /// A count with its noun.
 #[must_use]
@@ -137,24 +137,24 @@ pub fn explain(record: &Record, units: &Units, promises: Promises, name: &StateN
     };
     let roots = calls_of(&mut name.missing.iter().filter(is_root));
     let others = calls_of(&mut name.missing.iter()).difference(&roots).count() as u64;
-    let told = Teller::new(record, moment.operations);
-    let described = told.describe_moment(record, moment.operations, moment.acknowledged);
+    let calls = CallDescriptions::new(record, moment.operations);
+    let described = calls.describe_moment(record, moment.operations, moment.acknowledged);
     let mut explanation = Explanation { moment: described, ..Explanation::default() };
     if groups.is_empty() {
-        let call = told.call(moment.operations.saturating_sub(1));
+        let call = calls.call(moment.operations.saturating_sub(1));
         explanation
             .causes
             .push(format!("nothing is missing: it is wrong if the power is cut right behind {call}"));
     }
     for group in &groups {
-        let what = told.describe_group(record, group);
+        let what = calls.describe_group(record, group);
         explanation.missing.push(what.clone());
         let is_there = |call: usize| {
             // A call with a piece that is missing is not there.
             let mut own = name.missing.iter().filter(|unit| units.all[**unit].operation == call);
             own.next().is_none()
         };
-        explanation.causes.push(told.describe_cause(record, group, &what, promises, is_there));
+        explanation.causes.push(calls.describe_cause(record, group, &what, promises, is_there));
     }
     if others > 0 {
         let more = counted(others, "later call", "later calls");
@@ -184,10 +184,10 @@ fn add_to_groups(groups: &mut Vec<Group>, units: &Units, number: UnitNumber, nam
         *all = all.start.min(range.start)..all.end.max(range.end);
         let torn = name.torn.iter().find(|(torn, _)| *torn == number);
         group.torn.extend(torn.map(|(_, sectors)| {
-            let block = offset / 4096 * 4096;
+            let block = offset / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
             let there: Vec<String> = (0..8)
                 .filter(|sector| sectors & 1 << sector != 0)
-                .map(|sector| (block + sector * 512).to_string())
+                .map(|sector| (block + sector * SECTOR_BYTES as u64).to_string())
                 .collect();
             match there.is_empty() {
                 true => "none of its sectors of 512 bytes".to_owned(),
@@ -197,30 +197,30 @@ fn add_to_groups(groups: &mut Vec<Group>, units: &Units, number: UnitNumber, nam
     }
 }
 
-/// Tells of calls by the paths that they had.
-struct Teller {
+/// The calls of a record in words, with the paths that their files had then.
+struct CallDescriptions {
     /// A call's description, and the path of its inode then.
     calls: Vec<(String, BTreeMap<InodeNumber, String>)>,
     first: usize,
 }
 
-impl Teller {
-    fn new(record: &Record, end: usize) -> Teller {
+impl CallDescriptions {
+    fn new(record: &Record, end: usize) -> CallDescriptions {
         let mut paths = Paths::default();
         let mut calls = Vec::new();
         for (nth, operation) in record.operations[..end.min(record.operations.len())].iter().enumerate() {
             if nth >= record.setup {
-                let told = paths.describe(&operation.call);
+                let described = paths.describe(&operation.call);
                 let inodes = inodes_of(&operation.call).into_iter();
-                calls.push((told, inodes.map(|inode| (inode, paths.of_inode(inode))).collect()));
+                calls.push((described, inodes.map(|inode| (inode, paths.of_inode(inode))).collect()));
             }
             paths.follow(&operation.call);
         }
-        Teller { calls, first: record.setup }
+        CallDescriptions { calls, first: record.setup }
     }
 
     fn call(&self, nth: usize) -> &str {
-        self.calls.get(nth.wrapping_sub(self.first)).map_or("", |(told, _)| told)
+        self.calls.get(nth.wrapping_sub(self.first)).map_or("", |(described, _)| described)
     }
 
     fn path(&self, nth: usize, inode: InodeNumber) -> &str {
@@ -254,24 +254,24 @@ impl Teller {
             return format!("{}, but for {}", self.call(first), group.torn.join("; "));
         }
         let writes = group.calls.iter().filter(|call| is_write(call)).count();
-        let mut told = Vec::new();
+        let mut parts = Vec::new();
         if writes == 1 {
             let write = group.calls.iter().find(|call| is_write(call)).copied().unwrap_or(first);
-            let told_write = self.call(write);
+            let write_described = self.call(write);
             let Call::Write { offset, data, .. } = &record.operations[write].call else {
                 return String::new();
             };
             let whole = *offset..offset + (data.end - data.start);
-            told.push(match &group.data {
+            parts.push(match &group.data {
                 Some(bytes) if *bytes != whole => {
-                    format!("bytes from {} to {} of {told_write}", bytes.start, bytes.end)
+                    format!("bytes from {} to {} of {write_described}", bytes.start, bytes.end)
                 }
                 // Without the size that it made, nothing of it is in the file.
-                _ => told_write.to_owned(),
+                _ => write_described.to_owned(),
             });
         } else if writes > 1 {
             let path = self.path(first, group.inode);
-            told.push(match &group.data {
+            parts.push(match &group.data {
                 Some(bytes) => {
                     format!("the {writes} writes to `{path}`, of bytes from {} to {}", bytes.start, bytes.end)
                 }
@@ -282,10 +282,10 @@ impl Teller {
             group.calls.iter().filter(|call| !is_write(call)).map(|call| self.call(*call)).collect();
         match others.len() {
             0 => {}
-            count @ 1..=3 => told.extend(others[..count].iter().map(|call| (*call).to_owned())),
-            count => told.push(format!("{count} calls from {} to {}", others[0], others[count - 1])),
+            count @ 1..=3 => parts.extend(others[..count].iter().map(|call| (*call).to_owned())),
+            count => parts.push(format!("{count} calls from {} to {}", others[0], others[count - 1])),
         }
-        told.join(" and ")
+        parts.join(" and ")
     }
 
     /// What is there that came later, and why the group need not be there.

@@ -13,11 +13,11 @@ use weir_runtime::Handle;
 use weir_vfs::{
     AclKind, AttributeCalls, AttributeChanges, Attributes, Caller, Expect, Fallocate, FileCalls, Filesystem,
     FsError, Hold, InodeNumber, LetGo, MountedCalls, NameCalls, NewNode, ReadOnlyReason, RenameFlags, Statfs,
-    SyncCall, SyncCalls, check_attribute_of, is_kept_attribute,
+    SyncCall, SyncCalls, Timer, check_attribute_of, is_kept_attribute,
 };
 
-use crate::live::{ACK, Live};
 use crate::record::Record;
+use crate::recorded_tree::{ACK, RecordedTree};
 use crate::tree::{BLOCK_BYTES, Content, ROOT};
 
 /// Blocks that it claims to have: 2 GiB.
@@ -25,13 +25,16 @@ const BLOCKS: u64 = (2 << 30) / BLOCK_BYTES as u64;
 /// Names that are read at one time.
 const NAMES_AT_ONCE: usize = 512;
 
+/// Ticks of the clock of changes: each nanosecond.
+const TICKS_A_SECOND: u32 = 1_000_000_000;
+
 /// A filesystem that records.
 #[derive(Clone)]
 pub struct RecordedFilesystem(Rc<Inner>);
 
 struct Inner {
-    handle: Handle,
-    live: RefCell<Live>,
+    timer: Timer,
+    recorded: RefCell<RecordedTree>,
 }
 
 /// A call that is done when it is made.
@@ -43,10 +46,9 @@ impl RecordedFilesystem {
     /// An empty one of this owner and group, for a run that may write so many bytes.
     #[must_use]
     pub fn new(handle: &Handle, owner: (u32, u32), data_max: u64) -> RecordedFilesystem {
-        let inner = Inner {
-            handle: handle.clone(),
-            live: RefCell::new(Live::new(Record::new(owner, data_max), time(handle))),
-        };
+        let timer = Timer::new(handle, TICKS_A_SECOND);
+        let recorded = RefCell::new(RecordedTree::new(Record::new(owner, data_max), timer.now()));
+        let inner = Inner { timer, recorded };
         RecordedFilesystem(Rc::new(inner))
     }
 
@@ -58,40 +60,34 @@ impl RecordedFilesystem {
 
     /// What was done so far is what the run begins with.
     pub fn end_setup(&self) {
-        self.0.live.borrow_mut().end_setup();
+        self.0.recorded.borrow_mut().end_setup();
     }
 
     /// Adds a line that was acknowledged by another way than the file.
     pub fn acknowledge(&self, line: Vec<u8>) {
-        self.0.live.borrow_mut().acknowledge(line);
+        self.0.recorded.borrow_mut().acknowledge(line);
     }
 
     /// The record. The filesystem has an empty one from now on.
     #[must_use]
     pub fn take_record(&self) -> Record {
-        let mut live = self.0.live.borrow_mut();
-        live.end_lines();
-        let empty = Record::new(live.record.owner, 0);
-        std::mem::replace(&mut live.record, empty)
+        let mut recorded = self.0.recorded.borrow_mut();
+        recorded.end_lines();
+        let empty = Record::new(recorded.record.owner, 0);
+        std::mem::replace(&mut recorded.record, empty)
     }
 
     fn hold_of(&self, result: Result<InodeNumber, FsError>) -> Result<Hold, FsError> {
         let inode = result?;
-        self.0.live.borrow().holds.add(inode);
+        self.0.recorded.borrow().holds.add(inode);
         Ok(Hold::new(inode, Rc::<Inner>::clone(&self.0)))
     }
 }
 
 impl LetGo for Inner {
     fn let_go(self: Rc<Self>, inode: InodeNumber, count: u64) {
-        self.live.borrow_mut().let_go(inode, count);
+        self.recorded.borrow_mut().let_go(inode, count);
     }
-}
-
-/// The time of changes.
-fn time(handle: &Handle) -> FileTime {
-    let nanos = handle.wall_clock_nanos();
-    FileTime { seconds: (nanos / 1_000_000_000) as i64, nanoseconds: (nanos % 1_000_000_000) as u32 }
 }
 
 impl MountedCalls for RecordedFilesystem {
@@ -108,11 +104,11 @@ impl MountedCalls for RecordedFilesystem {
     }
 
     fn note_thread(&self, thread: u32) {
-        self.0.live.borrow_mut().set_caller(thread);
+        self.0.recorded.borrow_mut().set_caller(thread);
     }
 
     fn now(&self) -> FileTime {
-        time(&self.0.handle)
+        self.0.timer.now()
     }
 
     fn read_only(&self) -> Option<ReadOnlyReason> {
@@ -120,7 +116,7 @@ impl MountedCalls for RecordedFilesystem {
     }
 
     fn statfs(&self) -> LocalBoxFuture<'_, Statfs> {
-        let used = self.0.live.borrow().record.data.bytes().div_ceil(BLOCK_BYTES as u64);
+        let used = self.0.recorded.borrow().record.data.bytes().div_ceil(BLOCK_BYTES as u64);
         let free_blocks = BLOCKS.saturating_sub(used);
         let inodes = 1 << 20;
         Box::pin(std::future::ready(Statfs {
@@ -137,7 +133,7 @@ impl MountedCalls for RecordedFilesystem {
 
 impl AttributeCalls for RecordedFilesystem {
     fn next_inode(&self, last: InodeNumber) -> LocalBoxFuture<'_, Result<Option<InodeNumber>, FsError>> {
-        done(Ok(self.0.live.borrow().tree.inodes().find(|inode| *inode > last)))
+        done(Ok(self.0.recorded.borrow().tree.inodes().find(|inode| *inode > last)))
     }
 
     fn is_file_number(&self, inode: InodeNumber) -> bool {
@@ -145,7 +141,7 @@ impl AttributeCalls for RecordedFilesystem {
     }
 
     fn attributes(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Attributes, FsError>> {
-        done(self.0.live.borrow().attributes(inode))
+        done(self.0.recorded.borrow().attributes(inode))
     }
 
     fn set_attributes<'a>(
@@ -153,7 +149,7 @@ impl AttributeCalls for RecordedFilesystem {
         inode: InodeNumber,
         changes: &'a AttributeChanges,
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        done(self.0.live.borrow_mut().set_attributes(inode, changes, self.now()))
+        done(self.0.recorded.borrow_mut().set_attributes(inode, changes, self.now()))
     }
 
     fn extended_attribute<'a>(
@@ -161,12 +157,12 @@ impl AttributeCalls for RecordedFilesystem {
         inode: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<Vec<u8>, FsError>> {
-        let extended = self.0.live.borrow().extended(inode);
+        let extended = self.0.recorded.borrow().extended(inode);
         done(extended.and_then(|mut extended| extended.remove(name).ok_or(FsError::NoAttribute)))
     }
 
     fn extended_attributes(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<Vec<u8>>, FsError>> {
-        done(self.0.live.borrow().extended(inode).map(|extended| extended.into_keys().collect()))
+        done(self.0.recorded.borrow().extended(inode).map(|extended| extended.into_keys().collect()))
     }
 
     fn set_extended_attribute<'a>(
@@ -176,14 +172,14 @@ impl AttributeCalls for RecordedFilesystem {
         value: &'a [u8],
         expect: Expect,
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        let mut live = self.0.live.borrow_mut();
+        let mut recorded = self.0.recorded.borrow_mut();
         let result = (|| {
             if AclKind::of_attribute(name).is_some() || !is_kept_attribute(name) {
                 return Err(FsError::Unsupported("access control lists, and attributes of other kinds"));
             }
-            check_attribute_of(Some(live.attributes(inode)?.kind), name)?;
-            expect.check(live.extended(inode)?.contains_key(name))?;
-            live.set_extended(inode, name, Some(value), self.now())
+            check_attribute_of(Some(recorded.attributes(inode)?.kind), name)?;
+            expect.check(recorded.extended(inode)?.contains_key(name))?;
+            recorded.set_extended(inode, name, Some(value), self.now())
         })();
         done(result)
     }
@@ -193,10 +189,10 @@ impl AttributeCalls for RecordedFilesystem {
         inode: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        let mut live = self.0.live.borrow_mut();
-        let result = live.extended(inode).and_then(|extended| {
+        let mut recorded = self.0.recorded.borrow_mut();
+        let result = recorded.extended(inode).and_then(|extended| {
             Expect::Present.check(extended.contains_key(name))?;
-            live.set_extended(inode, name, None, self.now())
+            recorded.set_extended(inode, name, None, self.now())
         });
         done(result)
     }
@@ -223,8 +219,8 @@ impl FileCalls for RecordedFilesystem {
         offset: u64,
         bytes: &'a mut [u8],
     ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
-        let live = self.0.live.borrow();
-        let read = match live.tree.node(inode).map(|node| &node.content) {
+        let recorded = self.0.recorded.borrow();
+        let read = match recorded.tree.node(inode).map(|node| &node.content) {
             Some(Content::File(file)) => Ok(file.read(offset, bytes)),
             Some(Content::Directory(_)) => Err(FsError::IsDirectory),
             Some(_) => Err(FsError::Invalid("it has no content")),
@@ -244,11 +240,11 @@ impl FileCalls for RecordedFilesystem {
         offset: u64,
         bytes: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
-        done(self.0.live.borrow_mut().write(inode, offset, bytes, self.now()))
+        done(self.0.recorded.borrow_mut().write(inode, offset, bytes, self.now()))
     }
 
     fn truncate(&self, inode: InodeNumber, size: u64) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        done(self.0.live.borrow_mut().set_size(inode, size, self.now()))
+        done(self.0.recorded.borrow_mut().set_size(inode, size, self.now()))
     }
 
     fn fallocate(
@@ -258,21 +254,21 @@ impl FileCalls for RecordedFilesystem {
         offset: u64,
         length: u64,
     ) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        let mut live = self.0.live.borrow_mut();
+        let mut recorded = self.0.recorded.borrow_mut();
         let result = (|| {
             let end = offset.checked_add(length).ok_or(FsError::TooLarge)?;
             if length == 0 {
                 return Err(FsError::Invalid("an empty range"));
             }
             if !matches!(mode, Fallocate::Allocate { .. }) {
-                live.zero(inode, offset, length, self.now())?;
+                recorded.zero(inode, offset, length, self.now())?;
             }
-            let size = live.attributes(inode)?.size;
+            let size = recorded.attributes(inode)?.size;
             match mode {
                 Fallocate::Allocate { keep_size: false } | Fallocate::ZeroRange { keep_size: false }
                     if end > size =>
                 {
-                    live.set_size(inode, end, self.now())
+                    recorded.set_size(inode, end, self.now())
                 }
                 _ => Ok(()),
             }
@@ -289,13 +285,13 @@ impl FileCalls for RecordedFilesystem {
     }
 
     fn mapped_blocks(&self, inode: InodeNumber, _: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
-        done(self.0.live.borrow().attributes(inode).map(|attributes| attributes.sectors / 8))
+        done(self.0.recorded.borrow().attributes(inode).map(|attributes| attributes.sectors / 8))
     }
 }
 
 impl RecordedFilesystem {
     fn seek(&self, inode: InodeNumber, offset: u64, in_hole: bool) -> Result<Option<u64>, FsError> {
-        match self.0.live.borrow().tree.node(inode).map(|node| &node.content) {
+        match self.0.recorded.borrow().tree.node(inode).map(|node| &node.content) {
             Some(Content::File(file)) => Ok(file.seek(offset, in_hole)),
             Some(_) => Err(FsError::Invalid("it has no content")),
             None => Err(FsError::NotFound),
@@ -309,7 +305,7 @@ impl NameCalls for RecordedFilesystem {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
-        done(self.0.live.borrow().lookup(directory, name))
+        done(self.0.recorded.borrow().lookup(directory, name))
     }
 
     /// The cookie of a name is the number of its inode, which is never another one's, and a checksum of the name.
@@ -318,12 +314,12 @@ impl NameCalls for RecordedFilesystem {
         directory: InodeNumber,
         after: Cookie,
     ) -> LocalBoxFuture<'_, Result<Vec<DirectoryEntry>, FsError>> {
-        let live = self.0.live.borrow();
-        let result = live.names(directory).map(|names| {
+        let recorded = self.0.recorded.borrow();
+        let result = recorded.names(directory).map(|names| {
             let dots =
-                [(Cookie::DOT, &b"."[..], directory), (Cookie::DOT_DOT, b"..", live.parent(directory))];
+                [(Cookie::DOT, &b"."[..], directory), (Cookie::DOT_DOT, b"..", recorded.parent(directory))];
             let entry = |cookie, name: &[u8], inode| {
-                let kind = live.attributes(inode).map_or(FileType::Regular, |found| found.kind);
+                let kind = recorded.attributes(inode).map_or(FileType::Regular, |found| found.kind);
                 DirectoryEntry { cookie, name: name.to_vec(), target: Target { inode, kind: Some(kind) } }
             };
             let mut placed: Vec<(Cookie, &[u8], InodeNumber)> = dots.to_vec();
@@ -339,8 +335,8 @@ impl NameCalls for RecordedFilesystem {
     }
 
     fn read_link(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<u8>, FsError>> {
-        let live = self.0.live.borrow();
-        let result = match live.tree.node(inode).map(|node| &node.content) {
+        let recorded = self.0.recorded.borrow();
+        let result = match recorded.tree.node(inode).map(|node| &node.content) {
             Some(Content::Symlink(target)) => Ok(target.clone()),
             Some(_) => Err(FsError::Invalid("it is no symbolic link")),
             None => Err(FsError::NotFound),
@@ -353,7 +349,7 @@ impl NameCalls for RecordedFilesystem {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        done(self.0.live.borrow_mut().remove(directory, name, false, self.now()))
+        done(self.0.recorded.borrow_mut().remove(directory, name, false, self.now()))
     }
 
     fn rmdir<'a>(
@@ -361,7 +357,7 @@ impl NameCalls for RecordedFilesystem {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        done(self.0.live.borrow_mut().remove(directory, name, true, self.now()))
+        done(self.0.recorded.borrow_mut().remove(directory, name, true, self.now()))
     }
 
     fn rename<'a>(
@@ -370,39 +366,39 @@ impl NameCalls for RecordedFilesystem {
         to: (InodeNumber, &'a [u8]),
         flags: RenameFlags,
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        done(self.0.live.borrow_mut().rename(from, to, flags, self.now()))
+        done(self.0.recorded.borrow_mut().rename(from, to, flags, self.now()))
     }
 
     fn open(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        done(self.0.live.borrow_mut().open(inode))
+        done(self.0.recorded.borrow_mut().open(inode))
     }
 
     fn release(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        self.0.live.borrow_mut().release(inode);
+        self.0.recorded.borrow_mut().release(inode);
         done(Ok(()))
     }
 
     fn hold(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Hold, FsError>> {
-        let is_there = self.0.live.borrow().is_there(inode);
+        let is_there = self.0.recorded.borrow().is_there(inode);
         done(self.hold_of(is_there.then_some(inode).ok_or(FsError::NotFound)))
     }
 
     fn let_go(&self, inode: InodeNumber, count: u64) {
-        self.0.live.borrow_mut().let_go(inode, count);
+        self.0.recorded.borrow_mut().let_go(inode, count);
     }
 
     fn on_reclaim(&self, _: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>) {}
 
     fn held_inodes(&self) -> u64 {
-        self.0.live.borrow().holds.inodes() as u64
+        self.0.recorded.borrow().holds.inodes() as u64
     }
 
     fn is_held(&self, inode: InodeNumber) -> bool {
-        self.0.live.borrow().holds.contains(inode)
+        self.0.recorded.borrow().holds.contains(inode)
     }
 
     fn list_held(&self) -> Vec<InodeNumber> {
-        self.0.live.borrow().holds.list()
+        self.0.recorded.borrow().holds.list()
     }
 
     fn lookup_held<'a>(
@@ -410,7 +406,7 @@ impl NameCalls for RecordedFilesystem {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
-        let found = self.0.live.borrow().lookup(directory, name);
+        let found = self.0.recorded.borrow().lookup(directory, name);
         done(self.hold_of(found))
     }
 
@@ -420,7 +416,7 @@ impl NameCalls for RecordedFilesystem {
         name: &'a [u8],
         new: &'a NewNode,
     ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
-        let made = self.0.live.borrow_mut().make(directory, Some(name), new, b"", self.now());
+        let made = self.0.recorded.borrow_mut().make(directory, Some(name), new, b"", self.now());
         done(self.hold_of(made))
     }
 
@@ -429,8 +425,8 @@ impl NameCalls for RecordedFilesystem {
         directory: InodeNumber,
         new: &'a NewNode,
     ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
-        let made = self.0.live.borrow_mut().make(directory, None, new, b"", self.now());
-        let made = made.and_then(|inode| self.0.live.borrow_mut().open(inode).map(|()| inode));
+        let made = self.0.recorded.borrow_mut().make(directory, None, new, b"", self.now());
+        let made = made.and_then(|inode| self.0.recorded.borrow_mut().open(inode).map(|()| inode));
         done(self.hold_of(made))
     }
 
@@ -442,7 +438,7 @@ impl NameCalls for RecordedFilesystem {
         (uid, gid): (u32, u32),
     ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
         let new = NewNode { uid, gid, ..NewNode::new(FileType::Symlink, 0o777) };
-        let made = self.0.live.borrow_mut().make(directory, Some(name), &new, target, self.now());
+        let made = self.0.recorded.borrow_mut().make(directory, Some(name), &new, target, self.now());
         done(self.hold_of(made))
     }
 
@@ -452,21 +448,21 @@ impl NameCalls for RecordedFilesystem {
         directory: InodeNumber,
         name: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
-        let linked = self.0.live.borrow_mut().link(inode, directory, name, self.now());
+        let linked = self.0.recorded.borrow_mut().link(inode, directory, name, self.now());
         done(self.hold_of(linked.map(|()| inode)))
     }
 }
 
 impl SyncCalls for RecordedFilesystem {
     fn sync(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        done(self.0.live.borrow_mut().synchronise_all())
+        done(self.0.recorded.borrow_mut().synchronise_all())
     }
 
     /// Barriers promise no durability, so they are no part of what POSIX promises.
     fn synchronise(&self, inode: InodeNumber, call: SyncCall) -> LocalBoxFuture<'_, Result<(), FsError>> {
         match call {
             SyncCall::Fsync | SyncCall::Fdatasync => {
-                done(self.0.live.borrow_mut().synchronise(inode, call.is_data_only()))
+                done(self.0.recorded.borrow_mut().synchronise(inode, call.is_data_only()))
             }
             SyncCall::Fbarrier | SyncCall::Fdatabarrier => done(Err(FsError::Unsupported("barriers"))),
         }

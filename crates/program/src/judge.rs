@@ -78,7 +78,7 @@ impl Judge {
 
     fn judge_in(&self, place: &Path, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Option<Judgement>> {
         let [directory, lines, output] = ["files", "acknowledged", "output"].map(|name| place.join(name));
-        // Nobody else finds the scratch directory.
+        // The scratch directory belongs to this user alone.
         write_tree(tree, &directory, Privileges::Kept)?;
         write_lines(&lines, acknowledged)?;
         let variables = [("WEIR_DIR", &directory), ("WEIR_ACKED", &lines), ("WEIR_HERE", &self.here)];
@@ -140,7 +140,7 @@ fn remove_all(path: &Path) -> io::Result<()> {
 
 /// Gives the owner all rights to a directory and to those in it.
 fn open_directories(path: &Path, depth: usize) {
-    // What cannot be changed is told by the removal.
+    // The removal fails where something cannot be changed.
     let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir())) {

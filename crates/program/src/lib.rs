@@ -26,10 +26,10 @@ mod candidates;
 mod explain;
 mod filesystem;
 mod judge;
-mod live;
 mod operation;
 mod promises;
 mod record;
+mod recorded_tree;
 mod run;
 mod shell;
 mod state;
@@ -39,7 +39,7 @@ mod units;
 
 pub use acks::ACK_NAME;
 pub use campaign::{
-    CampaignError, CampaignFindings, CampaignProgress, Plan, ProgramCampaign, StateFailure, TOLD_MAX,
+    CampaignError, CampaignFindings, CampaignProgress, Plan, ProgramCampaign, REPORTED_MAX, StateFailure,
 };
 pub use candidates::Candidates;
 pub use explain::{Explanation, counted, explain};

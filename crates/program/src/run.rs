@@ -215,9 +215,9 @@ impl LineReader {
             kept.write_all(&line)?;
             let text = String::from_utf8_lossy(&line);
             if let Some(found) = self.pattern.captures(text.trim_end_matches('\n')) {
-                let told = found.get(1).or(found.get(0)).map_or("", |part| part.as_str());
-                // Nobody takes it in any more where the run has ended.
-                let _ = self.lines.send_blocking(told.as_bytes().to_vec());
+                let text = found.get(1).or(found.get(0)).map_or("", |part| part.as_str());
+                // After the end of the run there is no receiver.
+                let _ = self.lines.send_blocking(text.as_bytes().to_vec());
             }
         }
     }

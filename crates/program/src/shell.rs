@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// How often it is looked whether to stop.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often a wait checks whether to stop.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Waits for a process until it ends or the time is over. It is not reaped.
 ///
@@ -64,7 +64,7 @@ impl Shell {
 
     fn ends_within(&self, mut left: Duration, stops: &AtomicBool) -> io::Result<bool> {
         while !left.is_zero() && !stops.load(Ordering::Relaxed) {
-            let now = left.min(LOOK);
+            let now = left.min(STOP_CHECK_INTERVAL);
             if ends_within(&self.child, now)? {
                 return Ok(true);
             }

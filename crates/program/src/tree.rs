@@ -143,7 +143,12 @@ impl FileContent {
             return None;
         }
         let end = self.size.div_ceil(BLOCK);
-        let found = (offset / BLOCK..end).find(|block| self.blocks.contains_key(block) != in_hole);
+        let mut blocks = offset / BLOCK..end;
+        let found = match in_hole {
+            true => blocks.find(|block| !self.blocks.contains_key(block)),
+            // A hole may be large: it is not walked through.
+            false => self.blocks.range(blocks).next().map(|(block, _)| *block),
+        };
         let found = found.map(|block| (block * BLOCK).max(offset));
         found.or(in_hole.then_some(self.size))
     }

@@ -69,7 +69,7 @@ impl Piece {
 
     /// Memory with these bytes.
     pub(crate) fn copy_of(bytes: &[u8]) -> Piece {
-        let (mut piece, _) = Piece::take(bytes.len());
+        let mut piece = Piece::unfilled(bytes.len());
         piece.bytes_mut().copy_from_slice(bytes);
         piece
     }

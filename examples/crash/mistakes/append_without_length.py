@@ -1,4 +1,4 @@
-"""Mistake: who reads a log takes all that is there for records, also one that is there in part."""
+"""Mistake: the reader of a log takes all that is there for records, also one that is there in part."""
 
 from promise import RIGHT, acknowledge, acknowledged, expect, main, read, write
 

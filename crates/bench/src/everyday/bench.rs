@@ -15,7 +15,7 @@ use crate::everyday::plan::EverydayPlan;
 use crate::everyday::report::EverydayReport;
 use crate::everyday::requests::RequestCounter;
 use crate::everyday::tree::make_tree;
-use crate::machine::{Load, Machine, Usage};
+use crate::machine::{Load, Machine, Usage, drop_caches};
 use crate::mounts::{Door, Served, make_volume};
 use crate::plan::BenchOptions;
 use crate::rounds::{Progress, Steps};
@@ -163,8 +163,7 @@ impl EverydayGround {
         job.prepare(root)?;
         sync_filesystem(root).map_err(failed("a synchronised filesystem"))?;
         if job.is_cold() {
-            let dropped = std::fs::write("/proc/sys/vm/drop_caches", "3");
-            dropped.map_err(|source| BenchError::Job { program: "drop_caches", told: source.to_string() })?;
+            drop_caches()?;
         }
         let counted = counter.filter(|counter| counter.start().is_ok());
         let begun = handle.now();

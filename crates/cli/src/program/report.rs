@@ -95,9 +95,9 @@ impl Report<'_> {
     }
 
     pub(super) fn to_text(&self) -> String {
-        let CampaignFindings { distinct, failures, moments, is_exhaustive, told, .. } = self.findings;
+        let CampaignFindings { distinct, failures, moments, is_exhaustive, reported, .. } = self.findings;
         let mut text = String::new();
-        for (nth, failure) in (1..).zip(told) {
+        for (nth, failure) in (1..).zip(reported) {
             let _ = write!(text, "{nth}. {}", describe_failure(failure, self.plan, self.trace));
         }
         let looked = match (is_exhaustive, self.findings.is_interrupted) {
@@ -131,11 +131,11 @@ impl Report<'_> {
             is_exhaustive,
             warnings,
             seconds,
-            told,
+            reported,
             ..
         } = self.findings;
-        let told: Vec<Value> =
-            told.iter().map(|failure| failure_to_json(failure, self.plan, self.trace)).collect();
+        let reported: Vec<Value> =
+            reported.iter().map(|failure| failure_to_json(failure, self.plan, self.trace)).collect();
         json!({
             "promises": self.plan.promises.name(),
             "seed": self.plan.seed,
@@ -147,7 +147,7 @@ impl Report<'_> {
             "distinct": distinct,
             "exhaustive": is_exhaustive,
             "failing": failures,
-            "failures": told,
+            "failures": reported,
             "warnings": warnings,
             "seconds": (seconds * 1000.0).round() / 1000.0,
             "run_seconds": self.run_seconds,

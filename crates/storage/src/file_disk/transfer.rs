@@ -253,7 +253,7 @@ impl Engine {
         let engine = Rc::clone(self);
         let refused = match operation {
             Operation::Read { job, extent } => {
-                // A short read is an error, so that nobody sees what the memory held before.
+                // A short read is an error, so what the memory held before reaches no caller.
                 let buffer = Buffer::unfilled(extent.bytes());
                 let done = move |outcome| engine.read_ended(&job, extent, outcome);
                 self.ring.read(&self.file, buffer, extent.bytes(), offset_of(extent.start), done).is_err()

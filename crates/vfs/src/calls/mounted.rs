@@ -28,8 +28,8 @@ pub trait MountedCalls {
     /// one of those who may have it. Without this, the caller is [`Caller::SUPERUSER`].
     fn for_caller(&self, caller: Caller) -> Filesystem;
 
-    /// The calls that follow, up to the next wait, are those of a thread; 0 for what the kernel writes back by itself. It is for a
-    /// filesystem that records who calls.
+    /// Names the thread that makes the next calls, up to the next wait; 0 for what the kernel writes back by itself. A filesystem
+    /// that records its callers uses it.
     fn note_thread(&self, thread: u32) {
         let _ = thread;
     }

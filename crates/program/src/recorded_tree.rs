@@ -1,11 +1,11 @@
-//! *Live*: the tree that a program works on, and the record of what it does to it.
+//! *Recorded tree*: the tree that a program works on, and the record of what it does to it.
 
 use std::collections::BTreeMap;
 
 use weir_format::{FileTime, FileType};
 use weir_vfs::{
     AttributeChanges, Attributes, Device, FsError, Holds, InodeNumber, NewNode, RenameFlags,
-    check_name_length, check_ordinary_name,
+    check_name_length, check_ordinary_name, inherit_group,
 };
 
 use crate::acks::{ACK_NAME, PartialLines};
@@ -22,9 +22,9 @@ const INODES_MAX: InodeNumber = 1 << 31;
 /// The largest size of a file, as of ext4's.
 const SIZE_MAX: u64 = 16 << 40;
 
-/// What is known of an inode beside the tree.
+/// What the tree does not have of an inode.
 #[derive(Clone, Copy, Debug, Default)]
-struct Beside {
+struct InodeState {
     links: u32,
     opened: u32,
     /// The directory that a directory is in.
@@ -35,12 +35,12 @@ struct Beside {
     created: FileTime,
 }
 
-/// The tree, what is known beside it, and the record.
-pub(crate) struct Live {
+/// The tree, what else is known of its inodes, and the record.
+pub(crate) struct RecordedTree {
     pub(crate) tree: Tree,
     pub(crate) record: Record,
     pub(crate) holds: Holds,
-    beside: BTreeMap<InodeNumber, Beside>,
+    states: BTreeMap<InodeNumber, InodeState>,
     next: InodeNumber,
     /// The thread that calls now, and its process in the record.
     caller: (u32, usize),
@@ -48,14 +48,15 @@ pub(crate) struct Live {
     blocks: u64,
 }
 
-impl Live {
+impl RecordedTree {
     /// An empty tree.
-    pub(crate) fn new(record: Record, now: FileTime) -> Live {
+    pub(crate) fn new(record: Record, now: FileTime) -> RecordedTree {
         let (tree, holds) = (Tree::new(record.owner), Holds::default());
-        let of_root = Beside { links: 1, parent: ROOT, changed: now, modified: now, ..Beside::default() };
-        let beside = BTreeMap::from([(ROOT, of_root)]);
+        let of_root =
+            InodeState { links: 1, parent: ROOT, changed: now, modified: now, ..InodeState::default() };
+        let states = BTreeMap::from([(ROOT, of_root)]);
         let lines = PartialLines::default();
-        Live { tree, record, holds, beside, next: ACK + 1, caller: (0, 0), lines, blocks: 0 }
+        RecordedTree { tree, record, holds, states, next: ACK + 1, caller: (0, 0), lines, blocks: 0 }
     }
 
     /// The calls that follow are those of a thread; 0 for pages that the kernel writes back.
@@ -95,7 +96,7 @@ impl Live {
 
     /// The directory that a directory is in.
     pub(crate) fn parent(&self, directory: InodeNumber) -> InodeNumber {
-        self.beside.get(&directory).map_or(ROOT, |beside| beside.parent)
+        self.states.get(&directory).map_or(ROOT, |state| state.parent)
     }
 
     pub(crate) fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, FsError> {
@@ -116,7 +117,8 @@ impl Live {
     pub(crate) fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
         let ack = Node::new(Content::File(crate::tree::FileContent::default()), 0o666, self.record.owner);
         let node = if inode == ACK { &ack } else { self.node(inode)? };
-        let beside = self.beside.get(&inode).copied().unwrap_or(Beside { links: 1, ..Beside::default() });
+        let state =
+            self.states.get(&inode).copied().unwrap_or(InodeState { links: 1, ..InodeState::default() });
         let (mut sectors, mut device) = (0, Device::default());
         match &node.content {
             Content::File(file) => sectors = file.blocks() * 8,
@@ -128,25 +130,25 @@ impl Live {
             generation: 1,
             kind: node.kind(),
             permissions: node.permissions,
-            links: if node.kind() == FileType::Directory { 1 } else { beside.links },
-            takes_first_name: beside.links == 0,
+            links: if node.kind() == FileType::Directory { 1 } else { state.links },
+            takes_first_name: state.links == 0,
             uid: node.uid,
             gid: node.gid,
             size: node.size(),
             sectors,
-            accessed: beside.accessed,
-            changed: beside.changed,
-            modified: beside.modified,
-            created: beside.created,
+            accessed: state.accessed,
+            changed: state.changed,
+            modified: state.modified,
+            created: state.created,
             device,
         })
     }
 
     fn touch(&mut self, inode: InodeNumber, now: FileTime, is_content: bool) {
-        if let Some(beside) = self.beside.get_mut(&inode) {
-            beside.changed = now;
+        if let Some(state) = self.states.get_mut(&inode) {
+            state.changed = now;
             if is_content {
-                beside.modified = now;
+                state.modified = now;
             }
         }
     }
@@ -181,15 +183,12 @@ impl Live {
     ) -> Result<InodeNumber, FsError> {
         let at = name.map(|name| self.free_place(directory, name)).transpose()?;
         let parent = self.node(directory)?;
-        // A directory with the bit hands its group down, and directories in it have the bit, too.
-        let hands_down = parent.permissions & 0o2000 != 0;
-        let gid = if hands_down { parent.gid } else { new.gid };
-        let bit = if hands_down && new.kind == FileType::Directory { 0o2000 } else { 0 };
+        let (gid, bits) = inherit_group((parent.permissions, parent.gid), Some(new.kind), new.gid);
         let umask = if new.kind == FileType::Symlink { 0 } else { new.umask };
         let inode = self.next;
         self.next = inode.checked_add(1).filter(|next| *next < INODES_MAX).ok_or(FsError::NoSpace)?;
         let new_inode = NewInode {
-            mode: new.kind.mode_bits() | new.permissions & !umask | bit,
+            mode: new.kind.mode_bits() | new.permissions & !umask | bits,
             uid: new.uid,
             gid,
             target: target.to_vec(),
@@ -197,7 +196,7 @@ impl Live {
         };
         let links = u32::from(at.is_some());
         self.perform(Call::Make { inode, new: new_inode, at }, &[])?;
-        let beside = Beside {
+        let state = InodeState {
             links,
             parent: directory,
             opened: 0,
@@ -206,7 +205,7 @@ impl Live {
             modified: now,
             created: now,
         };
-        self.beside.insert(inode, beside);
+        self.states.insert(inode, state);
         if links > 0 {
             self.touch(directory, now, true);
         }
@@ -225,7 +224,7 @@ impl Live {
         }
         let at = self.free_place(directory, name)?;
         self.perform(Call::Link { inode, at }, &[])?;
-        self.beside.entry(inode).or_default().links += 1;
+        self.states.entry(inode).or_default().links += 1;
         self.touch(inode, now, false);
         self.touch(directory, now, true);
         Ok(())
@@ -254,15 +253,15 @@ impl Live {
 
     fn lose_name(&mut self, inode: InodeNumber, now: FileTime) {
         self.touch(inode, now, false);
-        if let Some(beside) = self.beside.get_mut(&inode) {
-            beside.links = beside.links.saturating_sub(1);
+        if let Some(state) = self.states.get_mut(&inode) {
+            state.links = state.links.saturating_sub(1);
         }
         self.delete_unused(inode);
     }
 
     /// Deletes an inode that has no name, and that nothing keeps.
     fn delete_unused(&mut self, inode: InodeNumber) {
-        let is_used = self.beside.get(&inode).is_none_or(|beside| beside.links > 0 || beside.opened > 0);
+        let is_used = self.states.get(&inode).is_none_or(|state| state.links > 0 || state.opened > 0);
         if is_used || inode == ROOT || self.holds.contains(inode) {
             return;
         }
@@ -270,7 +269,7 @@ impl Live {
             self.blocks -= file.blocks();
         }
         self.tree.remove(inode);
-        self.beside.remove(&inode);
+        self.states.remove(&inode);
     }
 
     pub(crate) fn rename(
@@ -320,15 +319,15 @@ impl Live {
         let call =
             Call::Rename { inode, from: from.clone(), to: to.clone(), replaced, exchanged, is_directory };
         self.perform(call, &[])?;
-        if let Some(beside) = self.beside.get_mut(&inode) {
-            beside.parent = to.directory;
+        if let Some(state) = self.states.get_mut(&inode) {
+            state.parent = to.directory;
         }
         [from.directory, to.directory].into_iter().for_each(|directory| self.touch(directory, now, true));
         self.touch(inode, now, false);
         match there {
             Some(there) if exchanged => {
-                if let Some(beside) = self.beside.get_mut(&there) {
-                    beside.parent = from.directory;
+                if let Some(state) = self.states.get_mut(&there) {
+                    state.parent = from.directory;
                 }
             }
             Some(there) => self.lose_name(there, now),
@@ -451,10 +450,10 @@ impl Live {
             let (permissions, uid, gid) = new;
             self.perform(Call::SetAttributes { inode, permissions, uid, gid }, &[])?;
         }
-        if let Some(beside) = self.beside.get_mut(&inode) {
-            beside.accessed = changes.accessed.unwrap_or(beside.accessed);
-            beside.modified = changes.modified.unwrap_or(beside.modified);
-            beside.changed = changes.changed.unwrap_or(now);
+        if let Some(state) = self.states.get_mut(&inode) {
+            state.accessed = changes.accessed.unwrap_or(state.accessed);
+            state.modified = changes.modified.unwrap_or(state.modified);
+            state.changed = changes.changed.unwrap_or(now);
         }
         Ok(())
     }
@@ -498,14 +497,14 @@ impl Live {
     pub(crate) fn open(&mut self, inode: InodeNumber) -> Result<(), FsError> {
         if inode != ACK {
             self.node(inode)?;
-            self.beside.entry(inode).or_default().opened += 1;
+            self.states.entry(inode).or_default().opened += 1;
         }
         Ok(())
     }
 
     pub(crate) fn release(&mut self, inode: InodeNumber) {
-        if let Some(beside) = self.beside.get_mut(&inode) {
-            beside.opened = beside.opened.saturating_sub(1);
+        if let Some(state) = self.states.get_mut(&inode) {
+            state.opened = state.opened.saturating_sub(1);
         }
         self.delete_unused(inode);
     }
