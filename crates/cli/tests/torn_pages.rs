@@ -1,43 +1,47 @@
-//! MariaDB without its doublewrite buffer, on atomic files of a mount: whatever crashes, no page is torn, and no
-//! transaction is lost that was acknowledged. A few crashes; the example `mariadb` does as many as you like, and has the
-//! control. Where FUSE or MariaDB is not to be had, this says that it was skipped.
+//! Databases whose pages are written once, on a mount: MariaDB without its doublewrite buffer on atomic files, PostgreSQL without full
+//! pages in its log. Whatever crashes, no page is torn, and no transaction is lost that was acknowledged. A few crashes; the
+//! example `databases` does as many as you like, and has the control. Where FUSE or a database is not to be had, this says
+//! that it was skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../examples/mariadb/campaign/mod.rs"]
+#[path = "../examples/databases/campaign/mod.rs"]
 mod campaign;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::support::{is_there, mounts, run, weir_program};
+use crate::support::{mounts, run, weir_program};
+use campaign::database::{DatabaseKind, Setup};
 use campaign::judge::judge;
 use campaign::load::{CLIENTS, Clients, ROWS, fill};
 use campaign::rounds::{Campaign, Crash};
-use campaign::server::{Mariadb, Setup};
+use campaign::server::Installation;
 use campaign::wait_for;
 
 const SEED: u64 = 17;
 
-fn is_able() -> bool {
-    mounts() && ["mariadbd", "mariadb", "innochecksum"].iter().all(|program| is_there(program))
+fn is_able(database: DatabaseKind) -> bool {
+    mounts() && database.programs().iter().all(|program| campaign::is_there(program))
 }
 
 /// A few crashes of a kind, after which nothing may be wrong.
-fn survives(crash: Crash) {
-    if !is_able() {
+fn survives(database: DatabaseKind, crash: Crash) {
+    if !is_able(database) {
+        eprintln!("skipped: it takes a mount, and {:?}", database.programs());
         return;
     }
     let asked = std::env::var("WEIR_CRASHES").ok().and_then(|rounds| rounds.parse().ok());
     let campaign = Campaign {
         weir: PathBuf::from(weir_program()),
         on: PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
+        database,
         crash,
         rounds: asked.unwrap_or(2),
         seed: SEED,
-        doublewrite: false,
-        atomic: true,
+        pages_twice: false,
+        atomic: database == DatabaseKind::Mariadb,
         mount: Vec::new(),
         until_damage: false,
     };
@@ -49,14 +53,19 @@ fn survives(crash: Crash) {
 
 #[test]
 fn no_page_is_torn_where_the_server_of_the_mount_is_killed() {
-    survives(Crash::Kill);
+    survives(DatabaseKind::Mariadb, Crash::Kill);
+}
+
+#[test]
+fn postgresql_without_full_pages_keeps_what_it_has_committed() {
+    survives(DatabaseKind::Postgresql, Crash::Kill);
 }
 
 #[test]
 fn no_page_is_torn_where_the_power_is_cut() {
     let (has_loop, _) = run("losetup", &["--find".as_ref()]);
     if has_loop {
-        survives(Crash::Power);
+        survives(DatabaseKind::Mariadb, Crash::Power);
     } else {
         eprintln!("skipped: it takes losetup and loop devices");
     }
@@ -65,12 +74,13 @@ fn no_page_is_torn_where_the_power_is_cut() {
 /// On a sound database the judge finds nothing; and each kind of damage that is done to it by hand.
 #[test]
 fn the_judge_sees_damage() {
-    if !is_able() {
+    if !is_able(DatabaseKind::Mariadb) {
         return;
     }
     let beside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let data = beside.path().join("db");
-    let mariadb = Mariadb::new(Setup { doublewrite: false, pool_mib: 8, log_mib: 16 }).unwrap();
+    let setup = Setup { pages_twice: false, pool_mib: 8, log_mib: 16 };
+    let mariadb = Installation::new(DatabaseKind::Mariadb.set_up(setup)).unwrap();
     mariadb.install(&data).unwrap();
     let server = mariadb.start(&data).unwrap();
     fill(&server).unwrap();

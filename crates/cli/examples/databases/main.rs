@@ -1,15 +1,16 @@
-//! MariaDB with and without its doublewrite buffer, on the host's ext4 and on mounts: how fast it is, what it writes, and
-//! what crashes leave of it. It takes `mariadbd` and the superuser; `bench` takes `sysbench`, too.
+//! MariaDB and PostgreSQL with pages that are written once or twice, on the host's ext4 and on mounts: how fast they are, what they
+//! write, and what crashes leave of them. It takes the superuser, and the server of the database; `bench` takes `sysbench` or
+//! `pgbench`, too.
 //!
 //! ```sh
-//! cargo build --release -p weir-cli --bin weir --example mariadb
-//! target/release/examples/mariadb bench --on DIRECTORY --json
-//! target/release/examples/mariadb kill --atomic --rounds 50
-//! target/release/examples/mariadb cut --atomic --rounds 50
-//! target/release/examples/mariadb cut --ext4 --rounds 50
+//! cargo build --release -p weir-cli --bin weir --example databases
+//! target/release/examples/databases bench --on DIRECTORY --json
+//! target/release/examples/databases kill --database postgresql --rounds 50
+//! target/release/examples/databases cut --atomic --rounds 50
+//! target/release/examples/databases cut --ext4 --rounds 50
 //! ```
 //!
-//! The last one is the control: without doublewrite on the kernel's ext4, power cuts of the worst disk tear pages.
+//! The last one is the control: with pages that are written once on the kernel's ext4, power cuts of the worst disk tear them.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
@@ -20,11 +21,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use campaign::database::DatabaseKind;
 use campaign::judge::Verdict;
 use campaign::rounds::{Campaign, Crash};
 use campaign::{Outcome, is_there};
 
-/// MariaDB with and without its doublewrite buffer.
+/// MariaDB and PostgreSQL with pages that are written once or twice.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -62,16 +64,18 @@ enum What {
 /// What both campaigns are told.
 #[derive(Args)]
 struct Crashes {
+    #[arg(long, default_value = "mariadb")]
+    database: DatabaseKind,
     /// How many crashes
     #[arg(long, default_value_t = 50)]
     rounds: u64,
     /// Decides the moments, and what is written
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// With the doublewrite buffer
+    /// Write each page twice: MariaDB's doublewrite buffer, PostgreSQL's full pages in its log
     #[arg(long)]
-    doublewrite: bool,
-    /// Make the files of InnoDB atomic
+    pages_twice: bool,
+    /// Make the files of MariaDB that hold pages atomic
     #[arg(long)]
     atomic: bool,
     /// Another argument for `weir mount`, such as --mount=--writeback-cache
@@ -81,11 +85,11 @@ struct Crashes {
 
 fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
-    let needed: &[&str] = match arguments.command {
-        What::Bench(_) => &["mariadbd", "mariadb", "sysbench"],
-        What::Kill(_) | What::Cut { .. } => &["mariadbd", "mariadb", "innochecksum"],
+    let (database, load) = match &arguments.command {
+        What::Bench(asked) => (asked.database, Some(asked.database.load_program())),
+        What::Kill(crashes) | What::Cut { crashes, .. } => (crashes.database, None),
     };
-    if let Some(missing) = needed.iter().find(|program| !is_there(program)) {
+    if let Some(missing) = database.programs().iter().chain(&load).find(|program| !is_there(program)) {
         return Err(format!("this takes {missing}: install it, and try again").into());
     }
     let weir = arguments.weir.map_or_else(beside_this, Ok)?;
@@ -97,16 +101,17 @@ fn main() -> Outcome<()> {
             (if ext4 { Crash::PowerUnderExt4 } else { Crash::Power }, until_damage, crashes)
         }
     };
-    let Crashes { rounds, seed, doublewrite, atomic, mount } = crashes;
-    let campaign = Campaign { weir, on, crash, rounds, seed, doublewrite, atomic, mount, until_damage };
-    let totals = campaign.run(&mut |crash, verdict| eprintln!("{}", line(crash, verdict, doublewrite)))?;
+    let Crashes { database, rounds, seed, pages_twice, atomic, mount } = crashes;
+    let campaign =
+        Campaign { weir, on, database, crash, rounds, seed, pages_twice, atomic, mount, until_damage };
+    let totals = campaign.run(&mut |crash, verdict| eprintln!("{}", line(crash, verdict, pages_twice)))?;
     if json {
         println!("{}", serde_json::to_string(&totals)?);
     } else {
         println!("{totals:#?}");
     }
     // The control is there to be damaged.
-    let is_control = crash == Crash::PowerUnderExt4 && !doublewrite;
+    let is_control = crash == Crash::PowerUnderExt4 && !pages_twice;
     match (totals.damaged, is_control) {
         (0, true) => Err("the control shows no damage, so the judge may see none".into()),
         (1.., false) => Err(format!("{} of {} crashes did damage", totals.damaged, totals.rounds).into()),
@@ -114,8 +119,8 @@ fn main() -> Outcome<()> {
     }
 }
 
-fn line(crash: u64, verdict: &Verdict, doublewrite: bool) -> String {
-    let sound = if verdict.is_sound(doublewrite) { "sound" } else { "damaged" };
+fn line(crash: u64, verdict: &Verdict, pages_twice: bool) -> String {
+    let sound = if verdict.is_sound(pages_twice) { "sound" } else { "damaged" };
     let (torn, done) = (verdict.torn.len(), verdict.done.iter().sum::<u64>());
     format!("crash {crash}: {sound}, {torn} files torn before recovery, {done} transactions are there")
 }

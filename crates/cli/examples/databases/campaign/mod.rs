@@ -1,4 +1,4 @@
-//! MariaDB on storage that crashes: the server, the places where its files lie, the load, and the judge.
+//! A database on storage that crashes: its server, the places where its files lie, the load, and the judge.
 
 #![allow(dead_code, reason = "the benchmark, the campaigns and the tests each use a part of this")]
 #![expect(
@@ -7,13 +7,17 @@
     reason = "it waits for what other processes do"
 )]
 
+pub mod database;
 pub mod ground;
 pub mod judge;
 pub mod load;
+pub mod mariadb;
+pub mod postgresql;
 pub mod rounds;
 pub mod server;
 
 use std::error::Error;
+use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -23,10 +27,16 @@ pub type Outcome<T> = Result<T, Box<dyn Error>>;
 /// How often it is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The program, which may be one of the system's that is not on everybody's path.
+/// The program, which may be one of the system's that is not on everybody's path. PostgreSQL's lie in a directory for each version,
+/// of which the newest counts.
 pub fn system(program: &str) -> Command {
     let mut command = Command::new(program);
-    command.env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let newest = versions
+        .map(|entry| entry.path())
+        .max_by_key(|path| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()));
+    let newest = newest.map_or_else(String::new, |path| format!(":{}/bin", path.display()));
+    command.env("PATH", format!("/usr/sbin:/sbin:/usr/bin:/bin{newest}"));
     command
 }
 

@@ -1,4 +1,4 @@
-//! Where the files of MariaDB lie: a mount of Weir, or the kernel's ext4 on a loop device; and the worst disk below them.
+//! Where the files of a database lie: a mount of Weir, or the kernel's ext4 on a loop device; and the worst disk below them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

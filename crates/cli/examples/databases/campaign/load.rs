@@ -9,14 +9,17 @@ use std::process::{Child, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Outcome;
+use super::database::Database;
 use super::server::Running;
 
 /// Clients that commit at the same time.
 pub const CLIENTS: u64 = 4;
-/// Rows of each client in each table; with [`TEXT_BYTES`] several times what InnoDB holds in memory.
+/// Rows of each client in each table; with [`TEXT_BYTES`] several times what the server holds in memory.
 pub const ROWS: u64 = 5_000;
 /// Bytes of text in a row. An update keeps its length.
 const TEXT_BYTES: u64 = 1_000;
+/// After so many transactions a client's texts are the same again.
+const LETTERS: u64 = 26;
 /// The tables that each transaction changes.
 pub const TABLES: [&str; 2] = ["a", "b"];
 /// Rows of each table that a transaction changes: most of them are on pages of their own.
@@ -32,27 +35,23 @@ fn row(seed: u64, table: usize, client: u64, number: u64, nth: u64) -> u64 {
     client * ROWS + (mixed ^ (mixed >> 31)) % ROWS
 }
 
-/// The text of a row that this transaction wrote, as SQL.
-fn words(number: &str) -> String {
-    format!("REPEAT(CHAR(97 + {number} % 26), {TEXT_BYTES})")
-}
-
 /// Makes the tables, with every row as transaction 0 would leave it.
-pub fn fill(server: &Running) -> Outcome<()> {
-    let last = CLIENTS * ROWS - 1;
-    let mut sql =
-        String::from("CREATE DATABASE t; USE t; CREATE TABLE t.done(client INT PRIMARY KEY, n BIGINT);");
-    sql += &format!("INSERT INTO t.done SELECT seq, 0 FROM seq_0_to_{};", CLIENTS - 1);
+pub fn fill(server: &Running<'_>) -> Outcome<()> {
+    let database = server.database();
+    let mut sql = String::from("CREATE SCHEMA t; CREATE TABLE t.done(client INT PRIMARY KEY, n BIGINT);");
+    sql += &format!("INSERT INTO t.done SELECT seq, 0 FROM {};", database.numbers_to(CLIENTS - 1));
+    let (numbers, text) = (database.numbers_to(CLIENTS * ROWS - 1), database.text_of("0", TEXT_BYTES));
     for table in TABLES {
-        sql += &format!("CREATE TABLE t.{table}(id INT PRIMARY KEY, n BIGINT, x TEXT) ENGINE=InnoDB;");
-        sql += &format!("INSERT INTO t.{table} SELECT seq, 0, {} FROM seq_0_to_{last};", words("0"));
+        sql += &format!("CREATE TABLE t.{table}(id INT PRIMARY KEY, n BIGINT, x TEXT);");
+        sql += &format!("INSERT INTO t.{table} SELECT seq, 0, {text} FROM {numbers};");
     }
     server.ask(&sql).map(drop)
 }
 
 /// Asks which rows are there. Each line says the row, the transaction that wrote it, and whether its text is that one's.
-pub fn question(table: &str) -> String {
-    format!("SELECT id, n, x = {} FROM t.{table} ORDER BY id", words("n"))
+pub fn question(database: &dyn Database, table: &str) -> String {
+    let text = database.text_of("n", TEXT_BYTES);
+    format!("SELECT id, n, CASE WHEN x = {text} THEN 1 ELSE 0 END FROM t.{table} ORDER BY id")
 }
 
 /// The answer that it must get when each client's transactions up to these numbers are there, and no other.
@@ -66,9 +65,9 @@ pub fn expected(seed: u64, table: usize, done: &[u64]) -> Vec<u64> {
     rows
 }
 
-fn transaction(seed: u64, client: u64, number: u64) -> String {
+fn transaction(texts: &[String], seed: u64, client: u64, number: u64) -> String {
     let mut sql = String::from("BEGIN;");
-    let text = words(&number.to_string());
+    let text = &texts[(number % LETTERS) as usize];
     for (which, table) in TABLES.iter().enumerate() {
         // One by one: MariaDB would read the whole table for a list.
         for id in (0..CHANGES).map(|nth| row(seed, which, client, number, nth)) {
@@ -85,7 +84,9 @@ pub struct Clients {
 
 impl Clients {
     /// Has them go on behind the transactions `done`. Their notes go into a directory that no crash hits.
-    pub fn start(server: &Running, beside: &Path, seed: u64, done: &[u64]) -> Outcome<Clients> {
+    pub fn start(server: &Running<'_>, beside: &Path, seed: u64, done: &[u64]) -> Outcome<Clients> {
+        let texts: Vec<String> =
+            (0..LETTERS).map(|number| server.database().text_of(&number.to_string(), TEXT_BYTES)).collect();
         let mut clients = Vec::new();
         for (client, last) in (0..).zip(done.iter().copied()) {
             let notes = beside.join(format!("acknowledged-{client}"));
@@ -95,10 +96,12 @@ impl Clients {
             let mut process = command.stderr(Stdio::null()).spawn()?;
             let mut input = process.stdin.take().ok_or("the client has no standard input")?;
             clients.push((process, notes));
+            let texts = texts.clone();
             // Until the client has ended. The pipe bounds how far it runs ahead.
             std::thread::spawn(move || {
-                (last + 1..)
-                    .try_for_each(|number| input.write_all(transaction(seed, client, number).as_bytes()))
+                (last + 1..).try_for_each(|number| {
+                    input.write_all(transaction(&texts, seed, client, number).as_bytes())
+                })
             });
         }
         Ok(Clients { clients })

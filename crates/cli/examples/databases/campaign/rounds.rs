@@ -1,6 +1,7 @@
 //! Crashes under load, again and again, each of them judged.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,10 +10,11 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use serde::Serialize;
 
+use super::database::{DatabaseKind, Setup};
 use super::ground::{Ext4, LoopDevice, WeirMount, WorstDisk};
 use super::judge::{Verdict, judge};
 use super::load::{CLIENTS, Clients, fill};
-use super::server::{Mariadb, Running, Setup, make_atomic};
+use super::server::{Installation, Running};
 use super::{Outcome, run, system, wait_for};
 
 /// Of the volume in a file, and of the worst disk.
@@ -47,12 +49,13 @@ pub struct Campaign {
     pub weir: PathBuf,
     /// A directory for what it makes.
     pub on: PathBuf,
+    pub database: DatabaseKind,
     pub crash: Crash,
     pub rounds: u64,
     /// Decides the moments, and what is written.
     pub seed: u64,
-    /// Whether InnoDB writes each page twice.
-    pub doublewrite: bool,
+    /// Whether each page is written twice: MariaDB's doublewrite buffer, PostgreSQL's full pages.
+    pub pages_twice: bool,
     /// Whether its files are atomic.
     pub atomic: bool,
     /// More arguments for `weir mount`.
@@ -69,7 +72,7 @@ pub struct Totals {
     pub acknowledged: u64,
     /// Crashes after which something was wrong.
     pub damaged: u64,
-    /// Crashes that left pages which are none, before MariaDB has recovered; these with the doublewrite buffer, too.
+    /// Crashes that left pages which are none, before the database has recovered, where its tools can tell; with a second copy of each, too.
     pub torn: u64,
     /// Crashes after which such pages were there when it had recovered.
     pub torn_after: u64,
@@ -84,14 +87,14 @@ pub struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, verdict: &Verdict, doublewrite: bool) {
+    fn add(&mut self, verdict: &Verdict, pages_twice: bool) {
         self.rounds += 1;
         self.torn += u64::from(!verdict.torn.is_empty());
         self.torn_after += u64::from(!verdict.torn_after.is_empty());
         self.unusable += u64::from(verdict.unusable.is_some());
         self.lost += u64::from(!verdict.lost.is_empty());
         self.rows_wrong += u64::from(verdict.rows_wrong > 0);
-        if !verdict.is_sound(doublewrite) {
+        if !verdict.is_sound(pages_twice) {
             self.damaged += 1;
             if self.told.len() < TOLD_MAX {
                 let Verdict { torn, torn_after, unusable, lost, rows_wrong, .. } = verdict;
@@ -109,12 +112,18 @@ impl Campaign {
     /// Runs it; `tell` hears of every crash.
     pub fn run(&self, tell: &mut dyn FnMut(u64, &Verdict)) -> Outcome<Totals> {
         let beside = tempfile::tempdir_in(&self.on)?;
-        let (doublewrite, pool_mib, log_mib) = (self.doublewrite, POOL_MIB, LOG_MIB);
-        let mariadb = Mariadb::new(Setup { doublewrite, pool_mib, log_mib })?;
+        // A server may run as another user.
+        fs::set_permissions(beside.path(), Permissions::from_mode(0o755))?;
+        let installation = self.installation()?;
         match self.crash {
-            Crash::Kill => self.kill_rounds(beside.path(), &mariadb, tell),
-            Crash::Power | Crash::PowerUnderExt4 => self.power_rounds(beside.path(), &mariadb, tell),
+            Crash::Kill => self.kill_rounds(beside.path(), &installation, tell),
+            Crash::Power | Crash::PowerUnderExt4 => self.power_rounds(beside.path(), &installation, tell),
         }
+    }
+
+    fn installation(&self) -> Outcome<Installation> {
+        let setup = Setup { pages_twice: self.pages_twice, pool_mib: POOL_MIB, log_mib: LOG_MIB };
+        Installation::new(self.database.set_up(setup))
     }
 
     fn random(&self) -> Pcg64 {
@@ -122,14 +131,14 @@ impl Campaign {
     }
 
     /// Makes the database on a mount.
-    fn prepare(&self, mariadb: &Mariadb, root: &Path) -> Outcome<PathBuf> {
+    fn prepare(&self, installation: &Installation, root: &Path) -> Outcome<PathBuf> {
         let data = root.join("db");
-        mariadb.install(&data)?;
-        let server = mariadb.start(&data)?;
+        installation.install(&data)?;
+        let server = installation.start(&data)?;
         fill(&server)?;
         server.stop()?;
         if self.atomic {
-            make_atomic(&data)?;
+            installation.database.make_atomic(&data)?;
         }
         Ok(data)
     }
@@ -139,8 +148,13 @@ impl Campaign {
         run(command.args(["mkfs", "--volume"]).arg(path).args(more)).map(drop)
     }
 
+    fn mount_options(&self) -> Vec<String> {
+        let asked = self.database.mount_options().iter().map(|option| (*option).to_owned());
+        asked.chain(self.mount.iter().cloned()).collect()
+    }
+
     fn mount(&self, volume: &Path, root: &Path) -> Outcome<WeirMount> {
-        WeirMount::new(&self.weir, volume, root, &self.mount)
+        WeirMount::new(&self.weir, volume, root, &self.mount_options())
     }
 
     /// Has the clients work for a while.
@@ -158,17 +172,17 @@ impl Campaign {
     fn kill_rounds(
         &self,
         beside: &Path,
-        mariadb: &Mariadb,
+        installation: &Installation,
         tell: &mut dyn FnMut(u64, &Verdict),
     ) -> Outcome<Totals> {
         let [volume, root] = ["volume", "mounted"].map(|name| beside.join(name));
         self.format(&volume, &["--size", &format!("{DISK_MIB}M")])?;
         let mut mounted = self.mount(&volume, &root)?;
-        let data = self.prepare(mariadb, &root)?;
+        let data = self.prepare(installation, &root)?;
         let (mut random, mut totals) = (self.random(), Totals::default());
         let mut done = vec![0; CLIENTS as usize];
         while totals.rounds < self.rounds {
-            let server = mariadb.start(&data)?;
+            let server = installation.start(&data)?;
             let mut clients = Clients::start(&server, beside, self.seed, &done)?;
             self.work(&mut random, &mut clients)?;
             mounted.kill()?;
@@ -178,11 +192,11 @@ impl Campaign {
             drop(clients);
             mounted.end()?;
             mounted = self.mount(&volume, &root)?;
-            let verdict = judge(mariadb, &data, self.seed, &told, &told)?;
-            totals.add(&verdict, self.doublewrite);
+            let verdict = judge(installation, &data, self.seed, &told, &told)?;
+            totals.add(&verdict, self.pages_twice);
             tell(totals.rounds, &verdict);
             totals.acknowledged = told.iter().sum();
-            if !verdict.is_sound(self.doublewrite) {
+            if !verdict.is_sound(self.pages_twice) {
                 // What comes next would be built on it.
                 break;
             }
@@ -196,7 +210,7 @@ impl Campaign {
     fn power_rounds(
         &self,
         beside: &Path,
-        mariadb: &Mariadb,
+        installation: &Installation,
         tell: &mut dyn FnMut(u64, &Verdict),
     ) -> Outcome<Totals> {
         let mut worst = WorstDisk::new(&self.weir, beside, DISK_MIB)?;
@@ -210,9 +224,9 @@ impl Campaign {
             Ext4::format(&device)?;
             mounted = Mounted::Ext4(Ext4::new(device, &root)?);
         }
-        let data = self.prepare(mariadb, &root)?;
+        let data = self.prepare(installation, &root)?;
         mounted.synchronise()?;
-        let server = mariadb.start(&data)?;
+        let server = installation.start(&data)?;
         let clients = Clients::start(&server, beside, self.seed, &vec![0; CLIENTS as usize])?;
         totals = self.cuts(&mut worst, clients, &found, tell)?;
         totals.acknowledged = acknowledged(&server)?;
@@ -227,9 +241,8 @@ impl Campaign {
         found: &Path,
         tell: &mut dyn FnMut(u64, &Verdict),
     ) -> Outcome<Totals> {
-        let (doublewrite, pool_mib, log_mib) = (self.doublewrite, POOL_MIB, LOG_MIB);
         // A server of its own looks at what is left.
-        let looker = Mariadb::new(Setup { doublewrite, pool_mib, log_mib })?;
+        let looker = self.installation()?;
         let (mut random, mut totals) = (self.random(), Totals::default());
         while totals.rounds < self.rounds && !(self.until_damage && totals.damaged > 0) {
             self.work(&mut random, &mut clients)?;
@@ -241,14 +254,16 @@ impl Campaign {
                 Crash::PowerUnderExt4 => Mounted::Ext4(Ext4::new(LoopDevice::new(&image)?, found)?),
                 // The image is a copy of a volume that is still mounted.
                 _ => {
-                    let more = [&self.mount[..], &["--after-crash".to_owned()]].concat();
+                    let more = [&self.mount_options()[..], &["--after-crash".to_owned()]].concat();
                     Mounted::Weir(WeirMount::new(&self.weir, &image, found, &more)?, None)
                 }
             };
-            let verdict = judge(&looker, &found.join("db"), self.seed, &least, &most)?;
+            let data = found.join("db");
+            looker.database.remove_lock(&data)?;
+            let verdict = judge(&looker, &data, self.seed, &least, &most)?;
             mounted.end()?;
             fs::remove_file(&image)?;
-            totals.add(&verdict, doublewrite);
+            totals.add(&verdict, self.pages_twice);
             tell(totals.rounds, &verdict);
             clients.pause(false)?;
         }
@@ -257,7 +272,7 @@ impl Campaign {
 }
 
 /// How many transactions a server that lives has committed for the clients.
-fn acknowledged(server: &Running) -> Outcome<u64> {
+fn acknowledged(server: &Running<'_>) -> Outcome<u64> {
     Ok(server.ask("SELECT SUM(n) FROM t.done")?.trim().parse()?)
 }
 
