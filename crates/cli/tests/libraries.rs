@@ -55,25 +55,6 @@ fn a_program_in_c_orders_on_a_mount_and_synchronises_elsewhere() {
     place.umount();
 }
 
-#[test]
-fn a_program_in_python_orders_on_a_mount_and_synchronises_elsewhere() {
-    if !mounts() || !is_there("python3") {
-        return;
-    }
-    let place = Place::with_volume("256M");
-    let barrier = |directory: &Path| {
-        let mut command = Command::new("python3");
-        command.arg(of_project("examples/barrier.py")).arg(directory);
-        command
-    };
-    let root = place.mount(&[]);
-    assert_eq!(calls_of(&place, &mut barrier(&root)), [1, 1]);
-    assert_eq!(runs(&mut barrier(&root)), "one barrier, one flush\n");
-    assert_eq!(runs(&mut barrier(place.path())), "two flushes\n");
-    assert_eq!(fs::read(root.join("data")).unwrap(), fs::read(place.path().join("data")).unwrap());
-    place.umount();
-}
-
 /// `dd` that makes what it wrote durable by one call.
 fn dd(how: &str, to: &Path) -> Command {
     let mut command = Command::new("dd");

@@ -26,6 +26,7 @@ mod generate;
 mod growth;
 mod held;
 mod images;
+mod languages;
 mod libraries;
 mod limits;
 mod lost;

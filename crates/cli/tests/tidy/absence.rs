@@ -25,6 +25,7 @@ fn may_be_unsafe(path: &str) -> bool {
         "crates/preload/src/",
         "crates/sqlite/src/",
         "crates/sqlite-vfs/src/",
+        "languages/rust/src/",
     ];
     path == "crates/runtime/src/uring.rs"
         || path == "crates/runtime/src/slabs.rs"

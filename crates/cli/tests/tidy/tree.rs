@@ -100,6 +100,6 @@ fn collect(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
 }
 
 fn is_text(name: &str, prefix: &str) -> bool {
-    let endings = [".rs", ".c", ".h", ".md", ".toml", ".sh", ".py", ".json"];
+    let endings = [".rs", ".c", ".h", ".md", ".toml", ".sh", ".py", ".go", ".json"];
     prefix == ".ci/" || name.starts_with("LICENSE-") || endings.iter().any(|ending| name.ends_with(ending))
 }

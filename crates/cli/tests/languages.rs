@@ -1,0 +1,108 @@
+//! The packages for other languages, by their example: a write-ahead log whose records are ordered before what they are about.
+//! On a mount its calls order, elsewhere they flush. The mount's server is killed under it, and what is left is checked. Where a
+//! language or FUSE is not to be had, this says that it was skipped.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::{Place, is_there, mounts, runs, text};
+
+/// Numbers that are durable before the server is killed.
+const ACKNOWLEDGED: usize = 5;
+
+/// Where the packages are.
+fn packages() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../languages").canonicalize().unwrap()
+}
+
+/// Runs the example on a mount and on the host's filesystem, kills the mount's server, and has the example look at what is left.
+/// `example` makes the command, whose arguments come then.
+fn keep_order(example: &dyn Fn() -> Command) {
+    let place = Place::with_volume("64M");
+    let in_directory = |directory: &Path, arguments: &[&str]| {
+        let mut command = example();
+        command.arg(arguments[0]).arg(directory).args(&arguments[1..]);
+        command
+    };
+    let first_lines = |directory: &Path, count: usize| {
+        let mut command = in_directory(directory, &["write"]);
+        let mut writer = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let told = BufReader::new(writer.stdout.take().unwrap());
+        let lines: Vec<String> = told.lines().take(count).map(Result::unwrap).collect();
+        (writer, lines)
+    };
+
+    let beside = place.path().join("host");
+    std::fs::create_dir(&beside).unwrap();
+    let (mut writer, lines) = first_lines(&beside, 1);
+    assert_eq!(lines, ["durable"], "on the host's filesystem");
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+
+    let mut server = place.serve();
+    let (mut writer, lines) = first_lines(&place.mountpoint(), 1 + ACKNOWLEDGED);
+    assert_eq!(lines[0], "ordered", "on a mount");
+    server.kill();
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    place.unmount();
+    let _server = place.serve();
+    let durable = lines.last().unwrap();
+    runs(&mut in_directory(&place.mountpoint(), &["check", durable]));
+
+    // The example that looks would see a table that is ahead of its log, and one that has lost what was durable.
+    let log = std::fs::File::options().write(true).open(place.mountpoint().join("log")).unwrap();
+    log.set_len(512).unwrap();
+    let output = in_directory(&place.mountpoint(), &["check", durable]).output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success() && told.contains("the log has 1 records"), "{told}");
+}
+
+#[test]
+fn python_keeps_order() {
+    if mounts() && is_there("python3") {
+        keep_order(&|| {
+            let mut command = Command::new("python3");
+            command.env("PYTHONDONTWRITEBYTECODE", "1").arg(packages().join("python/wal.py"));
+            command
+        });
+    }
+}
+
+#[test]
+fn go_keeps_order() {
+    // It knows no option --version.
+    let has_go = Command::new("go").arg("version").output().is_ok_and(|output| output.status.success());
+    if !has_go {
+        eprintln!("skipped: this takes go");
+    }
+    if mounts() && has_go {
+        let built = tempfile::tempdir().unwrap();
+        let program = built.path().join("wal");
+        let mut build = Command::new("go");
+        build
+            .env("GOCACHE", built.path().join("cache"))
+            .env("CGO_ENABLED", "0")
+            .current_dir(packages().join("go"));
+        runs(build.args(["build", "-o"]).arg(&program).arg("./examples/wal"));
+        keep_order(&|| Command::new(&program));
+    }
+}
+
+#[test]
+fn rust_keeps_order() {
+    if mounts() {
+        let built = tempfile::tempdir().unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.current_dir(packages().join("rust")).args([
+            "build",
+            "--quiet",
+            "--offline",
+            "--example",
+            "wal",
+        ]);
+        runs(build.arg("--target-dir").arg(built.path()));
+        keep_order(&|| Command::new(built.path().join("debug/examples/wal")));
+    }
+}

@@ -1,0 +1,3 @@
+module weir.example/order
+
+go 1.21

@@ -1,0 +1,86 @@
+// Package order orders writes, without waiting for the disk, on a mount of Weir.
+//
+// Each call says what it has kept: Ordered, or Durable where it was a flush instead. On other filesystems every call is a flush, so a
+// program keeps its order everywhere.
+package order
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// Kept is what a call has kept.
+type Kept int
+
+const (
+	// Ordered: before whatever is written later; it may not be durable for a while.
+	Ordered Kept = iota
+	// Durable: it survives a power cut.
+	Durable
+)
+
+func (kept Kept) String() string {
+	if kept == Ordered {
+		return "ordered"
+	}
+	return "durable"
+}
+
+// The ioctls _IO('W', 1) and _IO('W', 2) of crates/capi/include/weir.h.
+const (
+	fbarrier     = 0x5701
+	fdatabarrier = 0x5702
+)
+
+// Order puts all that was written to the file, its attributes and its name before whatever is written later. Errors are those of Sync.
+// Call msync before, where the file is mapped.
+func Order(file *os.File) (Kept, error) {
+	return call(file, fbarrier, file.Sync)
+}
+
+// OrderData does the same of the file's content and of what is needed to find it. Elsewhere it is fdatasync.
+func OrderData(file *os.File) (Kept, error) {
+	return call(file, fdatabarrier, func() error {
+		return control(file, func(descriptor uintptr) error { return syscall.Fdatasync(int(descriptor)) })
+	})
+}
+
+// MakeDurable returns when all that was written to the file survives a power cut.
+func MakeDurable(file *os.File) error {
+	return file.Sync()
+}
+
+func call(file *os.File, request uintptr, flush func() error) (Kept, error) {
+	err := control(file, func(descriptor uintptr) error {
+		for {
+			_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, descriptor, request, 0)
+			if errno == 0 {
+				return nil
+			}
+			if errno != syscall.EINTR {
+				return os.NewSyscallError("ioctl", errno)
+			}
+		}
+	})
+	// What filesystems answer that do not know the call.
+	for _, unknown := range []syscall.Errno{syscall.ENOTTY, syscall.EINVAL, syscall.ENOSYS, syscall.EOPNOTSUPP} {
+		if errors.Is(err, unknown) {
+			return Durable, flush()
+		}
+	}
+	return Ordered, err
+}
+
+// control runs a call on the descriptor of a file, which stays open meanwhile.
+func control(file *os.File, run func(uintptr) error) error {
+	connection, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var outcome error
+	if err := connection.Control(func(descriptor uintptr) { outcome = run(descriptor) }); err != nil {
+		return err
+	}
+	return outcome
+}
