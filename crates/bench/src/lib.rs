@@ -78,7 +78,7 @@ pub use filesystem::{
 };
 pub use host::HostCalls;
 pub use ledger::{Coverage, Ledger};
-pub use machine::Machine;
+pub use machine::{Load, Machine, Usage};
 pub use measure::{Goal, Measured, Meter};
 pub use mode::Mode;
 pub use mounts::{MOUNT_RATIOS, MountCalls, mounts};

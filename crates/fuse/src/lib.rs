@@ -3,7 +3,8 @@
 //! [`Server::mount`] mounts a [`Filesystem`](weir_vfs::Filesystem) on a directory. The filesystem's own thread reads
 //! the kernel's requests and begins to answer each at once. Most are done then; what has to wait becomes a task, and
 //! its answer goes back to the kernel when the task is done. So requests wait for the disk side by side, and the queue
-//! that programs keep reaches it. No other thread is on the way: to wake one costs more than most requests.
+//! that programs keep reaches it. No other thread is on the way: to wake one costs more than most requests. FUSE over
+//! io_uring gains nothing for one thread, and little that lasts for more ([measured](../../../results/README.md#trips)).
 //!
 //! [`Server::mount_disk`] mounts a [`Storage`](weir_storage::Storage) as one file, to put a loop device on.
 //!

@@ -83,4 +83,6 @@ pub use slabs::{keep_heap_small, release_unused};
 pub use sleep::Sleep;
 pub use task::Task;
 pub use threads::{cores, run_on_threads, share_among_threads};
+#[cfg(feature = "fuse-queues")]
+pub use uring::fuse_queues::{FuseQueues, FuseRequest};
 pub use work::Work;

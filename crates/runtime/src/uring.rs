@@ -16,6 +16,9 @@ use io_uring::squeue::Entry;
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 
+#[cfg(feature = "fuse-queues")]
+pub(crate) mod fuse_queues;
+
 use crate::buffer::Table;
 use crate::{Buffer, Outcome};
 
