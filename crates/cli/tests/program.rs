@@ -15,9 +15,14 @@ use serde_json::Value;
 use crate::support::{error_of, is_there, mounts, text, weir_program};
 
 /// Each small program, what its explanation has to say, and of what.
-const MISTAKES: [(&str, &str, &str); 12] = [
+const MISTAKES: [(&str, &str, &str); 13] = [
     ("acknowledged_early", "`log` was never synchronised", "it was acknowledged by \"0\""),
     ("append_without_length", "to `log` is not there", "`log` was"),
+    (
+        "commit_mark_in_one_block",
+        "the write of 1 byte at 3584 to `log` is there",
+        "the write of 3000 bytes at 0 to `log`",
+    ),
     (
         "commit_mark_in_one_sync",
         "the write of 1 byte at 0 to `log` is there",

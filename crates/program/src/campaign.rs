@@ -19,7 +19,8 @@ use crate::promises::Promises;
 use crate::record::Record;
 use crate::state::{Moments, StateName, StateNameError};
 use crate::tree::Tree;
-use crate::units::{UnitNumber, Units};
+use crate::unit::{UnitNumber, union_of_sectors};
+use crate::units::{Moment, MomentKind, Units};
 
 /// States that are built before they are judged.
 const BATCH: usize = 256;
@@ -33,6 +34,8 @@ pub const REPORTED_MAX: usize = 3;
 const SHRUNK_MAX: usize = 2 * REPORTED_MAX;
 /// So many states that fail end the search: more of them say nothing new.
 pub const FAILING_MAX: u64 = 64;
+/// Of the states that are checked, one in so many may be one before an acknowledgement.
+const ANNOUNCEMENTS_SHARE: u64 = 4;
 /// So many passes that find no new state end the search.
 const IDLE_PASSES_MAX: u32 = 3;
 
@@ -156,8 +159,10 @@ pub struct ProgramCampaign<'a> {
     chance: Handle,
     /// The chance of each moment, the same in each pass.
     chances: BTreeMap<usize, Random>,
-    /// What was judged: the most that was acknowledged, for each tree.
-    judged: BTreeMap<u64, usize>,
+    /// What was chosen: the most that was acknowledged, for each tree.
+    chosen: BTreeMap<u64, usize>,
+    /// What was judged: the tree, and what was acknowledged.
+    judged: BTreeSet<(u64, usize)>,
     findings: CampaignFindings,
     /// Failures that were made smaller.
     shrunk: usize,
@@ -176,12 +181,18 @@ fn require_check_run(judgement: Judgement) -> Result<Judgement, CampaignError> {
     }
 }
 
+/// Whether one of so many is among those that are drawn, likely so many.
+fn is_chosen(random: &mut Random, likely: u64, all: u64) -> bool {
+    likely >= all || random.below(all) < likely
+}
+
 /// A state that is to be judged.
 struct Candidate {
     name: StateName,
     tree: Tree,
     hash: u64,
     acknowledged: usize,
+    kind: MomentKind,
 }
 
 impl<'a> ProgramCampaign<'a> {
@@ -200,7 +211,8 @@ impl<'a> ProgramCampaign<'a> {
             judge,
             chance,
             chances: BTreeMap::new(),
-            judged: BTreeMap::new(),
+            chosen: BTreeMap::new(),
+            judged: BTreeSet::new(),
             findings,
             shrunk: 0,
             is_unsteady: false,
@@ -325,17 +337,27 @@ impl<'a> ProgramCampaign<'a> {
         is_late: &impl Fn() -> bool,
         report: &mut impl FnMut(CampaignProgress) -> bool,
     ) -> Result<bool, CampaignError> {
-        let wanted = self.units.moments.len() as u64 * (nth.end - nth.start) as u64;
+        let is_announcement = |moment: &Moment| moment.kind == MomentKind::Acknowledgement;
+        let announcements = self.units.moments.iter().filter(|moment| is_announcement(moment)).count() as u64;
+        let wanted = (self.units.moments.len() as u64 - announcements) * (nth.end - nth.start) as u64;
         // More than are left, since some are the same.
         let likely = 2 * self.plan.states.saturating_sub(self.findings.distinct).clamp(32, u64::MAX / 2);
         let mut drawn = self.chance.random(&format!("moments of pass {}", nth.start));
+        // Where not all moments of a kind can have their turn, each has the same chance.
+        let mut is_drawn = |moment: &Moment| match is_announcement(moment) {
+            true => is_chosen(&mut drawn, likely / ANNOUNCEMENTS_SHARE, announcements),
+            false => is_chosen(&mut drawn, likely, wanted),
+        };
         let mut is_exhausted = true;
         let mut batch = Vec::new();
         let units = Arc::clone(&self.units);
         let mut moments = Moments::new(self.record, &units)?;
         while let Some(moment) = moments.advance()? {
-            // Where not all moments can have their turn, each has the same chance.
-            if likely < wanted && drawn.below(wanted) >= likely {
+            let kind = units.moments[moment].kind;
+            if kind == MomentKind::Acknowledgement && nth.start > 0 {
+                continue;
+            }
+            if !is_drawn(&units.moments[moment]) {
                 is_exhausted = false;
                 continue;
             }
@@ -346,9 +368,15 @@ impl<'a> ProgramCampaign<'a> {
                 self.findings.states += 1;
                 let (tree, acknowledged) = (moments.tree(&name)?, units.moments[moment].acknowledged);
                 let hash = tree.hash();
-                if self.judged.get(&hash).is_none_or(|judged| *judged < acknowledged) {
-                    self.judged.insert(hash, acknowledged);
-                    batch.push(Candidate { name, tree, hash, acknowledged });
+                let is_new = match kind {
+                    MomentKind::Durability => self.chosen.get(&hash).is_none_or(|most| *most < acknowledged),
+                    MomentKind::Acknowledgement => true,
+                };
+                if is_new {
+                    if kind == MomentKind::Durability {
+                        self.chosen.insert(hash, acknowledged);
+                    }
+                    batch.push(Candidate { name, tree, hash, acknowledged, kind });
                 }
             }
             is_exhausted &= candidates.next().is_none();
@@ -370,8 +398,13 @@ impl<'a> ProgramCampaign<'a> {
         is_late: &impl Fn() -> bool,
         report: &mut impl FnMut(CampaignProgress) -> bool,
     ) -> Result<(), CampaignError> {
-        // Of one tree at several moments, only the last is judged, at which most was acknowledged.
-        batch.retain(|candidate| self.judged.get(&candidate.hash) == Some(&candidate.acknowledged));
+        // Of one tree at several moments, only the last is judged, at which most was acknowledged, and those before an
+        // acknowledgement.
+        batch.retain(|candidate| {
+            let of_tree = (candidate.hash, candidate.acknowledged);
+            let is_last = self.chosen.get(&candidate.hash) == Some(&candidate.acknowledged);
+            (is_last || candidate.kind == MomentKind::Acknowledgement) && self.judged.insert(of_tree)
+        });
         let at_once = 8 * self.plan.jobs.max(1) as usize;
         let mut batch = batch.into_iter().peekable();
         while batch.peek().is_some() && !self.is_over(is_late()) {
@@ -514,7 +547,11 @@ impl<'a> ProgramCampaign<'a> {
         let state_of = |missing: &[UnitNumber]| {
             let mut missing = [missing, &keeps[..]].concat();
             missing.sort_unstable();
-            StateName { moment: name.moment, missing, torn: torn.clone() }
+            let mut torn = torn.clone();
+            for (last, sectors) in &mut torn {
+                *sectors &= union_of_sectors(self.units.parts_of_tear(&missing, *last));
+            }
+            StateName { moment: name.moment, missing, torn }
         };
         while leave_out(&mut items, |fewer| fails(state_of(fewer))) {}
         match error {

@@ -7,12 +7,13 @@ use serde::Serialize;
 use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
-use crate::operation::{Call, Place};
+use crate::operation::{Call, Operation, Place};
 use crate::promises::Promises;
 use crate::record::Record;
 use crate::state::StateName;
 use crate::tree::{BLOCK_BYTES, ROOT};
-use crate::units::{SECTOR_BYTES, UnitKind, UnitNumber, Units};
+use crate::unit::{SECTOR_BYTES, UnitKind, UnitNumber};
+use crate::units::Units;
 
 /// A count with its noun.
 #[must_use]
@@ -118,7 +119,8 @@ struct Group {
     is_names: bool,
     calls: Vec<usize>,
     data: Option<Range<u64>>,
-    torn: Vec<String>,
+    /// The calls of which sectors are there, and which.
+    torn: Vec<(usize, String)>,
 }
 
 /// Explains a state.
@@ -126,17 +128,25 @@ struct Group {
 pub fn explain(record: &Record, units: &Units, promises: Promises, name: &StateName) -> Explanation {
     let Some(moment) = units.moments.get(name.moment) else { return Explanation::default() };
     let mut groups: Vec<Group> = Vec::new();
-    // What needs something that is missing is missing for that reason.
-    let is_missing = |unit: &UnitNumber| name.missing.binary_search(unit).is_ok();
-    let is_root = |unit: &&UnitNumber| !units.all[**unit].needs.iter().any(is_missing);
-    for unit in name.missing.iter().filter(is_root) {
+    // All of a piece of data may be there of a block that is torn.
+    let is_whole = |unit: &UnitNumber| {
+        let sectors = units.all[*unit].sectors();
+        sectors != 0 && units.torn_sectors(*unit, name) == sectors
+    };
+    let missing: Vec<UnitNumber> = name.missing.iter().copied().filter(|unit| !is_whole(unit)).collect();
+    // What needs something that is missing is missing for that reason, but for sectors of the same block.
+    let is_root = |unit: &&UnitNumber| {
+        let is_missing = |need: &UnitNumber| missing.binary_search(need).is_ok();
+        units.torn_sectors(**unit, name) != 0 || !units.all[**unit].needs.iter().any(is_missing)
+    };
+    for unit in missing.iter().filter(is_root) {
         add_to_groups(&mut groups, units, *unit, name);
     }
     let calls_of = |all: &mut dyn Iterator<Item = &UnitNumber>| -> BTreeSet<usize> {
         all.map(|unit| units.all[*unit].operation).collect()
     };
-    let roots = calls_of(&mut name.missing.iter().filter(is_root));
-    let others = calls_of(&mut name.missing.iter()).difference(&roots).count() as u64;
+    let roots = calls_of(&mut missing.iter().filter(is_root));
+    let others = calls_of(&mut missing.iter()).difference(&roots).count() as u64;
     let calls = CallDescriptions::new(record, moment.operations);
     let described = calls.describe_moment(record, moment.operations, moment.acknowledged);
     let mut explanation = Explanation { moment: described, ..Explanation::default() };
@@ -151,7 +161,7 @@ pub fn explain(record: &Record, units: &Units, promises: Promises, name: &StateN
         explanation.missing.push(what.clone());
         let is_there = |call: usize| {
             // A call with a piece that is missing is not there.
-            let mut own = name.missing.iter().filter(|unit| units.all[**unit].operation == call);
+            let mut own = missing.iter().filter(|unit| units.all[**unit].operation == call);
             own.next().is_none()
         };
         explanation.causes.push(calls.describe_cause(record, group, &what, promises, is_there));
@@ -182,18 +192,15 @@ fn add_to_groups(groups: &mut Vec<Group>, units: &Units, number: UnitNumber, nam
         let range = *offset..offset + (data.end - data.start);
         let all = group.data.get_or_insert(range.clone());
         *all = all.start.min(range.start)..all.end.max(range.end);
-        let torn = name.torn.iter().find(|(torn, _)| *torn == number);
-        group.torn.extend(torn.map(|(_, sectors)| {
+        let sectors = units.torn_sectors(number, name);
+        if sectors != 0 {
             let block = offset / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
             let there: Vec<String> = (0..8)
                 .filter(|sector| sectors & 1 << sector != 0)
                 .map(|sector| (block + sector * SECTOR_BYTES as u64).to_string())
                 .collect();
-            match there.is_empty() {
-                true => "none of its sectors of 512 bytes".to_owned(),
-                false => format!("its sectors of 512 bytes at {}", there.join(", ")),
-            }
-        }));
+            group.torn.push((unit.operation, format!("its sectors of 512 bytes at {}", there.join(", "))));
+        }
     }
 }
 
@@ -231,6 +238,7 @@ impl CallDescriptions {
     fn describe_moment(&self, record: &Record, operations: usize, acknowledged: usize) -> String {
         let next = match record.operations.get(operations) {
             Some(operation) if operation.call.is_sync() => "before a synchronisation returns",
+            Some(Operation { call: Call::Acknowledge(_), .. }) => "before a line is acknowledged",
             _ => "at the end of the run",
         };
         let calls = operations - record.setup;
@@ -250,13 +258,14 @@ impl CallDescriptions {
     fn describe_group(&self, record: &Record, group: &Group) -> String {
         let is_write = |call: &usize| matches!(record.operations[*call].call, Call::Write { .. });
         let first = group.calls.first().copied().unwrap_or(0);
-        if !group.torn.is_empty() {
-            return format!("{}, but for {}", self.call(first), group.torn.join("; "));
-        }
-        let writes = group.calls.iter().filter(|call| is_write(call)).count();
-        let mut parts = Vec::new();
+        let torn = group.torn.iter();
+        let mut parts: Vec<String> =
+            torn.map(|(call, there)| format!("{}, but for {there}", self.call(*call))).collect();
+        let is_torn = |call: &usize| group.torn.iter().any(|(torn, _)| torn == call);
+        let whole: Vec<usize> = group.calls.iter().copied().filter(|call| !is_torn(call)).collect();
+        let writes = whole.iter().filter(|call| is_write(call)).count();
         if writes == 1 {
-            let write = group.calls.iter().find(|call| is_write(call)).copied().unwrap_or(first);
+            let write = whole.iter().find(|call| is_write(call)).copied().unwrap_or(first);
             let write_described = self.call(write);
             let Call::Write { offset, data, .. } = &record.operations[write].call else {
                 return String::new();
@@ -279,7 +288,7 @@ impl CallDescriptions {
             });
         }
         let others: Vec<&str> =
-            group.calls.iter().filter(|call| !is_write(call)).map(|call| self.call(*call)).collect();
+            whole.iter().filter(|call| !is_write(call)).map(|call| self.call(*call)).collect();
         match others.len() {
             0 => {}
             count @ 1..=3 => parts.extend(others[..count].iter().map(|call| (*call).to_owned())),

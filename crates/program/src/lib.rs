@@ -35,6 +35,8 @@ mod shell;
 mod state;
 mod trace;
 mod tree;
+mod unit;
+mod unit_builder;
 mod units;
 
 pub use acks::ACK_NAME;
@@ -55,4 +57,5 @@ pub use shell::ends_within;
 pub use state::{Moments, StateName, StateNameError};
 pub use trace::{RunTraceError, TRACE_BEGINNING, TraceHeader, read_trace, write_trace};
 pub use tree::{BLOCK_BYTES, Content, FileContent, Name, Node, ROOT, Tree};
-pub use units::{Moment, SECTOR_BYTES, Unit, UnitKind, UnitNumber, Units};
+pub use unit::{SECTOR_BYTES, Unit, UnitKind, UnitNumber};
+pub use units::{Moment, MomentKind, Units};

@@ -94,12 +94,25 @@ fn a_check_that_others_disturb_finds_no_failure() {
 }
 
 #[test]
+fn what_is_there_before_it_was_announced_is_found() {
+    let mut test = Test::new("test -e f2 || exit 0; test $(wc -l <\"$WEIR_ACKED\") -ge 3");
+    let findings = test.run().unwrap();
+    assert!(findings.failures > 0, "{findings:?}");
+    let first = &findings.reported[0];
+    assert!(first.name.missing.is_empty(), "{first:?}");
+    assert!(first.explanation.moment.contains("before a line is acknowledged"), "{first:?}");
+    // The control: it may be there when the line before it was acknowledged.
+    test.plan.check = "test -e f2 || exit 0; test $(wc -l <\"$WEIR_ACKED\") -ge 2".to_owned();
+    assert_eq!(test.run().unwrap().failures, 0);
+}
+
+#[test]
 fn a_check_that_cannot_be_run_says_nothing_of_a_state() {
     let record = record_files(2);
     let judge = |check: &str| {
         let test = Test::new(check);
         // Nothing is there at the end, with both lines acknowledged.
-        let name = StateName { moment: 0, missing: vec![0, 1], torn: Vec::new() };
+        let name = StateName { moment: 2, missing: vec![0, 1], torn: Vec::new() };
         ProgramCampaign::new(&record, &test.plan).judge_state(&name)
     };
     assert!(!judge("test -e f0").unwrap().judgement.is_right, "the control");

@@ -208,13 +208,9 @@ fn metadata_is_in_order_where_a_journal_keeps_it() {
     // Btrfs makes a file durable before what was done earlier.
     play.call(sync(OTHER));
     play.acknowledge();
-    let at_last = |promises| {
-        let states = play.states(promises);
-        states.into_iter().filter(|(_, most)| *most > 0).map(|(state, _)| state).collect::<Vec<_>>()
-    };
-    assert_eq!(at_last(Promises::Btrfs), ["a= b=", "b="]);
-    assert_eq!(at_last(Promises::Ext4Ordered), ["b="]);
-    assert_eq!(at_last(Promises::Posix), ["", "a=", "a= b=", "b="]);
+    assert_eq!(at_last(&play, Promises::Btrfs), ["a= b=", "b="]);
+    assert_eq!(at_last(&play, Promises::Ext4Ordered), ["b="]);
+    assert_eq!(at_last(&play, Promises::Posix), ["", "a=", "a= b=", "b="]);
 }
 
 #[test]
@@ -266,6 +262,134 @@ fn fdatasync_covers_data_and_size_and_no_attributes() {
     assert_eq!(pending_behind(sync(FILE)), 0);
     assert_eq!(pending_behind(Call::SyncAll), 0);
     assert_eq!(pending_behind(sync(ROOT)), 3);
+}
+
+/// The states with something acknowledged.
+fn at_last(play: &Play, promises: Promises) -> Vec<String> {
+    let states = play.states(promises);
+    states.into_iter().filter(|(_, most)| *most > 0).map(|(state, _)| state).collect()
+}
+
+#[test]
+fn btrfs_makes_the_new_directories_of_a_file_durable_with_it() {
+    let mut play = Play::new(&[]);
+    play.call(create(OTHER, "other"));
+    play.call(make(DIRECTORY, ROOT, "d", 0o040_755));
+    play.call(make(13, DIRECTORY, "e", 0o040_755));
+    play.call(make(FILE, 13, "a", 0o100_644));
+    play.call(sync(FILE));
+    play.acknowledge();
+    assert_eq!(at_last(&play, Promises::Btrfs), ["d/ d/e/ d/e/a=", "d/ d/e/ d/e/a= other="]);
+    // The control: without that promise the whole way may be gone.
+    assert!(at_last(&play, Promises::Posix).contains(&String::new()));
+}
+
+#[test]
+fn a_replacement_that_is_durable_has_its_data() {
+    let mut play = Play::with_file();
+    play.call(create(OTHER, "tmp"));
+    play.write(OTHER, 0, b"n");
+    play.call(rename(OTHER, place(ROOT, "tmp"), place(ROOT, "data"), Some(FILE)));
+    play.call(sync(ROOT));
+    play.acknowledge();
+    for promises in [Promises::Btrfs, Promises::Ext4Ordered] {
+        assert_eq!(at_last(&play, promises), ["data=n"], "{promises:?}");
+    }
+    assert!(at_last(&play, Promises::Posix).contains(&"data=".to_owned()));
+}
+
+#[test]
+fn data_over_a_hole_comes_not_before_the_hole() {
+    let mut play = Play::new(&[create(FILE, "data")]);
+    play.write(FILE, 0, &[b'o'; 3 * BLOCK_BYTES]);
+    play.record.setup = play.record.operations.len();
+    play.call(Call::Zero { inode: FILE, offset: 0, length: 2 * BLOCK_BYTES as u64 });
+    play.write(FILE, 0, b"1");
+    play.write(FILE, 2 * BLOCK_BYTES as u64, b"2");
+    for promises in Promises::ALL {
+        let overtakes = promises == Promises::Posix;
+        assert_eq!(play.may_leave(promises, "data=1oo"), overtakes, "{promises:?}");
+        for always in ["data=ooo", "data=..o", "data=1.o", "data=oo2", "data=..2", "data=1.2"] {
+            assert!(play.may_leave(promises, always), "{promises:?}: {always}");
+        }
+    }
+}
+
+#[test]
+fn data_before_a_cut_is_overwritten_in_place() {
+    let mut play = Play::new(&[create(FILE, "data")]);
+    play.write(FILE, 0, &[b'o'; 3 * BLOCK_BYTES]);
+    play.record.setup = play.record.operations.len();
+    play.call(Call::SetSize { inode: FILE, size: 2 * BLOCK_BYTES as u64, before: 3 * BLOCK_BYTES as u64 });
+    play.write(FILE, 0, b"1");
+    play.write(FILE, 2 * BLOCK_BYTES as u64, b"2");
+    for promises in Promises::ALL {
+        assert!(play.may_leave(promises, "data=1oo"), "{promises:?}");
+        let units = Units::from_record(&play.record, promises);
+        let cut: &[usize] = if promises == Promises::Posix { &[] } else { &[0] };
+        assert_eq!((&units.all[1].needs[..], &units.all[2].needs[..]), (&[][..], cut), "{promises:?}");
+    }
+}
+
+/// The bytes of `data` at these places in each state that is looked at, at any moment.
+fn bytes_of_states(play: &Play, at: &[u64]) -> BTreeSet<String> {
+    let units = Units::from_record(&play.record, Promises::Posix);
+    let mut moments = Moments::new(&play.record, &units).unwrap();
+    let mut told = BTreeSet::new();
+    while let Some(moment) = moments.advance().unwrap() {
+        let random = Runtime::simulated(Simulation::default()).handle().random("moment");
+        for name in Candidates::new(&units, moment, moments.pending(), random) {
+            assert!(moments.allows(&name), "{name}");
+            let tree = moments.tree(&name).unwrap();
+            let Content::File(file) = &tree.node(tree.lookup(ROOT, b"data").unwrap()).unwrap().content else {
+                panic!("no file")
+            };
+            let byte = |at: &u64| {
+                let mut byte = [0];
+                file.read(*at, &mut byte);
+                char::from(byte[0])
+            };
+            told.insert(at.iter().map(byte).collect());
+        }
+    }
+    told
+}
+
+#[test]
+fn a_torn_block_has_a_later_write_without_an_earlier_one() {
+    let mut play = Play::with_file();
+    play.write(FILE, 0, &[b'1'; 1000]);
+    play.write(FILE, 2000, &[b'2'; 10]);
+    play.write(FILE, 3584, b"3");
+    play.call(sync(FILE));
+    let told = bytes_of_states(&play, &[0, 600, 2000, 3584]);
+    // Whole versions; halves of the first write; the last without all, and without the second; the second without the first.
+    for state in ["oooo", "11oo", "112o", "1123", "1ooo", "o1oo", "ooo3", "11o3", "oo2o"] {
+        assert!(told.contains(state), "{state} of {told:?}");
+    }
+    // The control: a sector is whole, so what overlaps within one keeps its order.
+    let mut play = Play::with_file();
+    play.write(FILE, 0, &[b'1'; 10]);
+    play.write(FILE, 500, b"2");
+    play.call(sync(FILE));
+    assert_eq!(bytes_of_states(&play, &[0, 500]), ["oo", "1o", "12"].map(str::to_owned).into());
+}
+
+#[test]
+fn a_tear_keeps_what_data_needs() {
+    let mut play = Play::with_file();
+    play.write(FILE, 0, b"1");
+    play.call(Call::SetSize { inode: FILE, size: 1, before: BLOCK_BYTES as u64 });
+    play.write(FILE, 3584, b"3");
+    let units = Units::from_record(&play.record, Promises::Ext4Ordered);
+    let mut moments = Moments::new(&play.record, &units).unwrap();
+    let moment = moments.advance().unwrap().unwrap();
+    let torn = |missing, torn, sectors| StateName { moment, missing, torn: vec![(torn, sectors)] };
+    assert!(moments.allows(&torn(vec![0, 2, 3], 2, 0x80)), "the cut is there");
+    assert!(!moments.allows(&torn(vec![0, 1, 2, 3], 2, 0x80)), "it is not");
+    assert!(!moments.allows(&torn(vec![0, 2, 3], 2, 0x02)), "nothing was written to that sector");
+    assert!(!moments.allows(&torn(vec![2, 3], 2, 0x01)), "the first write is there");
+    assert!(!moments.allows(&torn(vec![0, 2, 3], 3, 0x80)), "a size is not torn");
 }
 
 /// A run with more states than are looked at one by one, and one with few.
