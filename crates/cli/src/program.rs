@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use regex_lite::Regex;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 use weir_fuse::absolute;
 use weir_program::{
@@ -27,7 +27,7 @@ use crate::progress::ProgressReporter;
 use crate::size::Size;
 use crate::{Verdict, in_wall_time, messages, plain, print, report_file};
 use file::Test;
-use report::{CHECK_LIMIT, Report};
+use report::{CHECK_LIMIT, JUNIT_BEGINNING, Report};
 
 /// The record of a failure, if no other file was named.
 const TRACE_NAME: &str = "weir-crash.trace";
@@ -138,11 +138,13 @@ pub(crate) fn run(arguments: &ProgramArguments) -> Result<Verdict, CliError> {
     let trace = arguments.trace.clone().unwrap_or_else(|| TRACE_NAME.into());
     // A failure may come after hours, and needs its file then.
     report_file::check(&trace, TRACE_BEGINNING)?;
+    check_junit(&test.checks)?;
     let scratch = scratch(&arguments.checks)?;
     let interrupted = interrupted()?;
     let plan = test.run_plan(scratch.path(), &interrupted);
     let recorded = in_wall_time(test.seed, async |handle| Ok(record_run(&handle, &plan).await?))?;
-    let RecordedRun { record, seconds } = recorded;
+    let RecordedRun { record, seconds, warnings } = recorded;
+    print_warnings(&warnings);
     let header = test.header();
     let campaign =
         Campaign { record: &record, header: &header, checks: &test.checks, interrupted: &interrupted };
@@ -170,6 +172,7 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<Verdict, CliError> {
     checks.seed.get_or_insert(header.seed);
     let check = checks.check.get_or_insert_with(|| header.check.clone()).clone();
     let header = TraceHeader { check, here: find_here_directory(header.here.clone()), ..header };
+    check_junit(&checks)?;
     let (scratch, interrupted) = (scratch(&checks)?, interrupted()?);
     let campaign = Campaign { record: &record, header: &header, checks: &checks, interrupted: &interrupted };
     match &arguments.state {
@@ -189,6 +192,17 @@ fn find_here_directory(recorded: PathBuf) -> PathBuf {
     current
 }
 
+/// That a report for CI can be written.
+fn check_junit(checks: &CheckArguments) -> Result<(), CliError> {
+    checks.junit.as_ref().map_or(Ok(()), |path| report_file::check(path, JUNIT_BEGINNING))
+}
+
+fn print_warnings(warnings: &[String]) {
+    for warning in warnings {
+        messages::print_message(&format!("note: {warning}"));
+    }
+}
+
 /// Where states are written.
 fn scratch(checks: &CheckArguments) -> Result<TempDir, CliError> {
     let in_memory = Path::new("/dev/shm");
@@ -204,10 +218,10 @@ fn scratch(checks: &CheckArguments) -> Result<TempDir, CliError> {
     make(in_memory).or_else(|_| make(&parent)).map_err(failed)
 }
 
-/// Becomes true with SIGINT or SIGTERM; the second one of them ends the program.
+/// Becomes true with SIGINT, SIGTERM or SIGHUP; the second one of them ends the program.
 fn interrupted() -> Result<Arc<AtomicBool>, CliError> {
     let flag = Arc::<AtomicBool>::default();
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 2, Arc::clone(&flag))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
             .map_err(CliError::Output)?;
@@ -272,12 +286,11 @@ impl Campaign<'_> {
         };
         let trace = keep(findings.failures > 0)?;
         let report = Report { findings: &findings, record: self.record, plan: &plan, run_seconds, trace };
-        for warning in &findings.warnings {
-            messages::print_message(&format!("note: {warning}"));
-        }
+        print_warnings(&findings.warnings);
         if let Some(path) = &self.checks.junit {
             let failed = |source| CliError::File { doing: "write", path: path.clone(), source };
-            std::fs::write(path, report.to_junit(&self.header.run)).map_err(failed)?;
+            let mut file = report_file::create(path, JUNIT_BEGINNING)?;
+            file.write_all(report.to_junit(&self.header.run).as_bytes()).map_err(failed)?;
         }
         match self.checks.json {
             true => print(&serde_json::to_string_pretty(&report.to_json())?)?,
@@ -292,11 +305,19 @@ impl Campaign<'_> {
         clock: &Handle,
         reporter: &mut ProgressReporter,
     ) -> Result<weir_program::CampaignFindings, CampaignError> {
-        let most = plan.states;
         ProgramCampaign::new(self.record, plan).run(clock, |progress| {
             let stage = "checking states".to_owned();
-            let found = plain::counted(progress.failures, "failure", "failures");
-            reporter.report((progress.distinct, most.max(progress.distinct)), None, stage, &found);
+            let failures = plain::counted(progress.failures, "failure", "failures");
+            // The limit that is there: the time, or the states.
+            let (steps, found) = match plan.time {
+                Some(time) if plan.states == u64::MAX => {
+                    let states = plain::counted(progress.distinct, "state", "states");
+                    let seconds = time.as_secs();
+                    (((progress.seconds as u64).min(seconds), seconds), format!("{states}, {failures}"))
+                }
+                _ => ((progress.distinct, plan.states.max(progress.distinct)), failures),
+            };
+            reporter.report(steps, None, stage, &found);
             !self.interrupted.load(Ordering::Relaxed)
         })
     }

@@ -270,6 +270,51 @@ fn a_test_that_cannot_find_anything_is_told() {
 }
 
 #[test]
+fn what_a_run_leaves_running_keeps_nothing() {
+    if !mounts() || !is_there("setsid") {
+        eprintln!("skipped: there is no FUSE, or no setsid");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // Each keeps a file, the output, or both, and one has forgotten its environment.
+    for (command, words) in [
+        ("setsid sleep 600 >kept 2>&1 &", "left running was ended: "),
+        ("setsid sh -c 'sleep 600; echo' & setsid sleep 600 >kept &", "left running was ended: "),
+        ("setsid env -i sleep 600 >kept 2>&1 &", "keeps files of the mount open"),
+    ] {
+        for pattern in [&[][..], &["--ack-pattern", "never"]] {
+            let run = format!("echo a >f; {command} sleep 0.3");
+            let test = ["crash", "program", "--states", "3", "--run", &run, "--check", "true"];
+            let output = weir(directory.path(), &[&test, pattern].concat());
+            assert_eq!(output.status.code(), Some(0), "{command}: {}", error_of(&output));
+            assert!(error_of(&output).contains(words), "{command}: {}", error_of(&output));
+        }
+    }
+}
+
+#[test]
+fn a_hangup_unmounts_and_reports_are_tried_before_the_run() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["-s", "HUP", "1", weir_program(), "crash", "program", "--check", "true", "--scratch", "."]);
+    let ended = command.arg("--run").arg("sleep 1000").current_dir(directory.path()).output().unwrap();
+    assert!(error_of(&ended).contains("ended by a signal"), "{}", error_of(&ended));
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(directory.path().to_str().unwrap()), "{mounts}");
+    fs::write(directory.path().join("other"), "something else").unwrap();
+    for junit in ["none/junit.xml", "other"] {
+        let test = ["crash", "program", "--run", "touch \"$WEIR_HERE\"/ran", "--check", "true"];
+        let output = weir(directory.path(), &[&test[..], &["--junit", junit]].concat());
+        assert_eq!(output.status.code(), Some(2), "{junit}: {}", error_of(&output));
+        assert!(error_of(&output).contains(junit) && !directory.path().join("ran").exists(), "{junit}");
+    }
+}
+
+#[test]
 fn a_bare_file_name_has_its_directory_as_weir_here() {
     if !mounts() {
         eprintln!("skipped: there is no FUSE");

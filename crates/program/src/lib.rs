@@ -25,14 +25,17 @@ mod campaign;
 mod candidates;
 mod explain;
 mod filesystem;
+mod findings;
 mod judge;
 mod operation;
+mod plan;
 mod promises;
 mod record;
 mod recorded_tree;
 mod run;
 mod shell;
 mod state;
+mod stop;
 mod trace;
 mod tree;
 mod unit;
@@ -40,14 +43,14 @@ mod unit_builder;
 mod units;
 
 pub use acks::ACK_NAME;
-pub use campaign::{
-    CampaignError, CampaignFindings, CampaignProgress, Plan, ProgramCampaign, REPORTED_MAX, StateFailure,
-};
+pub use campaign::ProgramCampaign;
 pub use candidates::Candidates;
 pub use explain::{Explanation, counted, explain};
 pub use filesystem::RecordedFilesystem;
+pub use findings::{CampaignFindings, CampaignProgress, REPORTED_MAX, StateFailure};
 pub use judge::{Judge, Judgement, Privileges, write_tree};
 pub use operation::{Call, NewInode, Operation, Place};
+pub use plan::{CampaignError, Plan};
 pub use promises::Promises;
 pub use record::{
     LINE_BYTES_MAX, LINES_BYTES_MAX, OPERATIONS_MAX, Process, Record, RecordError, WrittenData,
@@ -55,7 +58,8 @@ pub use record::{
 pub use run::{RecordedRun, RunError, RunPlan, record_run};
 pub use shell::ends_within;
 pub use state::{Moments, StateName, StateNameError};
+pub use stop::StopCondition;
 pub use trace::{RunTraceError, TRACE_BEGINNING, TraceHeader, read_trace, write_trace};
-pub use tree::{BLOCK_BYTES, Content, FileContent, Name, Node, ROOT, Tree};
+pub use tree::{BLOCK_BYTES, Content, FILE_BYTES_MAX, FileContent, Name, Node, ROOT, Tree};
 pub use unit::{SECTOR_BYTES, Unit, UnitKind, UnitNumber};
 pub use units::{Moment, MomentKind, Units};

@@ -11,7 +11,7 @@ use weir_vfs::{
 use crate::acks::{ACK_NAME, PartialLines};
 use crate::operation::{Call, NewInode, Place};
 use crate::record::{Process, Record};
-use crate::tree::{Content, Name, Node, ROOT, Tree};
+use crate::tree::{Content, FILE_BYTES_MAX, Name, Node, ROOT, Tree};
 
 /// The file that takes acknowledgements.
 pub(crate) const ACK: InodeNumber = 2;
@@ -19,8 +19,6 @@ pub(crate) const ACK: InodeNumber = 2;
 const BLOCKS_MAX: u64 = (2 << 30) / crate::tree::BLOCK_BYTES as u64;
 /// Inodes that are made at most, of all that a run makes: a cookie has room for so many.
 const INODES_MAX: InodeNumber = 1 << 31;
-/// The largest size of a file, as of ext4's.
-const SIZE_MAX: u64 = 16 << 40;
 
 /// What the tree does not have of an inode.
 #[derive(Clone, Copy, Debug, Default)]
@@ -385,7 +383,7 @@ impl RecordedTree {
             return if self.record.is_open() { Ok(bytes.len()) } else { Err(FsError::NoSpace) };
         }
         let size = self.file_size(inode)?;
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= SIZE_MAX);
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::TooLarge)?;
         if bytes.is_empty() {
             return Ok(0);
@@ -405,7 +403,7 @@ impl RecordedTree {
         }
         let before = self.file_size(inode)?;
         match size {
-            size if size > SIZE_MAX => Err(FsError::TooLarge),
+            size if size > FILE_BYTES_MAX => Err(FsError::TooLarge),
             size if size == before => Ok(()),
             size => self.perform_on_file(inode, Call::SetSize { inode, size, before }, &[], now),
         }

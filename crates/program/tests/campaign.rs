@@ -66,6 +66,39 @@ fn the_time_begins_behind_the_controls() {
 }
 
 #[test]
+fn the_time_ends_checks_that_are_under_way() {
+    let mut test = Test::new("test ! -s \"$WEIR_ACKED\" || test $(wc -l <\"$WEIR_ACKED\") = 8 || sleep 50");
+    (test.plan.time, test.plan.states) = (Some(Duration::from_secs(1)), 4);
+    let findings = test.run().unwrap();
+    assert!(findings.seconds < 20.0 && findings.failures == 0, "{findings:?}");
+    // From the twelfth one on, a check that fails takes long: that is one that makes a failure smaller.
+    (test.plan.time, test.plan.states) = (Some(Duration::from_secs(4)), 40);
+    test.plan.check = "test -e f0 -o ! -s \"$WEIR_ACKED\" && exit; cd \"$WEIR_HERE\"; echo >>n; \
+                       test $(wc -l <n) -lt 12 || sleep 50; false"
+        .to_owned();
+    let findings = test.run().unwrap();
+    assert!(findings.seconds < 30.0 && findings.failures > 0, "{findings:?}");
+    assert!(!findings.reported.is_empty(), "it is as small as it was made until then: {findings:?}");
+}
+
+#[test]
+fn findings_are_kept_when_a_state_cannot_be_written() {
+    let mut test = Test::new(
+        "test ! -s \"$WEIR_ACKED\" -o -e f0 || { cd \"$WEIR_HERE\"; mkdir a || mkdir b || mkdir failed; exit 1; }; \
+         test ! -e \"$WEIR_HERE\"/failed || rm -r \"$WEIR_HERE\"/scratch",
+    );
+    let scratch = test.plan.scratch.join("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    test.plan.scratch = scratch;
+    let findings = test.run().unwrap();
+    assert!(findings.failures > 0 && !findings.reported.is_empty(), "{findings:?}");
+    assert!(
+        findings.warnings.iter().any(|warning| warning.contains("the search ended early")),
+        "{findings:?}"
+    );
+}
+
+#[test]
 fn a_search_that_checks_no_state_is_no_result() {
     let mut test = Test::new("true");
     assert!(test.run().unwrap().distinct > 10, "the control");

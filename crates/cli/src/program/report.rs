@@ -12,6 +12,9 @@ use crate::plain::{self, counted};
 /// Lines of a check's output that are shown.
 const OUTPUT_LINES: usize = 12;
 
+/// The first line of a report for CI.
+pub(super) const JUNIT_BEGINNING: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+
 /// Seconds that a check may take, if nothing was said.
 pub(super) const CHECK_LIMIT: u64 = 60;
 
@@ -169,6 +172,6 @@ impl Report<'_> {
                 }
             }
         };
-        format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", document.into_string())
+        format!("{JUNIT_BEGINNING}{}\n", document.into_string())
     }
 }
