@@ -33,6 +33,8 @@ const SHRUNK_MAX: usize = 2 * REPORTED_MAX;
 pub const FAILING_MAX: u64 = 64;
 /// Of the states that are checked, one in so many may be one before an acknowledgement.
 const ANNOUNCEMENTS_SHARE: u64 = 4;
+/// Of so many candidates one is drawn: those that come first are preferred.
+const DRAWN_OF: u64 = 64;
 /// So many passes that find no new state end the search.
 const IDLE_PASSES_MAX: u32 = 3;
 
@@ -182,6 +184,37 @@ impl<'a> ProgramCampaign<'a> {
         let judgement = self.judge(&tree, self.units.moments[name.moment].acknowledged)?;
         let judgement = require_check_run(judgement)?;
         Ok(self.failure(name.clone(), judgement, name.missing.len()))
+    }
+
+    /// A state of a cut at the end of the record, by the seed and a label.
+    pub(crate) fn draw_last_state(&self, label: &str) -> Result<(StateName, Tree), CampaignError> {
+        let mut moments = Moments::new(self.record, &self.units)?;
+        let mut last = 0;
+        while let Some(moment) = moments.advance()? {
+            last = moment;
+        }
+        let mut random = self.chance.random(label);
+        let nth = random.below(DRAWN_OF);
+        let candidates = Candidates::new(&self.units, last, moments.pending(), random);
+        let name = candidates.zip(0..=nth).last().map(|(name, _)| name).ok_or(StateNameError::NotThere)?;
+        let tree = moments.tree(&name)?;
+        Ok((name, tree))
+    }
+
+    /// Judges a state that was drawn: the failure, made smaller, if it is wrong.
+    pub(crate) fn judge_drawn(
+        &self,
+        name: &StateName,
+        tree: &Tree,
+    ) -> Result<Option<StateFailure>, CampaignError> {
+        let acknowledged = self.units.moments[name.moment].acknowledged;
+        let judgement = require_check_run(self.judge(tree, acknowledged)?)?;
+        if judgement.is_right {
+            return Ok(None);
+        }
+        let missing_at_first = name.missing.len();
+        let (name, judgement) = self.shrink(name.clone(), judgement)?;
+        Ok(Some(self.failure(name, judgement, missing_at_first)))
     }
 
     /// Writes one state as a directory, which must not be there, to be looked at; files get no rights of their own.

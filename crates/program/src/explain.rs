@@ -7,7 +7,8 @@ use serde::Serialize;
 use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
-use crate::operation::{Call, Operation, Place};
+use crate::operation::{Call, Operation};
+use crate::paths::Paths;
 use crate::promises::Promises;
 use crate::record::Record;
 use crate::state::StateName;
@@ -32,46 +33,7 @@ pub struct Explanation {
     pub causes: Vec<String>,
 }
 
-/// Paths of inodes, as they were at some call.
-#[derive(Default)]
-struct Paths(BTreeMap<InodeNumber, Place>);
-
 impl Paths {
-    /// Takes in what a call does to names.
-    fn follow(&mut self, call: &Call) {
-        match call {
-            Call::Make { inode, at: Some(at), .. } | Call::Link { inode, at } => {
-                self.0.insert(*inode, at.clone());
-            }
-            Call::Rename { inode, from, to, replaced, exchanged, .. } => {
-                self.0.insert(*inode, to.clone());
-                if let Some(replaced) = replaced.filter(|_| *exchanged) {
-                    self.0.insert(replaced, from.clone());
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn of_place(&self, place: &Place) -> String {
-        let mut names = vec![String::from_utf8_lossy(&place.name).into_owned()];
-        let mut directory = place.directory;
-        while let Some(above) = self.0.get(&directory).filter(|_| directory != ROOT && names.len() < 64) {
-            names.push(String::from_utf8_lossy(&above.name).into_owned());
-            directory = above.directory;
-        }
-        names.reverse();
-        names.join("/")
-    }
-
-    fn of_inode(&self, inode: InodeNumber) -> String {
-        match self.0.get(&inode) {
-            Some(place) => self.of_place(place),
-            None if inode == ROOT => ".".to_owned(),
-            None => "a file without a name".to_owned(),
-        }
-    }
-
     /// A call as a program would write it.
     fn describe(&self, call: &Call) -> String {
         match call {
@@ -106,6 +68,7 @@ impl Paths {
                 let verb = if *data_only { "fdatasync" } else { "fsync" };
                 format!("`{verb}({})`", self.of_inode(*inode))
             }
+            Call::SyncFailed { inode } => format!("`fsync({})`, which fails,", self.of_inode(*inode)),
             Call::SyncAll => "`sync`".to_owned(),
             Call::Acknowledge(_) => "an acknowledgement".to_owned(),
         }
@@ -316,10 +279,7 @@ impl CallDescriptions {
             }
             _ => false,
         };
-        let is_change = |call: &usize| {
-            let call = &record.operations[*call].call;
-            !call.is_sync() && !matches!(call, Call::Acknowledge(_))
-        };
+        let is_change = |call: &usize| record.operations[*call].call.is_change();
         let is_ack = |call: &usize| matches!(record.operations[*call].call, Call::Acknowledge(_));
         let witness = later()
             .find(|call| !group.is_names && names_it(call))
@@ -368,6 +328,18 @@ impl CallDescriptions {
             true => ", nor anything else that would have made it durable",
             false => "",
         };
+        let failed = (first..end).find(|call| match record.operations[*call].call {
+            Call::SyncFailed { inode } => inode == group.inode,
+            _ => false,
+        });
+        if let Some(failed) = failed {
+            return match syncs(failed, end) {
+                Some(_) => format!(
+                    "{what} was synchronised again after an `fsync` of it had failed, which covers nothing of what was lost then"
+                ),
+                None => format!("the `fsync` of {what} failed"),
+            };
+        }
         match (syncs(first, end), syncs(self.first, first)) {
             (Some(_), _) => format!(
                 "{what} was synchronised by `fdatasync`, which does not cover it, or between its parts"
@@ -389,7 +361,8 @@ fn inodes_of(call: &Call) -> Vec<InodeNumber> {
         | Call::Zero { inode, .. }
         | Call::SetAttributes { inode, .. }
         | Call::SetExtended { inode, .. }
-        | Call::Sync { inode, .. } => vec![*inode],
+        | Call::Sync { inode, .. }
+        | Call::SyncFailed { inode } => vec![*inode],
         Call::SyncAll | Call::Acknowledge(_) => Vec::new(),
     }
 }

@@ -16,11 +16,14 @@ use weir_runtime::{Cancelled, Handle, Sender, channel};
 use weir_vfs::FsError;
 
 use crate::acks::ACK_NAME;
+use crate::cut_point::CutPoint;
+use crate::fault::Fault;
 use crate::filesystem::RecordedFilesystem;
 use crate::judge::describe_status;
 use crate::record::{LINE_BYTES_MAX, Record, RecordError};
 use crate::shell::{Shell, ShellEnd, end_processes_with, tag_of};
 use crate::stop::StopCondition;
+use crate::tree::Tree;
 
 /// Lines of the output that wait to be taken in.
 const LINES_WAITING: usize = 1024;
@@ -41,12 +44,38 @@ pub struct RunPlan {
     pub data_max: u64,
     /// A line of the run's standard output that matches acknowledges: its first group, or all that matches.
     pub ack_pattern: Option<Regex>,
+    /// What goes wrong while it runs.
+    pub faults: Vec<Fault>,
     /// A directory for the mount.
     pub scratch: PathBuf,
     /// The directory that the commands find as `WEIR_HERE`.
     pub here: PathBuf,
     /// Becomes true when the commands are to be ended.
     pub stops: Arc<AtomicBool>,
+    /// Cuts the power while it runs.
+    pub cut: Option<RunCut>,
+    /// What it begins with in place of what the setup makes.
+    pub base: Option<RunBase>,
+    /// The number of the run, which the seed counts with.
+    pub round: u64,
+}
+
+/// A cut while a program runs.
+#[derive(Clone, Debug)]
+pub struct RunCut {
+    /// At which call.
+    pub point: Option<CutPoint>,
+    /// The power is cut. It may be set from elsewhere, too: by a signal.
+    pub is_cut: Arc<AtomicBool>,
+}
+
+/// What an earlier run has left.
+#[derive(Clone, Debug)]
+pub struct RunBase {
+    /// Its files.
+    pub tree: Tree,
+    /// The lines that were acknowledged.
+    pub lines: Vec<Vec<u8>>,
 }
 
 /// What a run has left.
@@ -56,6 +85,8 @@ pub struct RecordedRun {
     pub record: Record,
     /// How long the recorded command took.
     pub seconds: f64,
+    /// What went wrong by its faults, in words.
+    pub faults: Vec<String>,
     /// What makes the record worth less.
     pub warnings: Vec<String>,
 }
@@ -96,7 +127,10 @@ pub enum RunError {
 /// All of [`RunError`].
 pub async fn record_run(handle: &Handle, plan: &RunPlan) -> Result<RecordedRun, RunError> {
     let mountpoint = plan.scratch.join("mount");
-    fs::create_dir(&mountpoint)?;
+    match fs::create_dir(&mountpoint) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && plan.base.is_some() => {}
+        made => made?,
+    }
     let owner = (geteuid().as_raw(), getegid().as_raw());
     let filesystem = RecordedFilesystem::new(handle, owner, plan.data_max);
     let options = ServerOptions {
@@ -128,8 +162,19 @@ pub async fn record_run(handle: &Handle, plan: &RunPlan) -> Result<RecordedRun, 
     if let Some(error) = record.take_error() {
         return Err(error.into());
     }
-    let (seconds, left_behind) = ran?;
+    let (met, missed) = filesystem.take_met();
     let mut warnings = Vec::new();
+    let (seconds, left_behind) = match ran? {
+        // A program may end when something goes wrong, and what it has left is right or not.
+        (seconds, Err(RunError::Failed { which, ending, .. })) if !met.is_empty() => {
+            warnings.push(format!("{which} failed after a fault: {ending}"));
+            (seconds, Vec::new())
+        }
+        (seconds, ended) => (seconds, ended?),
+    };
+    if !missed.is_empty() {
+        warnings.push(format!("the run met no such call, so no fault: {}", missed.join(", ")));
+    }
     if !left_behind.is_empty() {
         let all = left_behind.join(", ");
         warnings.push(format!("what the commands left running was ended: {all}: have them wait for it"));
@@ -137,23 +182,29 @@ pub async fn record_run(handle: &Handle, plan: &RunPlan) -> Result<RecordedRun, 
     if is_kept {
         warnings.push("a process that the commands left running keeps files of the mount open".to_owned());
     }
-    Ok(RecordedRun { record, seconds, warnings })
+    Ok(RecordedRun { record, seconds, faults: met, warnings })
 }
 
+/// Runs both commands: how long the recorded one took, and how it ended, with the processes that were ended.
 async fn run_both(
     handle: &Handle,
     plan: &RunPlan,
     mountpoint: &Path,
     filesystem: &RecordedFilesystem,
-) -> Result<(f64, Vec<String>), RunError> {
+) -> Result<(f64, Result<Vec<String>, RunError>), RunError> {
     let mut left_behind = Vec::new();
-    if let Some(setup) = &plan.setup {
+    let base = plan.base.as_ref();
+    if let Some(base) = base {
+        filesystem.restore(&base.tree).map_err(io::Error::other)?;
+    } else if let Some(setup) = &plan.setup {
         left_behind = run_command(handle, plan, ("--setup", setup), mountpoint, None).await?;
     }
-    filesystem.end_setup();
+    let lines = base.map_or(&[][..], |base| &base.lines);
+    filesystem.end_setup(handle, &plan.faults, plan.cut.as_ref(), plan.round, lines);
     let began = handle.now();
-    left_behind.extend(match &plan.ack_pattern {
-        None => run_command(handle, plan, ("--run", &plan.run), mountpoint, None).await?,
+    let run = ("--run", plan.run.as_str());
+    let ended = match &plan.ack_pattern {
+        None => run_command(handle, plan, run, mountpoint, None).await,
         Some(pattern) => {
             let (sender, lines) = channel(LINES_WAITING);
             let recording = filesystem.clone();
@@ -163,12 +214,16 @@ async fn run_both(
                 }
             });
             let reader = LineReader { pattern: pattern.clone(), lines: sender, part: Vec::new() };
-            let left = run_command(handle, plan, ("--run", &plan.run), mountpoint, Some(reader)).await?;
+            let ended = run_command(handle, plan, run, mountpoint, Some(reader)).await;
             recorded.await?;
-            left
+            ended
         }
+    };
+    let ended = ended.map(|left| {
+        left_behind.extend(left);
+        left_behind
     });
-    Ok((handle.now().since(began).as_secs_f64(), left_behind))
+    Ok((handle.now().since(began).as_secs_f64(), ended))
 }
 
 /// Runs a command on a thread of its own: this one answers what the command asks of the mount. What processes were ended that
@@ -182,7 +237,10 @@ async fn run_command(
 ) -> Result<Vec<String>, RunError> {
     let (command, directory, limit) = (command.to_owned(), mountpoint.to_owned(), plan.limit);
     let (ack, here) = (mountpoint.join(ACK_NAME), plan.here.clone());
-    let stop = StopCondition::from_flag(&plan.stops);
+    let mut stop = StopCondition::from_flag(&plan.stops);
+    if let Some(cut) = &plan.cut {
+        stop = stop.or_flag(&cut.is_cut);
+    }
     let running = handle.blocking(move || {
         let variables = [("WEIR_DIR", &*directory), ("WEIR_ACK", &*ack), ("WEIR_HERE", &*here)];
         let shell = Shell::start(&command, &directory, &variables, reader.is_some())?;
@@ -196,6 +254,9 @@ async fn run_command(
     let ShellEnd { status, output, left_behind } = running.await??;
     if plan.stops.load(Ordering::Relaxed) {
         return Err(RunError::Stopped);
+    }
+    if plan.cut.as_ref().is_some_and(|cut| cut.is_cut.load(Ordering::Relaxed)) {
+        return Ok(left_behind);
     }
     let ending = match status {
         Some(status) if status.success() => return Ok(left_behind),

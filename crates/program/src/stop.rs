@@ -12,10 +12,10 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-/// A flag that ends commands, and perhaps a time that does. The kernel keeps the time, for all threads.
+/// Flags that end commands, and perhaps a time that does. The kernel keeps the time, for all threads.
 #[derive(Clone, Debug)]
 pub struct StopCondition {
-    flag: Arc<AtomicBool>,
+    flags: Vec<Arc<AtomicBool>>,
     timer: Option<Arc<OwnedFd>>,
 }
 
@@ -23,10 +23,17 @@ impl StopCondition {
     /// Of a flag, which becomes true when commands have to end.
     #[must_use]
     pub fn from_flag(flag: &Arc<AtomicBool>) -> StopCondition {
-        StopCondition { flag: Arc::clone(flag), timer: None }
+        StopCondition { flags: vec![Arc::clone(flag)], timer: None }
     }
 
-    /// Of the same flag, and a time from now on.
+    /// Of another flag besides.
+    #[must_use]
+    pub(crate) fn or_flag(mut self, flag: &Arc<AtomicBool>) -> StopCondition {
+        self.flags.push(Arc::clone(flag));
+        self
+    }
+
+    /// Of the same flags, and a time from now on.
     ///
     /// # Errors
     /// What making a timer fails by.
@@ -38,13 +45,13 @@ impl StopCondition {
         let it_value = Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
-        Ok(StopCondition { flag: Arc::clone(&self.flag), timer: Some(Arc::new(timer)) })
+        Ok(StopCondition { flags: self.flags.clone(), timer: Some(Arc::new(timer)) })
     }
 
-    /// Who runs the test has said so.
+    /// A flag says so.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        self.flag.load(Ordering::Relaxed)
+        self.flags.iter().any(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// Commands have to end.

@@ -185,7 +185,9 @@ fn check_record(record: &Record) -> Result<(), RunTraceError> {
                     lines += 1;
                     *line + 1 == lines && *line < record.lines.len()
                 }
-                Call::SetAttributes { .. } | Call::Sync { .. } | Call::SyncAll => true,
+                Call::SetAttributes { .. } | Call::Sync { .. } | Call::SyncFailed { .. } | Call::SyncAll => {
+                    true
+                }
             };
         if !is_right {
             return Err(RunTraceError::Damaged("it has a call that cannot be"));

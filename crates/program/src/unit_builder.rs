@@ -29,6 +29,8 @@ pub(crate) struct UnitBuilder {
     moved: Option<UnitNumber>,
     /// The last one of metadata.
     metadata: Option<UnitNumber>,
+    /// Data that a failed synchronisation has lost for the disk.
+    lost: BTreeSet<UnitNumber>,
     /// Of each unit, the one that it needs for the order of metadata alone.
     only_ordered_after: Vec<Option<UnitNumber>>,
     /// Data and sizes of a file that are pending, and names that stand for it, or are in it.
@@ -83,6 +85,16 @@ impl UnitBuilder {
     /// Notes that a unit is one of an inode's own: `fsync` of it makes it durable.
     fn own(&mut self, inode: InodeNumber, number: UnitNumber) {
         self.of_inode.entry(inode).or_default().insert(number);
+    }
+
+    /// Has synchronisation calls cover no more of the data of a file that was written so far.
+    fn lose_data(&mut self, inode: InodeNumber) {
+        let is_data = |unit: &UnitNumber| self.all[*unit].block().is_some();
+        if let Some(own) = self.of_inode.get_mut(&inode) {
+            let (lost, kept) = std::mem::take(own).into_iter().partition(is_data);
+            *own = kept;
+            self.lost.extend::<BTreeSet<UnitNumber>>(lost);
+        }
     }
 
     /// Notes that blocks of a file were given up.
@@ -167,6 +179,7 @@ impl UnitBuilder {
                 self.attributes.insert(*inode, number);
                 self.own(*inode, number);
             }
+            Call::SyncFailed { inode } => self.lose_data(*inode),
             Call::Sync { .. } | Call::SyncAll | Call::Acknowledge(_) => {}
         }
     }
@@ -255,7 +268,7 @@ impl UnitBuilder {
                     durable.extend(names);
                 }
             }
-            _ => durable.clone_from(&self.pending),
+            _ => durable.extend(self.pending.difference(&self.lost)),
         }
         self.close(&mut durable);
         if self.promises.sync_covers_names() {
@@ -274,7 +287,11 @@ impl UnitBuilder {
         let mut left: Vec<UnitNumber> = durable.iter().copied().collect();
         while let Some(number) = left.pop() {
             let order = self.only_ordered_after[number].filter(|_| self.promises.sync_covers_names());
-            for need in self.all[number].needs.iter().copied().filter(|need| Some(*need) != order) {
+            let unit = &self.all[number];
+            // A block that is written again has what was lost of it.
+            let is_lost =
+                |need: &UnitNumber| self.lost.contains(need) && self.all[*need].block() != unit.block();
+            for need in unit.needs.iter().copied().filter(|need| Some(*need) != order && !is_lost(need)) {
                 if self.pending.contains(&need) && durable.insert(need) {
                     left.push(need);
                 }

@@ -331,6 +331,32 @@ fn data_before_a_cut_is_overwritten_in_place() {
     }
 }
 
+#[test]
+fn a_failed_synchronisation_loses_data_that_a_second_one_does_not_bring_back() {
+    let mut play = Play::with_file();
+    play.write(FILE, BLOCK_BYTES as u64, b"1");
+    play.write(FILE, 0, b"2");
+    play.call(Call::SyncFailed { inode: FILE });
+    play.call(sync(FILE));
+    play.acknowledge();
+    for promises in Promises::ALL {
+        // The size is there, and the blocks are or are not.
+        assert_eq!(at_last(&play, promises), ["data=2.", "data=21", "data=o.", "data=o1"], "{promises:?}");
+    }
+    // What writes a block again brings it back, with all of the block.
+    play.write(FILE, 5, b"3");
+    play.write(FILE, BLOCK_BYTES as u64 + 5, b"3");
+    play.call(sync(FILE));
+    play.acknowledge();
+    let last: Vec<String> = play
+        .states(Promises::Posix)
+        .into_iter()
+        .filter(|(_, most)| *most == 2)
+        .map(|(state, _)| state)
+        .collect();
+    assert_eq!(last, ["data=21"]);
+}
+
 /// The bytes of `data` at these places in each state that is looked at, at any moment.
 fn bytes_of_states(play: &Play, at: &[u64]) -> BTreeSet<String> {
     let units = Units::from_record(&play.record, Promises::Posix);
