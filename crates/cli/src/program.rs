@@ -21,6 +21,7 @@ use weir_program::{
     TRACE_BEGINNING, TraceHeader, read_trace, record_run, write_trace,
 };
 use weir_runtime::{Handle, Runtime, Wall, cores};
+use weir_storage::Rules;
 
 use crate::by_name::by_name;
 use crate::error::CliError;
@@ -276,6 +277,7 @@ fn plan(
         scratch: scratch.to_owned(),
         here: header.here.clone(),
         stops: Arc::clone(interrupted),
+        rules: Rules::all(),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::candidates::Candidates;
 use crate::explain::explain;
 use crate::findings::{CampaignFindings, CampaignProgress, REPORTED_MAX, StateFailure};
 use crate::judge::{Judge, Judgement, Privileges, write_tree};
+use crate::mutants::ProgramMutant;
 use crate::plan::{CampaignError, Plan};
 use crate::record::Record;
 use crate::state::{Moments, StateName, StateNameError};
@@ -94,7 +95,7 @@ impl<'a> ProgramCampaign<'a> {
     /// A campaign that has checked nothing yet.
     #[must_use]
     pub fn new(record: &'a Record, plan: &'a Plan) -> ProgramCampaign<'a> {
-        let units = Arc::new(Units::from_record(record, plan.promises));
+        let units = Arc::new(Units::from_record(record, plan.promises, plan.rules));
         let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit);
         let stop = StopCondition::from_flag(&plan.stops);
         let chance = Runtime::simulated(Simulation { seed: plan.seed, ..Simulation::default() }).handle();
@@ -260,7 +261,7 @@ impl<'a> ProgramCampaign<'a> {
             }
         }
         let warnings = &mut self.findings.warnings;
-        if !accepted.is_empty() {
+        if !accepted.is_empty() && !self.plan.rules.drops(ProgramMutant::TrustsChecks) {
             warnings.push(format!(
                 "the check accepts {} with all {lines} lines acknowledged: it may not be able to fail",
                 accepted.join(", and ")

@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use thiserror::Error;
+use weir_storage::Rules;
 
+use crate::mutants::ProgramMutant;
 use crate::promises::Promises;
 use crate::state::StateNameError;
 
@@ -34,6 +36,8 @@ pub struct Plan {
     pub here: PathBuf,
     /// Becomes true when the checks are to be ended.
     pub stops: Arc<AtomicBool>,
+    /// The rules that are kept: all, outside tests.
+    pub rules: Rules<ProgramMutant>,
 }
 
 /// Why no state can be judged.

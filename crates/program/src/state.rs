@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::mutants::ProgramMutant;
 use crate::operation::Call;
 use crate::record::Record;
 use crate::tree::Tree;
@@ -185,7 +186,8 @@ impl<'a> Moments<'a> {
         let is_part = |unit: &UnitNumber| *unit <= last && self.units.all[*unit].block() == block;
         let is_lost = |unit: &UnitNumber| name.missing.binary_search(unit).is_ok() && !is_part(unit);
         block.is_some()
-            && sectors & !union_of_sectors(parts.clone()) == 0
+            && (sectors & !union_of_sectors(parts.clone()) == 0
+                || self.units.rules.drops(ProgramMutant::TearsAtWill))
             && !parts.flat_map(|part| &part.needs).any(is_lost)
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use weir_storage::Rules;
 use weir_vfs::InodeNumber;
 
+use crate::mutants::ProgramMutant;
 use crate::operation::{Call, Place};
 use crate::promises::Promises;
 use crate::tree::BLOCK_BYTES;
@@ -16,6 +18,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 #[derive(Default)]
 pub(crate) struct UnitBuilder {
     promises: Promises,
+    rules: Rules<ProgramMutant>,
     /// The units, in the order of the calls.
     pub(crate) all: Vec<Unit>,
     pending: BTreeSet<UnitNumber>,
@@ -40,8 +43,8 @@ pub(crate) struct UnitBuilder {
 
 impl UnitBuilder {
     /// One that has taken in nothing yet.
-    pub(crate) fn new(promises: Promises) -> UnitBuilder {
-        UnitBuilder { promises, ..UnitBuilder::default() }
+    pub(crate) fn new(promises: Promises, rules: Rules<ProgramMutant>) -> UnitBuilder {
+        UnitBuilder { promises, rules, ..UnitBuilder::default() }
     }
 
     fn push(
@@ -60,7 +63,9 @@ impl UnitBuilder {
         kind: UnitKind,
         needs: impl IntoIterator<Item = UnitNumber>,
     ) -> UnitNumber {
-        let earlier = self.metadata.filter(|_| self.promises.orders_metadata());
+        let is_ordered =
+            self.promises.orders_metadata() && !self.rules.drops(ProgramMutant::MetadataOvertakes);
+        let earlier = self.metadata.filter(|_| is_ordered);
         let number = self.push_behind(operation, kind, needs, earlier);
         self.metadata = Some(number);
         number
@@ -106,7 +111,9 @@ impl UnitBuilder {
 
     /// What gave up a block that is written now: a new one takes its place no earlier, where a journal keeps the order.
     fn removal_of(&self, inode: InodeNumber, block: u64) -> Option<UnitNumber> {
-        let removed = self.removed.get(&inode).filter(|_| self.promises.orders_metadata())?;
+        let is_ordered =
+            self.promises.orders_metadata() && !self.rules.drops(ProgramMutant::DataOvertakesRemoval);
+        let removed = self.removed.get(&inode).filter(|_| is_ordered)?;
         removed.iter().rev().find(|(blocks, _)| blocks.contains(&block)).map(|(_, number)| *number)
     }
 
@@ -146,7 +153,9 @@ impl UnitBuilder {
                     at = end;
                 }
                 if let Some(size) = grown {
-                    let needs = needs.into_iter().filter(|_| self.promises.orders_size_after_data());
+                    let is_ordered = self.promises.orders_size_after_data()
+                        && !self.rules.drops(ProgramMutant::SizeBeforeData);
+                    let needs = needs.into_iter().filter(|_| is_ordered);
                     let needs: Vec<UnitNumber> = needs.chain(self.sizes.get(inode).copied()).collect();
                     let number = self.push(operation, UnitKind::Grow { inode: *inode, size: *size }, needs);
                     self.sizes.insert(*inode, number);
@@ -179,7 +188,10 @@ impl UnitBuilder {
                 self.attributes.insert(*inode, number);
                 self.own(*inode, number);
             }
-            Call::SyncFailed { inode } => self.lose_data(*inode),
+            Call::SyncFailed { inode } if !self.rules.drops(ProgramMutant::FailedSyncCovers) => {
+                self.lose_data(*inode);
+            }
+            Call::SyncFailed { .. } => {}
             Call::Sync { .. } | Call::SyncAll | Call::Acknowledge(_) => {}
         }
     }
@@ -195,7 +207,9 @@ impl UnitBuilder {
         names: Vec<(Place, Option<InodeNumber>)>,
         more: impl IntoIterator<Item = UnitNumber>,
     ) -> UnitNumber {
-        let earlier = names.iter().filter_map(|(place, _)| self.names.get(place).copied());
+        let overtakes = self.rules.drops(ProgramMutant::NamesOvertake);
+        let of_place = |(place, _): &(Place, _)| self.names.get(place).copied().filter(|_| !overtakes);
+        let earlier = names.iter().filter_map(of_place);
         let needs: Vec<UnitNumber> = earlier.chain(more).collect();
         let places: Vec<Place> = names.iter().map(|(place, _)| place.clone()).collect();
         let number = self.push_metadata(operation, UnitKind::Names(names), needs);
@@ -216,7 +230,10 @@ impl UnitBuilder {
         is_directory: bool,
     ) {
         let moved = self.moved.filter(|_| is_directory);
-        let replaces = replaced.is_some() && !exchanged && self.promises.orders_replacement_after_data();
+        let replaces = replaced.is_some()
+            && !exchanged
+            && self.promises.orders_replacement_after_data()
+            && !self.rules.drops(ProgramMutant::ReplacesEarly);
         let of_data =
             |unit: &UnitNumber| matches!(self.all[*unit].kind, UnitKind::Data { .. } | UnitKind::Grow { .. });
         let data = self.of_inode.get(&inode).into_iter().flatten().copied().filter(of_data);
@@ -242,6 +259,9 @@ impl UnitBuilder {
     /// What a synchronisation call makes durable, in order.
     pub(crate) fn sync(&mut self, call: &Call) -> Vec<UnitNumber> {
         let mut durable: BTreeSet<UnitNumber> = BTreeSet::new();
+        if self.rules.drops(ProgramMutant::SyncIgnored) {
+            return Vec::new();
+        }
         match call {
             Call::Sync { inode, data_only } => {
                 let own = self.of_inode.get(inode).into_iter().flatten().copied();
@@ -258,7 +278,9 @@ impl UnitBuilder {
                     )
                 });
                 let is_dirty = !names.is_empty() || has_size || !data_only && !own.is_empty();
-                if is_dirty && self.promises.sync_covers_metadata() {
+                let covers_all =
+                    self.promises.sync_covers_metadata() && !self.rules.drops(ProgramMutant::CoversOneFile);
+                if is_dirty && covers_all {
                     let is_metadata = |unit: &UnitNumber| {
                         !matches!(self.all[*unit].kind, UnitKind::Data { .. } | UnitKind::Grow { .. })
                     };
@@ -271,7 +293,7 @@ impl UnitBuilder {
             _ => durable.extend(self.pending.difference(&self.lost)),
         }
         self.close(&mut durable);
-        if self.promises.sync_covers_names() {
+        if self.promises.sync_covers_names() && !self.rules.drops(ProgramMutant::ForgetsAncestors) {
             self.cover_new_ancestors(&mut durable);
         }
         for number in &durable {

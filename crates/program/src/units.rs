@@ -2,6 +2,9 @@
 
 use std::io;
 
+use weir_storage::Rules;
+
+use crate::mutants::ProgramMutant;
 use crate::operation::Call;
 use crate::promises::Promises;
 use crate::record::Record;
@@ -45,13 +48,14 @@ pub struct Units {
     pub all: Vec<Unit>,
     /// The moments, in order.
     pub moments: Vec<Moment>,
+    pub(crate) rules: Rules<ProgramMutant>,
 }
 
 impl Units {
     /// Those of a record.
     #[must_use]
-    pub fn from_record(record: &Record, promises: Promises) -> Units {
-        let mut builder = UnitBuilder::new(promises);
+    pub fn from_record(record: &Record, promises: Promises, rules: Rules<ProgramMutant>) -> Units {
+        let mut builder = UnitBuilder::new(promises, rules);
         let (mut moments, mut durable, mut acknowledged) = (Vec::new(), Vec::new(), 0);
         let mut announced = 0;
         for (nth, operation) in record.operations.iter().enumerate().skip(record.setup) {
@@ -68,7 +72,7 @@ impl Units {
             match operation.call {
                 Call::Acknowledge(_) => {
                     let units = builder.all.len();
-                    if units > announced {
+                    if units > announced && !rules.drops(ProgramMutant::SkipsAnnouncements) {
                         let before = std::mem::take(&mut durable);
                         let kind = MomentKind::Acknowledgement;
                         moments.push(Moment { kind, operations: nth, acknowledged, durable: before, units });
@@ -80,7 +84,10 @@ impl Units {
         }
         let (operations, units) = (record.operations.len(), builder.all.len());
         moments.push(Moment { kind: MomentKind::Durability, operations, acknowledged, durable, units });
-        Units { all: builder.all, moments }
+        if rules.drops(ProgramMutant::AcknowledgesEarly) {
+            moments.iter_mut().for_each(|moment| moment.acknowledged = acknowledged);
+        }
+        Units { all: builder.all, moments, rules }
     }
 
     /// The sectors that are there of a unit that is missing in a state: none, unless it is a part of a block that is torn.

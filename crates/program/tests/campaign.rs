@@ -7,10 +7,11 @@ use std::time::Duration;
 use rustix::process::{getegid, geteuid};
 use tempfile::TempDir;
 use weir_program::{
-    Call, CampaignError, CampaignFindings, NewInode, Place, Plan, ProgramCampaign, Promises, ROOT, Record,
-    StateName,
+    Call, CampaignError, CampaignFindings, NewInode, Place, Plan, ProgramCampaign, ProgramMutant, Promises,
+    ROOT, Record, StateName,
 };
 use weir_runtime::{Runtime, Wall};
+use weir_storage::Rules;
 
 /// Files that a run makes, each with a line that acknowledges it.
 fn record_files(files: u32) -> Record {
@@ -46,6 +47,7 @@ impl Test {
             scratch: directory.path().to_owned(),
             here: directory.path().to_owned(),
             stops: Arc::new(AtomicBool::new(false)),
+            rules: Rules::all(),
         };
         Test { _directory: directory, plan }
     }
@@ -99,6 +101,18 @@ fn findings_are_kept_when_a_state_cannot_be_written() {
 }
 
 #[test]
+fn a_check_that_accepts_everything_is_told() {
+    let mut test = Test::new("true");
+    let is_told = |test: &Test| {
+        let warnings = test.run().unwrap().warnings;
+        warnings.iter().any(|warning| warning.contains("the check accepts an empty directory"))
+    };
+    assert!(is_told(&test));
+    test.plan.rules = Rules::but(Some(ProgramMutant::TrustsChecks));
+    assert!(!is_told(&test), "the control");
+}
+
+#[test]
 fn a_search_that_checks_no_state_is_no_result() {
     let mut test = Test::new("true");
     assert!(test.run().unwrap().distinct > 10, "the control");
@@ -134,6 +148,9 @@ fn what_is_there_before_it_was_announced_is_found() {
     let first = &findings.reported[0];
     assert!(first.name.missing.is_empty(), "{first:?}");
     assert!(first.explanation.moment.contains("before a line is acknowledged"), "{first:?}");
+    test.plan.rules = Rules::but(Some(ProgramMutant::SkipsAnnouncements));
+    assert_eq!(test.run().unwrap().failures, 0, "the control");
+    test.plan.rules = Rules::all();
     // The control: it may be there when the line before it was acknowledged.
     test.plan.check = "test -e f2 || exit 0; test $(wc -l <\"$WEIR_ACKED\") -ge 2".to_owned();
     assert_eq!(test.run().unwrap().failures, 0);
