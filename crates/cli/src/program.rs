@@ -2,6 +2,7 @@
 
 mod file;
 mod report;
+mod rounds;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,14 +13,15 @@ use std::time::Duration;
 
 use clap::Args;
 use regex_lite::Regex;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 use weir_fuse::absolute;
 use weir_program::{
-    CampaignError, Plan, ProgramCampaign, Promises, Record, RecordedRun, StateName, TRACE_BEGINNING,
-    TraceHeader, read_trace, record_run, write_trace,
+    CampaignError, CutPoint, Fault, Plan, ProgramCampaign, Promises, Record, RecordedRun, StateName,
+    TRACE_BEGINNING, TraceHeader, read_trace, record_run, write_trace,
 };
 use weir_runtime::{Handle, Runtime, Wall, cores};
+use weir_storage::Rules;
 
 use crate::by_name::by_name;
 use crate::error::CliError;
@@ -27,7 +29,7 @@ use crate::progress::ProgressReporter;
 use crate::size::Size;
 use crate::{Verdict, in_wall_time, messages, plain, print, report_file};
 use file::Test;
-use report::{CHECK_LIMIT, Report};
+use report::{CHECK_LIMIT, JUNIT_BEGINNING, Report};
 
 /// The record of a failure, if no other file was named.
 const TRACE_NAME: &str = "weir-crash.trace";
@@ -85,6 +87,17 @@ pub(crate) struct ProgramArguments {
     /// Lines of the run's standard output that acknowledge: the first group of the pattern, or all that matches
     #[arg(long, value_name = "REGEX")]
     ack_pattern: Option<Regex>,
+    /// Something that goes wrong while it runs, as often as wanted: fsync:2 (the second one fails), read:1+:*.db (all reads of such
+    /// files), write, short-write, or space:65536 (the disk is full then)
+    #[arg(long, value_name = "FAULT")]
+    fault: Vec<Fault>,
+    /// Cut the power while it runs, at the third fsync (fsync:3), at that of a path or name (rename:1:*.db), at an acknowledgement
+    /// (ack:2), or before any of them (before-fsync:3); and start it again on what is left
+    #[arg(long, value_name = "POINT")]
+    cut_at: Option<CutPoint>,
+    /// Cut so often, with a check each time; without --cut-at, when SIGUSR1 comes [default: 1 with --cut-at]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    cuts: Option<u64>,
     /// Seconds that --setup and --run may take, each [default: 600]
     #[arg(long, value_name = "SECONDS")]
     run_limit: Option<u64>,
@@ -138,11 +151,16 @@ pub(crate) fn run(arguments: &ProgramArguments) -> Result<Verdict, CliError> {
     let trace = arguments.trace.clone().unwrap_or_else(|| TRACE_NAME.into());
     // A failure may come after hours, and needs its file then.
     report_file::check(&trace, TRACE_BEGINNING)?;
+    check_junit(&test.checks)?;
     let scratch = scratch(&arguments.checks)?;
     let interrupted = interrupted()?;
+    if let Some(cuts) = test.cuts {
+        return rounds::run(&test, cuts, scratch.path(), &interrupted, &trace);
+    }
     let plan = test.run_plan(scratch.path(), &interrupted);
     let recorded = in_wall_time(test.seed, async |handle| Ok(record_run(&handle, &plan).await?))?;
-    let RecordedRun { record, seconds } = recorded;
+    let RecordedRun { record, seconds, faults, warnings } = recorded;
+    print_warnings(&warnings);
     let header = test.header();
     let campaign =
         Campaign { record: &record, header: &header, checks: &test.checks, interrupted: &interrupted };
@@ -150,7 +168,7 @@ pub(crate) fn run(arguments: &ProgramArguments) -> Result<Verdict, CliError> {
         true => write_record(&trace, &header, &record).map(|()| Some(trace.as_path())),
         false => Ok(None),
     };
-    campaign.run(scratch.path(), Some(seconds), keep)
+    campaign.run(scratch.path(), (Some(seconds), &faults), keep)
 }
 
 /// Checks states of a record.
@@ -170,11 +188,12 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<Verdict, CliError> {
     checks.seed.get_or_insert(header.seed);
     let check = checks.check.get_or_insert_with(|| header.check.clone()).clone();
     let header = TraceHeader { check, here: find_here_directory(header.here.clone()), ..header };
+    check_junit(&checks)?;
     let (scratch, interrupted) = (scratch(&checks)?, interrupted()?);
     let campaign = Campaign { record: &record, header: &header, checks: &checks, interrupted: &interrupted };
     match &arguments.state {
         Some(state) => campaign.judge_state(scratch.path(), state, arguments.write.as_deref(), path),
-        None => campaign.run(scratch.path(), None, |_| Ok(Some(path.as_path()))),
+        None => campaign.run(scratch.path(), (None, &[]), |_| Ok(Some(path.as_path()))),
     }
 }
 
@@ -187,6 +206,24 @@ fn find_here_directory(recorded: PathBuf) -> PathBuf {
     let (recorded, here) = (recorded.display(), current.display());
     messages::print_message(&format!("note: {recorded} is not there: WEIR_HERE is {here}"));
     current
+}
+
+/// That a report for CI can be written.
+fn check_junit(checks: &CheckArguments) -> Result<(), CliError> {
+    checks.junit.as_ref().map_or(Ok(()), |path| report_file::check(path, JUNIT_BEGINNING))
+}
+
+/// Writes a report for CI, if one is wanted.
+fn write_junit(checks: &CheckArguments, report: &str) -> Result<(), CliError> {
+    let Some(path) = &checks.junit else { return Ok(()) };
+    let failed = |source| CliError::File { doing: "write", path: path.clone(), source };
+    report_file::create(path, JUNIT_BEGINNING)?.write_all(report.as_bytes()).map_err(failed)
+}
+
+fn print_warnings(warnings: &[String]) {
+    for warning in warnings {
+        messages::print_message(&format!("note: {warning}"));
+    }
 }
 
 /// Where states are written.
@@ -204,10 +241,10 @@ fn scratch(checks: &CheckArguments) -> Result<TempDir, CliError> {
     make(in_memory).or_else(|_| make(&parent)).map_err(failed)
 }
 
-/// Becomes true with SIGINT or SIGTERM; the second one of them ends the program.
+/// Becomes true with SIGINT, SIGTERM or SIGHUP; the second one of them ends the program.
 fn interrupted() -> Result<Arc<AtomicBool>, CliError> {
     let flag = Arc::<AtomicBool>::default();
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 2, Arc::clone(&flag))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
             .map_err(CliError::Output)?;
@@ -221,6 +258,29 @@ fn write_record(path: &Path, header: &TraceHeader, record: &Record) -> Result<()
     wrote.map_err(|source| CliError::ProgramTrace { path: path.to_owned(), source })
 }
 
+/// How states are checked.
+fn plan(
+    checks: &CheckArguments,
+    header: &TraceHeader,
+    scratch: &Path,
+    interrupted: &Arc<AtomicBool>,
+) -> Plan {
+    let seconds = |seconds: u64| Duration::from_secs(seconds);
+    Plan {
+        promises: checks.promises.unwrap_or_default(),
+        check: header.check.clone(),
+        check_limit: seconds(checks.check_limit.unwrap_or(CHECK_LIMIT)),
+        states: checks.states.unwrap_or(if checks.time.is_some() { u64::MAX } else { 1000 }),
+        time: checks.time.map(seconds),
+        seed: checks.seed.unwrap_or(1),
+        jobs: checks.jobs.unwrap_or_else(cores),
+        scratch: scratch.to_owned(),
+        here: header.here.clone(),
+        stops: Arc::clone(interrupted),
+        rules: Rules::all(),
+    }
+}
+
 /// A record and how it is checked.
 struct Campaign<'a> {
     record: &'a Record,
@@ -231,26 +291,15 @@ struct Campaign<'a> {
 
 impl Campaign<'_> {
     fn plan(&self, scratch: &Path) -> Plan {
-        let seconds = |seconds: u64| Duration::from_secs(seconds);
-        Plan {
-            promises: self.checks.promises.unwrap_or_default(),
-            check: self.header.check.clone(),
-            check_limit: seconds(self.checks.check_limit.unwrap_or(CHECK_LIMIT)),
-            states: self.checks.states.unwrap_or(if self.checks.time.is_some() { u64::MAX } else { 1000 }),
-            time: self.checks.time.map(seconds),
-            seed: self.checks.seed.unwrap_or(1),
-            jobs: self.checks.jobs.unwrap_or_else(cores),
-            scratch: scratch.to_owned(),
-            here: self.header.here.clone(),
-            stops: Arc::clone(self.interrupted),
-        }
+        plan(self.checks, self.header, scratch, self.interrupted)
     }
 
-    /// Checks states, and prints what was found. `keep` keeps the record, if it is needed, and says where.
+    /// Checks states, and prints what was found, of a run that took so long and met these faults, if it was recorded just now.
+    /// `keep` keeps the record, if it is needed, and says where.
     fn run<'p>(
         &self,
         scratch: &Path,
-        run_seconds: Option<f64>,
+        (run_seconds, faults): (Option<f64>, &[String]),
         keep: impl FnOnce(bool) -> Result<Option<&'p Path>, CliError>,
     ) -> Result<Verdict, CliError> {
         let plan = self.plan(scratch);
@@ -271,14 +320,10 @@ impl Campaign<'_> {
             findings => findings?,
         };
         let trace = keep(findings.failures > 0)?;
-        let report = Report { findings: &findings, record: self.record, plan: &plan, run_seconds, trace };
-        for warning in &findings.warnings {
-            messages::print_message(&format!("note: {warning}"));
-        }
-        if let Some(path) = &self.checks.junit {
-            let failed = |source| CliError::File { doing: "write", path: path.clone(), source };
-            std::fs::write(path, report.to_junit(&self.header.run)).map_err(failed)?;
-        }
+        let report =
+            Report { findings: &findings, record: self.record, plan: &plan, run_seconds, faults, trace };
+        print_warnings(&findings.warnings);
+        write_junit(self.checks, &report.to_junit(&self.header.run))?;
         match self.checks.json {
             true => print(&serde_json::to_string_pretty(&report.to_json())?)?,
             false => print(plain::of_text(&report.to_text()).trim_end())?,
@@ -292,11 +337,19 @@ impl Campaign<'_> {
         clock: &Handle,
         reporter: &mut ProgressReporter,
     ) -> Result<weir_program::CampaignFindings, CampaignError> {
-        let most = plan.states;
         ProgramCampaign::new(self.record, plan).run(clock, |progress| {
             let stage = "checking states".to_owned();
-            let found = plain::counted(progress.failures, "failure", "failures");
-            reporter.report((progress.distinct, most.max(progress.distinct)), None, stage, &found);
+            let failures = plain::counted(progress.failures, "failure", "failures");
+            // The limit that is there: the time, or the states.
+            let (steps, found) = match plan.time {
+                Some(time) if plan.states == u64::MAX => {
+                    let states = plain::counted(progress.distinct, "state", "states");
+                    let seconds = time.as_secs();
+                    (((progress.seconds as u64).min(seconds), seconds), format!("{states}, {failures}"))
+                }
+                _ => ((progress.distinct, plan.states.max(progress.distinct)), failures),
+            };
+            reporter.report(steps, None, stage, &found);
             !self.interrupted.load(Ordering::Relaxed)
         })
     }

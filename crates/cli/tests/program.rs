@@ -15,15 +15,25 @@ use serde_json::Value;
 use crate::support::{error_of, is_there, mounts, text, weir_program};
 
 /// Each small program, what its explanation has to say, and of what.
-const MISTAKES: [(&str, &str, &str); 12] = [
+const MISTAKES: [(&str, &str, &str); 14] = [
     ("acknowledged_early", "`log` was never synchronised", "it was acknowledged by \"0\""),
     ("append_without_length", "to `log` is not there", "`log` was"),
+    (
+        "commit_mark_in_one_block",
+        "the write of 1 byte at 3584 to `log` is there",
+        "the write of 3000 bytes at 0 to `log`",
+    ),
     (
         "commit_mark_in_one_sync",
         "the write of 1 byte at 0 to `log` is there",
         "the write of 4000 bytes at 4096 to `log`",
     ),
     ("directory_not_synced", "`create(a)` before it is not", "the directory `.` was never synchronised"),
+    (
+        "fsync_retried",
+        "the write of 100 bytes at 0 to `log` is not there",
+        "`log` was synchronised again after an `fsync` of it had failed",
+    ),
     ("index_before_data", "nothing is missing", "right behind the write of 2 bytes at 0 to `index`"),
     ("journal_deleted_early", "`unlink(journal)` is there", "`table` was never synchronised"),
     ("old_directory_synced", "`unlink(new/1)` is there", "the directory `cur` was never synchronised"),
@@ -262,6 +272,156 @@ fn a_test_that_cannot_find_anything_is_told() {
     fs::write(directory.path().join("a.toml"), "run = 'true'\ncheck = 'true'\nchek = 'x'\n").unwrap();
     let (status, text) = told(&["a.toml"]);
     assert!(status == Some(2) && text.contains("chek"), "{text}");
+}
+
+#[test]
+fn what_a_run_leaves_running_keeps_nothing() {
+    if !mounts() || !is_there("setsid") {
+        eprintln!("skipped: there is no FUSE, or no setsid");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // Each keeps a file, the output, or both, and one has forgotten its environment.
+    for (command, words) in [
+        ("setsid sleep 600 >kept 2>&1 &", "left running was ended: "),
+        ("setsid sh -c 'sleep 600; echo' & setsid sleep 600 >kept &", "left running was ended: "),
+        ("setsid env -i sleep 600 >kept 2>&1 &", "keeps files of the mount open"),
+    ] {
+        for pattern in [&[][..], &["--ack-pattern", "never"]] {
+            let run = format!("echo a >f; {command} sleep 0.3");
+            let test = ["crash", "program", "--states", "3", "--run", &run, "--check", "true"];
+            let output = weir(directory.path(), &[&test, pattern].concat());
+            assert_eq!(output.status.code(), Some(0), "{command}: {}", error_of(&output));
+            assert!(error_of(&output).contains(words), "{command}: {}", error_of(&output));
+        }
+    }
+}
+
+#[test]
+fn faults_strike_calls_of_the_run() {
+    if is_skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = "import os, sys\nf = os.open('log', os.O_RDWR | os.O_CREAT)\ntry:\n    print('wrote', os.write(f, b'r' * 3000))\n    \
+                   os.fsync(f)\n    os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)\n    os.pread(f, 10, 0)\nexcept OSError as error:\n    \
+                   print(error.strerror)\n    sys.exit(3)\n";
+    fs::write(directory.path().join("program.py"), program).unwrap();
+    let run = "python3 -SE \"$WEIR_HERE\"/program.py >\"$WEIR_HERE\"/printed";
+    for (fault, printed, met, words) in [
+        (
+            "fsync:1:log",
+            "wrote 3000\nInput/output error\n",
+            "fsync of `log`",
+            "failed after a fault: exit status 3",
+        ),
+        ("write:1", "Input/output error\n", "write of `log`", "exit status 3"),
+        ("short-write:1+", "wrote 1500\n", "short-write of `log`", ""),
+        ("space:1000", "wrote 1000\n", "space at a write to `log`", ""),
+        ("read:1", "wrote 3000\nInput/output error\n", "read of `log`", "exit status 3"),
+        ("fsync:2", "wrote 3000\n", "", "met no such call, so no fault: fsync:2"),
+    ] {
+        let test = ["crash", "program", "--run", run, "--check", "true", "--fault", fault, "--json"];
+        let output = weir(directory.path(), &test);
+        assert_eq!(output.status.code(), Some(0), "{fault}: {}", error_of(&output));
+        let found = document(&output)["faults"].to_string();
+        assert!(
+            error_of(&output).contains(words) && found.contains(met),
+            "{fault}: {found} {}",
+            error_of(&output)
+        );
+        assert_eq!(fs::read_to_string(directory.path().join("printed")).unwrap(), printed, "{fault}");
+    }
+    // In a file as a table, whose mistakes are told.
+    let file = |fault: &str| {
+        let text = format!("run = 'echo a >f; sync f'\ncheck = 'true'\n{fault}");
+        fs::write(directory.path().join("a.toml"), text).unwrap();
+        weir(directory.path(), &["crash", "program", "a.toml"])
+    };
+    let struck = file("[[fault]]\ncall = 'fsync'\nnth = 1\nlasts = true\npath = '*'\n");
+    assert!(text(&struck.stdout).contains("faults: fsync of `f`"), "{}", error_of(&struck));
+    for wrong in ["fault = ['fsink']", "[[fault]]\ncall = 'space'\n", "[[fault]]\nnth = 1\n"] {
+        assert_eq!(file(wrong).status.code(), Some(2), "{wrong}");
+    }
+}
+
+/// Counts on from what is there, forever.
+const COUNTER: &str = r#"n=$(cat data 2>/dev/null || echo 0)
+while true; do
+    n=$((n + 1)); echo $n >new; SYNC; mv new data; sync .; echo $n >>"$WEIR_ACK"
+done"#;
+
+#[test]
+fn a_machine_that_crashes_comes_back_with_what_was_acknowledged() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let check = "test \"$(cat data 2>&1)\" -ge $(tail -n 1 \"$WEIR_ACKED\" | grep . || echo 0) || test ! -s \"$WEIR_ACKED\"";
+    let cut = |sync: &str, at: &str, cuts: &str| {
+        let run = COUNTER.replace("SYNC", sync);
+        let test =
+            ["crash", "program", "--run", &run, "--check", check, "--cut-at", at, "--cuts", cuts, "--json"];
+        weir(directory.path(), &test)
+    };
+    for at in ["fsync", "before-rename:3", "ack:2", "before-fsync:4:."] {
+        let output = cut("sync new", at, "5");
+        assert_eq!(output.status.code(), Some(0), "{at}: {} {}", text(&output.stdout), error_of(&output));
+        let found = document(&output);
+        assert!(found["cuts"] == 5 && found["at_end"] == 0, "{at}: {found}");
+        if at == "ack:2" {
+            // Lines go on where the round before has ended.
+            assert_eq!(found["acknowledged"], 10, "{found}");
+        }
+    }
+    // Without the sync, the name is there without the data after some cut; the record of that round replays.
+    let output = cut("true", "fsync", "60");
+    assert_eq!(output.status.code(), Some(1), "{} {}", text(&output.stdout), error_of(&output));
+    let found = document(&output);
+    assert!(causes(&found).contains("`new` was never synchronised"), "{found}");
+    let replay = found["failures"][0]["replay"].as_str().unwrap().replace('\'', "");
+    let again = weir(directory.path(), &replay.split_whitespace().skip(1).collect::<Vec<_>>());
+    assert_eq!(again.status.code(), Some(1), "{}", error_of(&again));
+    assert_eq!(document(&cut("true", "fsync", "60"))["cuts"], found["cuts"], "a seed gives the same cuts");
+}
+
+#[test]
+fn a_signal_cuts_the_power() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["-s", "USR1", "3", weir_program(), "crash", "program", "--cuts", "1", "--check", "true"]);
+    let output =
+        command.args(["--run", "echo a >f; sync f; sleep 1000"]).current_dir(directory.path()).output();
+    let output = output.unwrap();
+    let printed = text(&output.stdout);
+    assert!(printed.contains("the power was cut 1 time, "), "{printed} {}", error_of(&output));
+}
+
+#[test]
+fn a_hangup_unmounts_and_reports_are_tried_before_the_run() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["-s", "HUP", "1", weir_program(), "crash", "program", "--check", "true", "--scratch", "."]);
+    let ended = command.arg("--run").arg("sleep 1000").current_dir(directory.path()).output().unwrap();
+    assert!(error_of(&ended).contains("ended by a signal"), "{}", error_of(&ended));
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(directory.path().to_str().unwrap()), "{mounts}");
+    fs::write(directory.path().join("other"), "something else").unwrap();
+    for junit in ["none/junit.xml", "other"] {
+        let test = ["crash", "program", "--run", "touch \"$WEIR_HERE\"/ran", "--check", "true"];
+        let output = weir(directory.path(), &[&test[..], &["--junit", junit]].concat());
+        assert_eq!(output.status.code(), Some(2), "{junit}: {}", error_of(&output));
+        assert!(error_of(&output).contains(junit) && !directory.path().join("ran").exists(), "{junit}");
+    }
 }
 
 #[test]

@@ -1,25 +1,24 @@
 //! *Campaign*: the states that power cuts may leave of a recorded run, each checked once, and failures made smaller.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::PathBuf;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use serde::Serialize;
-use thiserror::Error;
 use weir_crash::leave_out;
 use weir_runtime::{Handle, Random, Runtime, Simulation, share_among_threads};
 
 use crate::candidates::Candidates;
-use crate::explain::{Explanation, explain};
+use crate::explain::explain;
+use crate::findings::{CampaignFindings, CampaignProgress, REPORTED_MAX, StateFailure};
 use crate::judge::{Judge, Judgement, Privileges, write_tree};
-use crate::promises::Promises;
+use crate::mutants::ProgramMutant;
+use crate::plan::{CampaignError, Plan};
 use crate::record::Record;
 use crate::state::{Moments, StateName, StateNameError};
+use crate::stop::StopCondition;
 use crate::tree::Tree;
-use crate::units::{UnitNumber, Units};
+use crate::unit::{UnitNumber, union_of_sectors};
+use crate::units::{Moment, MomentKind, Units};
 
 /// States that are built before they are judged.
 const BATCH: usize = 256;
@@ -27,125 +26,21 @@ const BATCH: usize = 256;
 const TRIALS_MAX: u32 = 300;
 /// Candidates of each moment that the first pass looks at; each pass looks at more.
 const FIRST_PASS: usize = 4;
-/// Failures that are made smaller and reported.
-pub const REPORTED_MAX: usize = 3;
+/// Of the time for the search, one part in so many is added to make a failure smaller.
+const SHRINKING_SHARE: u32 = 2;
 /// Failures that are made smaller: some are the same then.
 const SHRUNK_MAX: usize = 2 * REPORTED_MAX;
 /// So many states that fail end the search: more of them say nothing new.
 pub const FAILING_MAX: u64 = 64;
+/// Of the states that are checked, one in so many may be one before an acknowledgement.
+const ANNOUNCEMENTS_SHARE: u64 = 4;
+/// Of so many candidates one is drawn: those that come first are preferred.
+const DRAWN_OF: u64 = 64;
 /// So many passes that find no new state end the search.
 const IDLE_PASSES_MAX: u32 = 3;
 
 /// Where nothing is lost.
 const WHOLE: &str = "on what the run has left";
-
-/// What is looked for, and how.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// What the filesystem promises.
-    pub promises: Promises,
-    /// The command that checks a state.
-    pub check: String,
-    /// How long it may take for one.
-    pub check_limit: Duration,
-    /// Different states that are checked at most.
-    pub states: u64,
-    /// How long to look for failures at most, once the check has accepted what lost nothing.
-    pub time: Option<Duration>,
-    /// Decides which states are drawn.
-    pub seed: u64,
-    /// Checks that run at one time.
-    pub jobs: u64,
-    /// A directory for states.
-    pub scratch: PathBuf,
-    /// The directory that the check finds as `WEIR_HERE`.
-    pub here: PathBuf,
-    /// Becomes true when the checks are to be ended.
-    pub stops: Arc<AtomicBool>,
-}
-
-/// Why no state can be judged.
-#[derive(Debug, Error)]
-pub enum CampaignError {
-    /// The record or the scratch directory fails.
-    #[error("cannot write or check a state: {0}")]
-    Io(#[from] io::Error),
-    /// There is nothing to lose.
-    #[error("the run changed nothing in WEIR_DIR, so a power cut takes nothing: have it work there")]
-    NothingRecorded,
-    /// The check fails where nothing is lost.
-    #[error("the check fails before any power cut, {when}: {ending}\n{output}")]
-    FailsUncut {
-        /// On which tree.
-        when: &'static str,
-        /// How it ended.
-        ending: String,
-        /// What it printed.
-        output: String,
-    },
-    /// The check's command is not there, or may not be run.
-    #[error("the check could not be run: {ending}: look for its command, also in WEIR_HERE\n{output}")]
-    CheckNotRun {
-        /// How the shell ended.
-        ending: String,
-        /// What it printed.
-        output: String,
-    },
-    /// The limits leave room for no state.
-    #[error("no state was checked, so nothing is known: allow more by --states or --time")]
-    NothingChecked,
-    /// It was ended before a failure was found.
-    #[error("interrupted: nothing was found so far")]
-    Interrupted,
-    /// A state's name.
-    #[error(transparent)]
-    Name(#[from] StateNameError),
-}
-
-/// A state that the check calls wrong.
-#[derive(Clone, Debug)]
-pub struct StateFailure {
-    /// The state.
-    pub name: StateName,
-    /// What the check says of it.
-    pub judgement: Judgement,
-    /// What it lacks.
-    pub explanation: Explanation,
-    /// Units that were missing where it was found, before it was made smaller.
-    pub missing_at_first: usize,
-}
-
-/// What was found.
-#[derive(Clone, Debug, Default)]
-pub struct CampaignFindings {
-    /// States that were made.
-    pub states: u64,
-    /// Of these, different ones, which were checked: in their files, or in what was acknowledged.
-    pub distinct: u64,
-    /// Of these, those that the check calls wrong.
-    pub failures: u64,
-    /// The first of them, made smaller.
-    pub reported: Vec<StateFailure>,
-    /// Moments at which the power was cut.
-    pub moments: u64,
-    /// All states of all moments were checked, tears apart.
-    pub is_exhaustive: bool,
-    /// It was ended early by who runs it.
-    pub is_interrupted: bool,
-    /// What makes the result worth less.
-    pub warnings: Vec<String>,
-    /// How long it took, without the recording and the checks of what lost nothing.
-    pub seconds: f64,
-}
-
-/// How far a campaign is.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct CampaignProgress {
-    /// Different states that were checked.
-    pub distinct: u64,
-    /// Those that are wrong.
-    pub failures: u64,
-}
 
 /// A campaign on one record.
 pub struct ProgramCampaign<'a> {
@@ -153,11 +48,17 @@ pub struct ProgramCampaign<'a> {
     plan: &'a Plan,
     units: Arc<Units>,
     judge: Judge,
+    /// Ends checks.
+    search: StopCondition,
+    /// Ends the checks that make a failure smaller.
+    shrinking: StopCondition,
     chance: Handle,
     /// The chance of each moment, the same in each pass.
     chances: BTreeMap<usize, Random>,
-    /// What was judged: the most that was acknowledged, for each tree.
-    judged: BTreeMap<u64, usize>,
+    /// What was chosen: the most that was acknowledged, for each tree.
+    chosen: BTreeMap<u64, usize>,
+    /// What was judged: the tree, and what was acknowledged.
+    judged: BTreeSet<(u64, usize)>,
     findings: CampaignFindings,
     /// Failures that were made smaller.
     shrunk: usize,
@@ -176,20 +77,27 @@ fn require_check_run(judgement: Judgement) -> Result<Judgement, CampaignError> {
     }
 }
 
+/// Whether one of so many is among those that are drawn, likely so many.
+fn is_chosen(random: &mut Random, likely: u64, all: u64) -> bool {
+    likely >= all || random.below(all) < likely
+}
+
 /// A state that is to be judged.
 struct Candidate {
     name: StateName,
     tree: Tree,
     hash: u64,
     acknowledged: usize,
+    kind: MomentKind,
 }
 
 impl<'a> ProgramCampaign<'a> {
     /// A campaign that has checked nothing yet.
     #[must_use]
     pub fn new(record: &'a Record, plan: &'a Plan) -> ProgramCampaign<'a> {
-        let units = Arc::new(Units::from_record(record, plan.promises));
-        let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit, &plan.stops);
+        let units = Arc::new(Units::from_record(record, plan.promises, plan.rules));
+        let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit);
+        let stop = StopCondition::from_flag(&plan.stops);
         let chance = Runtime::simulated(Simulation { seed: plan.seed, ..Simulation::default() }).handle();
         let findings =
             CampaignFindings { moments: units.moments.len() as u64, ..CampaignFindings::default() };
@@ -198,9 +106,12 @@ impl<'a> ProgramCampaign<'a> {
             plan,
             units,
             judge,
+            search: stop.clone(),
+            shrinking: stop,
             chance,
             chances: BTreeMap::new(),
-            judged: BTreeMap::new(),
+            chosen: BTreeMap::new(),
+            judged: BTreeSet::new(),
             findings,
             shrunk: 0,
             is_unsteady: false,
@@ -222,22 +133,44 @@ impl<'a> ProgramCampaign<'a> {
         }
         self.check_controls()?;
         let began = clock.now();
-        let is_late = || self.plan.time.is_some_and(|time| clock.now().since(began) >= time);
-        let (mut from, mut to, mut idle) = (0, FIRST_PASS, 0);
-        let mut is_exhausted = false;
-        while !is_exhausted && idle < IDLE_PASSES_MAX && !self.is_over(is_late()) {
-            let before = self.findings.distinct;
-            is_exhausted = self.run_pass(from..to, &is_late, &mut report)?;
-            idle = if self.findings.distinct == before { idle + 1 } else { 0 };
-            (from, to) = (to, 2 * to);
+        let seconds = || clock.now().since(began).as_secs_f64();
+        if let Some(time) = self.plan.time {
+            self.search = self.search.after(time)?;
+            self.shrinking = self.shrinking.after(time + time / SHRINKING_SHARE)?;
         }
-        self.findings.is_exhaustive = is_exhausted && !self.is_over(false);
-        self.findings.seconds = clock.now().since(began).as_secs_f64();
+        let mut report =
+            |progress: CampaignProgress| report(CampaignProgress { seconds: seconds(), ..progress });
+        match self.run_passes(&mut report) {
+            Ok(is_exhausted) => self.findings.is_exhaustive = is_exhausted,
+            // What was found so far is worth as much.
+            Err(error) if self.findings.failures > 0 => {
+                self.findings.is_interrupted = true;
+                self.findings.warnings.push(format!("the search ended early: {error}"));
+            }
+            Err(error) => return Err(error),
+        }
+        self.findings.seconds = seconds();
         match self.findings {
             CampaignFindings { is_interrupted: true, failures: 0, .. } => Err(CampaignError::Interrupted),
             CampaignFindings { distinct: 0, .. } => Err(CampaignError::NothingChecked),
             findings => Ok(findings),
         }
+    }
+
+    /// Looks at more and more candidates of each moment: whether all were judged.
+    fn run_passes(
+        &mut self,
+        report: &mut impl FnMut(CampaignProgress) -> bool,
+    ) -> Result<bool, CampaignError> {
+        let (mut from, mut to, mut idle) = (0, FIRST_PASS, 0);
+        let mut is_exhausted = false;
+        while !is_exhausted && idle < IDLE_PASSES_MAX && !self.is_over() {
+            let before = self.findings.distinct;
+            is_exhausted = self.run_pass(from..to, report)?;
+            idle = if self.findings.distinct == before { idle + 1 } else { 0 };
+            (from, to) = (to, 2 * to);
+        }
+        Ok(is_exhausted && !self.is_over())
     }
 
     /// Judges one state.
@@ -254,6 +187,37 @@ impl<'a> ProgramCampaign<'a> {
         Ok(self.failure(name.clone(), judgement, name.missing.len()))
     }
 
+    /// A state of a cut at the end of the record, by the seed and a label.
+    pub(crate) fn draw_last_state(&self, label: &str) -> Result<(StateName, Tree), CampaignError> {
+        let mut moments = Moments::new(self.record, &self.units)?;
+        let mut last = 0;
+        while let Some(moment) = moments.advance()? {
+            last = moment;
+        }
+        let mut random = self.chance.random(label);
+        let nth = random.below(DRAWN_OF);
+        let candidates = Candidates::new(&self.units, last, moments.pending(), random);
+        let name = candidates.zip(0..=nth).last().map(|(name, _)| name).ok_or(StateNameError::NotThere)?;
+        let tree = moments.tree(&name)?;
+        Ok((name, tree))
+    }
+
+    /// Judges a state that was drawn: the failure, made smaller, if it is wrong.
+    pub(crate) fn judge_drawn(
+        &self,
+        name: &StateName,
+        tree: &Tree,
+    ) -> Result<Option<StateFailure>, CampaignError> {
+        let acknowledged = self.units.moments[name.moment].acknowledged;
+        let judgement = require_check_run(self.judge(tree, acknowledged)?)?;
+        if judgement.is_right {
+            return Ok(None);
+        }
+        let missing_at_first = name.missing.len();
+        let (name, judgement) = self.shrink(name.clone(), judgement)?;
+        Ok(Some(self.failure(name, judgement, missing_at_first)))
+    }
+
     /// Writes one state as a directory, which must not be there, to be looked at; files get no rights of their own.
     ///
     /// # Errors
@@ -263,7 +227,7 @@ impl<'a> ProgramCampaign<'a> {
     }
 
     fn judge(&self, tree: &Tree, acknowledged: usize) -> Result<Judgement, CampaignError> {
-        let judgement = self.judge.judge(tree, &self.record.lines[..acknowledged])?;
+        let judgement = self.judge.judge(tree, &self.record.lines[..acknowledged], &self.shrinking)?;
         judgement.ok_or(CampaignError::Interrupted)
     }
 
@@ -297,7 +261,7 @@ impl<'a> ProgramCampaign<'a> {
             }
         }
         let warnings = &mut self.findings.warnings;
-        if !accepted.is_empty() {
+        if !accepted.is_empty() && !self.plan.rules.drops(ProgramMutant::TrustsChecks) {
             warnings.push(format!(
                 "the check accepts {} with all {lines} lines acknowledged: it may not be able to fail",
                 accepted.join(", and ")
@@ -312,30 +276,39 @@ impl<'a> ProgramCampaign<'a> {
         Ok(())
     }
 
-    /// Whether the search ends; `is_late` says that its time is over.
-    fn is_over(&self, is_late: bool) -> bool {
+    /// Whether the search ends.
+    fn is_over(&self) -> bool {
         let CampaignFindings { distinct, failures, is_interrupted, .. } = self.findings;
-        is_late || is_interrupted || distinct >= self.plan.states || failures >= FAILING_MAX
+        self.search.is_met() || is_interrupted || distinct >= self.plan.states || failures >= FAILING_MAX
     }
 
     /// Looks at these candidates of each moment: whether no moment has more.
     fn run_pass(
         &mut self,
         nth: std::ops::Range<usize>,
-        is_late: &impl Fn() -> bool,
         report: &mut impl FnMut(CampaignProgress) -> bool,
     ) -> Result<bool, CampaignError> {
-        let wanted = self.units.moments.len() as u64 * (nth.end - nth.start) as u64;
+        let is_announcement = |moment: &Moment| moment.kind == MomentKind::Acknowledgement;
+        let announcements = self.units.moments.iter().filter(|moment| is_announcement(moment)).count() as u64;
+        let wanted = (self.units.moments.len() as u64 - announcements) * (nth.end - nth.start) as u64;
         // More than are left, since some are the same.
         let likely = 2 * self.plan.states.saturating_sub(self.findings.distinct).clamp(32, u64::MAX / 2);
         let mut drawn = self.chance.random(&format!("moments of pass {}", nth.start));
+        // Where not all moments of a kind can have their turn, each has the same chance.
+        let mut is_drawn = |moment: &Moment| match is_announcement(moment) {
+            true => is_chosen(&mut drawn, likely / ANNOUNCEMENTS_SHARE, announcements),
+            false => is_chosen(&mut drawn, likely, wanted),
+        };
         let mut is_exhausted = true;
         let mut batch = Vec::new();
         let units = Arc::clone(&self.units);
         let mut moments = Moments::new(self.record, &units)?;
         while let Some(moment) = moments.advance()? {
-            // Where not all moments can have their turn, each has the same chance.
-            if likely < wanted && drawn.below(wanted) >= likely {
+            let kind = units.moments[moment].kind;
+            if kind == MomentKind::Acknowledgement && nth.start > 0 {
+                continue;
+            }
+            if !is_drawn(&units.moments[moment]) {
                 is_exhausted = false;
                 continue;
             }
@@ -346,20 +319,26 @@ impl<'a> ProgramCampaign<'a> {
                 self.findings.states += 1;
                 let (tree, acknowledged) = (moments.tree(&name)?, units.moments[moment].acknowledged);
                 let hash = tree.hash();
-                if self.judged.get(&hash).is_none_or(|judged| *judged < acknowledged) {
-                    self.judged.insert(hash, acknowledged);
-                    batch.push(Candidate { name, tree, hash, acknowledged });
+                let is_new = match kind {
+                    MomentKind::Durability => self.chosen.get(&hash).is_none_or(|most| *most < acknowledged),
+                    MomentKind::Acknowledgement => true,
+                };
+                if is_new {
+                    if kind == MomentKind::Durability {
+                        self.chosen.insert(hash, acknowledged);
+                    }
+                    batch.push(Candidate { name, tree, hash, acknowledged, kind });
                 }
             }
             is_exhausted &= candidates.next().is_none();
             if batch.len() >= BATCH {
-                self.judge_batch(std::mem::take(&mut batch), is_late, report)?;
-                if self.is_over(is_late()) {
+                self.judge_batch(std::mem::take(&mut batch), report)?;
+                if self.is_over() {
                     return Ok(false);
                 }
             }
         }
-        self.judge_batch(batch, is_late, report)?;
+        self.judge_batch(batch, report)?;
         Ok(is_exhausted)
     }
 
@@ -367,24 +346,30 @@ impl<'a> ProgramCampaign<'a> {
     fn judge_batch(
         &mut self,
         mut batch: Vec<Candidate>,
-        is_late: &impl Fn() -> bool,
         report: &mut impl FnMut(CampaignProgress) -> bool,
     ) -> Result<(), CampaignError> {
-        // Of one tree at several moments, only the last is judged, at which most was acknowledged.
-        batch.retain(|candidate| self.judged.get(&candidate.hash) == Some(&candidate.acknowledged));
+        // Of one tree at several moments, only the last is judged, at which most was acknowledged, and those before an
+        // acknowledgement.
+        batch.retain(|candidate| {
+            let of_tree = (candidate.hash, candidate.acknowledged);
+            let is_last = self.chosen.get(&candidate.hash) == Some(&candidate.acknowledged);
+            (is_last || candidate.kind == MomentKind::Acknowledgement) && self.judged.insert(of_tree)
+        });
         let at_once = 8 * self.plan.jobs.max(1) as usize;
         let mut batch = batch.into_iter().peekable();
-        while batch.peek().is_some() && !self.is_over(is_late()) {
+        while batch.peek().is_some() && !self.is_over() {
             let left = self.plan.states.saturating_sub(self.findings.distinct) as usize;
             let some: Vec<Candidate> = batch.by_ref().take(at_once.min(left)).collect();
-            let (judge, lines) = (&self.judge, &self.record.lines);
+            let (judge, lines, stop) = (&self.judge, &self.record.lines, &self.search);
             let judged = share_among_threads(self.plan.jobs, some.len() as u64, |nth| {
                 let candidate = &some[nth as usize];
-                judge.judge(&candidate.tree, &lines[..candidate.acknowledged])
-            })?;
+                // One that fails to be judged does not take away what others say.
+                Ok::<_, Infallible>(judge.judge(&candidate.tree, &lines[..candidate.acknowledged], stop))
+            });
+            let judged = judged.unwrap_or_else(|never| match never {});
             // What was not judged to its end is no state that was checked.
             for (candidate, judgement) in some.into_iter().zip(judged) {
-                let Some(judgement) = judgement else { continue };
+                let Some(judgement) = judgement? else { continue };
                 let judgement = match judgement.is_right {
                     true => judgement,
                     false => match self.judge_alone(&candidate)? {
@@ -398,9 +383,8 @@ impl<'a> ProgramCampaign<'a> {
                     self.take_failure(candidate, judgement)?;
                 }
             }
-            let progress =
-                CampaignProgress { distinct: self.findings.distinct, failures: self.findings.failures };
-            if !report(progress) {
+            let CampaignFindings { distinct, failures, .. } = self.findings;
+            if !report(CampaignProgress { distinct, failures, seconds: 0.0 }) {
                 self.findings.is_interrupted = true;
                 return Ok(());
             }
@@ -411,7 +395,7 @@ impl<'a> ProgramCampaign<'a> {
     /// Judges a state that has failed beside others once more, by itself; none if the check was ended.
     fn judge_alone(&mut self, candidate: &Candidate) -> Result<Option<Judgement>, CampaignError> {
         let lines = &self.record.lines[..candidate.acknowledged];
-        let judgement = self.judge.judge(&candidate.tree, lines)?;
+        let judgement = self.judge.judge(&candidate.tree, lines, &self.shrinking)?;
         if judgement.as_ref().is_some_and(|judgement| judgement.is_right) && !self.is_unsteady {
             self.is_unsteady = true;
             self.findings.warnings.push(format!(
@@ -478,13 +462,12 @@ impl<'a> ProgramCampaign<'a> {
         let moments = self.moment(name.moment)?;
         let acknowledged = self.units.moments[name.moment].acknowledged;
         let mut smallest = (name.clone(), judgement);
-        let mut error = None;
-        let mut trials = 0;
+        let (mut trials, mut has_failed) = (0, false);
         let mut fails = |candidate: StateName| {
             if !moments.allows(&candidate) {
                 return Some(false);
             }
-            if trials == TRIALS_MAX || error.is_some() {
+            if trials == TRIALS_MAX || has_failed {
                 return None;
             }
             trials += 1;
@@ -495,8 +478,8 @@ impl<'a> ProgramCampaign<'a> {
                     smallest = (candidate, judgement);
                     Some(true)
                 }
-                Err(failed) => {
-                    error = Some(failed);
+                Err(_) => {
+                    has_failed = true;
                     None
                 }
             }
@@ -514,13 +497,14 @@ impl<'a> ProgramCampaign<'a> {
         let state_of = |missing: &[UnitNumber]| {
             let mut missing = [missing, &keeps[..]].concat();
             missing.sort_unstable();
-            StateName { moment: name.moment, missing, torn: torn.clone() }
+            let mut torn = torn.clone();
+            for (last, sectors) in &mut torn {
+                *sectors &= union_of_sectors(self.units.parts_of_tear(&missing, *last));
+            }
+            StateName { moment: name.moment, missing, torn }
         };
         while leave_out(&mut items, |fewer| fails(state_of(fewer))) {}
-        match error {
-            // It is as small as it was made until then.
-            None | Some(CampaignError::Interrupted) => Ok(smallest),
-            Some(error) => Err(error),
-        }
+        // Where a check fails to be run, it is as small as it was made until then.
+        Ok(smallest)
     }
 }

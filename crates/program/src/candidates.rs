@@ -7,7 +7,8 @@ use weir_runtime::Random;
 use weir_vfs::InodeNumber;
 
 use crate::state::StateName;
-use crate::units::{UnitKind, UnitNumber, Units};
+use crate::unit::{Unit, UnitKind, UnitNumber, union_of_sectors};
+use crate::units::{MomentKind, Units};
 
 /// All states of a moment are looked at if there are so many at most, tears apart.
 const ALL_MAX: usize = 64;
@@ -23,8 +24,17 @@ enum Recipe {
     Only(Vec<usize>),
     /// All from this one on.
     Until(usize),
-    /// One is torn: these sectors are there. All others are there, or only those that it needs.
-    Torn { unit: usize, sectors: u8, alone: bool },
+    /// A block is torn.
+    Torn(Tear),
+}
+
+/// A block that is torn: these sectors are there of these units, which write to it one after the other. All others are there,
+/// or only those that they need.
+#[derive(Clone, Debug)]
+struct Tear {
+    units: Vec<usize>,
+    sectors: u8,
+    alone: bool,
 }
 
 /// The candidates of a moment, the preferred ones first, without an end where the states are many.
@@ -49,6 +59,9 @@ impl<'a> Candidates<'a> {
     ) -> Candidates<'a> {
         let window = Window { units, pending };
         let (recipes, has_more) = match window.all_states() {
+            _ if units.moments[moment].kind == MomentKind::Acknowledgement => {
+                (vec![Recipe::Without(Vec::new())], false)
+            }
             Some(all) => {
                 let mut recipes: Vec<Recipe> = all.into_iter().map(Recipe::Without).collect();
                 recipes.extend(window.tears(&mut random));
@@ -66,10 +79,10 @@ impl<'a> Candidates<'a> {
             Recipe::Without(places) => window.without(&places),
             Recipe::Only(places) => window.only(&places),
             Recipe::Until(end) => (0..self.pending.len()).map(|place| place >= end).collect(),
-            Recipe::Torn { unit, sectors, alone } => {
-                torn.push((self.pending[unit], sectors));
-                let mut is_missing = if alone { window.only(&[unit]) } else { window.without(&[unit]) };
-                is_missing[unit] = true;
+            Recipe::Torn(Tear { units, sectors, alone }) => {
+                torn.extend(units.last().map(|last| (self.pending[*last], sectors)));
+                let mut is_missing = if alone { window.only(&units) } else { window.without(&units) };
+                units.iter().for_each(|unit| is_missing[*unit] = true);
                 is_missing
             }
         };
@@ -82,11 +95,15 @@ impl<'a> Candidates<'a> {
         let window = Window { units: self.units, pending: self.pending };
         let percent = [10, 30, 50, 70, 90][self.random.below(5) as usize];
         if self.random.below(5) == 0 {
-            let tears: Vec<usize> = window.data().filter(|at| window.tear_of(*at).is_some()).collect();
-            if !tears.is_empty() {
-                let unit = tears[self.random.below(tears.len() as u64) as usize];
-                let sectors = window.unit(unit).sectors() & self.random.below(256) as u8;
-                return Recipe::Torn { unit, sectors, alone: self.random.below(2) == 0 };
+            let data: Vec<usize> = window.data().collect();
+            if !data.is_empty() {
+                let last = data[self.random.below(data.len() as u64) as usize];
+                let block = window.unit(last).block();
+                let of_block = data.into_iter().filter(|at| *at <= last && window.unit(*at).block() == block);
+                let mut units: Vec<usize> = of_block.collect();
+                units.drain(..self.random.below(units.len() as u64) as usize);
+                let sectors = window.sectors(&units) & self.random.below(256) as u8;
+                return Recipe::Torn(Tear { units, sectors, alone: self.random.below(2) == 0 });
             }
         }
         let by_call = self.random.below(2) == 0;
@@ -128,7 +145,7 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    fn unit(&self, place: usize) -> &crate::units::Unit {
+    fn unit(&self, place: usize) -> &Unit {
         &self.units.all[self.pending[place]]
     }
 
@@ -188,25 +205,49 @@ impl Window<'_> {
         (0..self.pending.len()).filter(|place| matches!(self.unit(*place).kind, UnitKind::Data { .. }))
     }
 
-    /// The first half of the sectors of what can be torn.
-    fn tear_of(&self, place: usize) -> Option<u8> {
-        let sectors = self.unit(place).sectors();
-        let count = sectors.count_ones();
-        let first =
-            (0..8).map(|sector| 1 << sector).filter(|bit| sectors & bit != 0).take(count as usize / 2);
-        (count > 1).then(|| first.fold(0, |bits, bit| bits | bit))
+    /// The sectors that these write to.
+    fn sectors(&self, places: &[usize]) -> u8 {
+        union_of_sectors(places.iter().map(|place| self.unit(*place)))
     }
 
-    /// Each piece of data torn in the middle: its first half is there, or its second.
+    /// The units of each block, in their order.
+    fn by_block(&self) -> BTreeMap<(InodeNumber, u64), Vec<usize>> {
+        let mut blocks: BTreeMap<(InodeNumber, u64), Vec<usize>> = BTreeMap::new();
+        for place in 0..self.pending.len() {
+            if let Some(block) = self.unit(place).block() {
+                blocks.entry(block).or_default().push(place);
+            }
+        }
+        blocks
+    }
+
+    /// Each piece of data torn in the middle: its first half is there, or its second. Of a block that several calls write to,
+    /// also a later one there without all before it, or without the one before it.
     fn tears(&self, random: &mut Random) -> Vec<Recipe> {
-        let torn = self.data().filter_map(|unit| Some((unit, self.tear_of(unit)?)));
-        let recipes = torn.flat_map(|(unit, first)| {
-            let second = self.unit(unit).sectors() & !first;
-            [(first, false), (second, false), (first, true), (second, true)]
-                .map(|(sectors, alone)| Recipe::Torn { unit, sectors, alone })
-        });
-        let recipes: Vec<Recipe> = recipes.collect();
-        draw_some(recipes.len(), random, |nth| recipes[nth].clone())
+        let blocks: Vec<Vec<usize>> = self.by_block().into_values().collect();
+        let mut tears = Vec::new();
+        for (block, units) in blocks.iter().enumerate() {
+            let (mut of_one_before, mut of_all_before) = (0, 0);
+            for last in 0..units.len() {
+                let own = self.unit(units[last]).sectors();
+                let half = first_half(own);
+                let halves = [(last, half, own), (last, own & !half, own)];
+                let before = [(0, of_all_before), (last.saturating_sub(1), of_one_before)];
+                // Of two, the one before is all before.
+                let overtakes =
+                    before[..last.min(2)].iter().map(|(first, before)| (*first, own, own | before));
+                for (first, sectors, all) in halves.into_iter().chain(overtakes) {
+                    if sectors != 0 && sectors != all {
+                        tears.extend([false, true].map(|alone| (block, first..=last, sectors, alone)));
+                    }
+                }
+                (of_one_before, of_all_before) = (own, of_all_before | own);
+            }
+        }
+        draw_some(tears.len(), random, |nth| {
+            let (block, units, sectors, alone) = tears[nth].clone();
+            Recipe::Torn(Tear { units: blocks[block][units].to_vec(), sectors, alone })
+        })
     }
 
     /// What is preferred where the states are many.
@@ -268,6 +309,12 @@ impl Window<'_> {
             places_of.into_values().flat_map(|own| [Recipe::Without(own.clone()), Recipe::Only(own)]);
         recipes.take(2 * OF_KIND_MAX).collect()
     }
+}
+
+/// The first half of these sectors.
+fn first_half(sectors: u8) -> u8 {
+    let bits = (0..8).map(|sector| 1 << sector).filter(|bit| sectors & bit != 0);
+    bits.take(sectors.count_ones() as usize / 2).fold(0, |bits, bit| bits | bit)
 }
 
 /// Some of so many in random order. Only what is drawn is built: a recipe may be as long as what is pending.

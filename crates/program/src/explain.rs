@@ -7,12 +7,14 @@ use serde::Serialize;
 use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
-use crate::operation::{Call, Place};
+use crate::operation::{Call, Operation};
+use crate::paths::Paths;
 use crate::promises::Promises;
 use crate::record::Record;
 use crate::state::StateName;
 use crate::tree::{BLOCK_BYTES, ROOT};
-use crate::units::{SECTOR_BYTES, UnitKind, UnitNumber, Units};
+use crate::unit::{SECTOR_BYTES, UnitKind, UnitNumber};
+use crate::units::Units;
 
 /// A count with its noun.
 #[must_use]
@@ -31,46 +33,7 @@ pub struct Explanation {
     pub causes: Vec<String>,
 }
 
-/// Paths of inodes, as they were at some call.
-#[derive(Default)]
-struct Paths(BTreeMap<InodeNumber, Place>);
-
 impl Paths {
-    /// Takes in what a call does to names.
-    fn follow(&mut self, call: &Call) {
-        match call {
-            Call::Make { inode, at: Some(at), .. } | Call::Link { inode, at } => {
-                self.0.insert(*inode, at.clone());
-            }
-            Call::Rename { inode, from, to, replaced, exchanged, .. } => {
-                self.0.insert(*inode, to.clone());
-                if let Some(replaced) = replaced.filter(|_| *exchanged) {
-                    self.0.insert(replaced, from.clone());
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn of_place(&self, place: &Place) -> String {
-        let mut names = vec![String::from_utf8_lossy(&place.name).into_owned()];
-        let mut directory = place.directory;
-        while let Some(above) = self.0.get(&directory).filter(|_| directory != ROOT && names.len() < 64) {
-            names.push(String::from_utf8_lossy(&above.name).into_owned());
-            directory = above.directory;
-        }
-        names.reverse();
-        names.join("/")
-    }
-
-    fn of_inode(&self, inode: InodeNumber) -> String {
-        match self.0.get(&inode) {
-            Some(place) => self.of_place(place),
-            None if inode == ROOT => ".".to_owned(),
-            None => "a file without a name".to_owned(),
-        }
-    }
-
     /// A call as a program would write it.
     fn describe(&self, call: &Call) -> String {
         match call {
@@ -105,6 +68,7 @@ impl Paths {
                 let verb = if *data_only { "fdatasync" } else { "fsync" };
                 format!("`{verb}({})`", self.of_inode(*inode))
             }
+            Call::SyncFailed { inode } => format!("`fsync({})`, which fails,", self.of_inode(*inode)),
             Call::SyncAll => "`sync`".to_owned(),
             Call::Acknowledge(_) => "an acknowledgement".to_owned(),
         }
@@ -118,7 +82,8 @@ struct Group {
     is_names: bool,
     calls: Vec<usize>,
     data: Option<Range<u64>>,
-    torn: Vec<String>,
+    /// The calls of which sectors are there, and which.
+    torn: Vec<(usize, String)>,
 }
 
 /// Explains a state.
@@ -126,17 +91,25 @@ struct Group {
 pub fn explain(record: &Record, units: &Units, promises: Promises, name: &StateName) -> Explanation {
     let Some(moment) = units.moments.get(name.moment) else { return Explanation::default() };
     let mut groups: Vec<Group> = Vec::new();
-    // What needs something that is missing is missing for that reason.
-    let is_missing = |unit: &UnitNumber| name.missing.binary_search(unit).is_ok();
-    let is_root = |unit: &&UnitNumber| !units.all[**unit].needs.iter().any(is_missing);
-    for unit in name.missing.iter().filter(is_root) {
+    // All of a piece of data may be there of a block that is torn.
+    let is_whole = |unit: &UnitNumber| {
+        let sectors = units.all[*unit].sectors();
+        sectors != 0 && units.torn_sectors(*unit, name) == sectors
+    };
+    let missing: Vec<UnitNumber> = name.missing.iter().copied().filter(|unit| !is_whole(unit)).collect();
+    // What needs something that is missing is missing for that reason, but for sectors of the same block.
+    let is_root = |unit: &&UnitNumber| {
+        let is_missing = |need: &UnitNumber| missing.binary_search(need).is_ok();
+        units.torn_sectors(**unit, name) != 0 || !units.all[**unit].needs.iter().any(is_missing)
+    };
+    for unit in missing.iter().filter(is_root) {
         add_to_groups(&mut groups, units, *unit, name);
     }
     let calls_of = |all: &mut dyn Iterator<Item = &UnitNumber>| -> BTreeSet<usize> {
         all.map(|unit| units.all[*unit].operation).collect()
     };
-    let roots = calls_of(&mut name.missing.iter().filter(is_root));
-    let others = calls_of(&mut name.missing.iter()).difference(&roots).count() as u64;
+    let roots = calls_of(&mut missing.iter().filter(is_root));
+    let others = calls_of(&mut missing.iter()).difference(&roots).count() as u64;
     let calls = CallDescriptions::new(record, moment.operations);
     let described = calls.describe_moment(record, moment.operations, moment.acknowledged);
     let mut explanation = Explanation { moment: described, ..Explanation::default() };
@@ -151,7 +124,7 @@ pub fn explain(record: &Record, units: &Units, promises: Promises, name: &StateN
         explanation.missing.push(what.clone());
         let is_there = |call: usize| {
             // A call with a piece that is missing is not there.
-            let mut own = name.missing.iter().filter(|unit| units.all[**unit].operation == call);
+            let mut own = missing.iter().filter(|unit| units.all[**unit].operation == call);
             own.next().is_none()
         };
         explanation.causes.push(calls.describe_cause(record, group, &what, promises, is_there));
@@ -182,18 +155,15 @@ fn add_to_groups(groups: &mut Vec<Group>, units: &Units, number: UnitNumber, nam
         let range = *offset..offset + (data.end - data.start);
         let all = group.data.get_or_insert(range.clone());
         *all = all.start.min(range.start)..all.end.max(range.end);
-        let torn = name.torn.iter().find(|(torn, _)| *torn == number);
-        group.torn.extend(torn.map(|(_, sectors)| {
+        let sectors = units.torn_sectors(number, name);
+        if sectors != 0 {
             let block = offset / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
             let there: Vec<String> = (0..8)
                 .filter(|sector| sectors & 1 << sector != 0)
                 .map(|sector| (block + sector * SECTOR_BYTES as u64).to_string())
                 .collect();
-            match there.is_empty() {
-                true => "none of its sectors of 512 bytes".to_owned(),
-                false => format!("its sectors of 512 bytes at {}", there.join(", ")),
-            }
-        }));
+            group.torn.push((unit.operation, format!("its sectors of 512 bytes at {}", there.join(", "))));
+        }
     }
 }
 
@@ -231,6 +201,7 @@ impl CallDescriptions {
     fn describe_moment(&self, record: &Record, operations: usize, acknowledged: usize) -> String {
         let next = match record.operations.get(operations) {
             Some(operation) if operation.call.is_sync() => "before a synchronisation returns",
+            Some(Operation { call: Call::Acknowledge(_), .. }) => "before a line is acknowledged",
             _ => "at the end of the run",
         };
         let calls = operations - record.setup;
@@ -250,13 +221,14 @@ impl CallDescriptions {
     fn describe_group(&self, record: &Record, group: &Group) -> String {
         let is_write = |call: &usize| matches!(record.operations[*call].call, Call::Write { .. });
         let first = group.calls.first().copied().unwrap_or(0);
-        if !group.torn.is_empty() {
-            return format!("{}, but for {}", self.call(first), group.torn.join("; "));
-        }
-        let writes = group.calls.iter().filter(|call| is_write(call)).count();
-        let mut parts = Vec::new();
+        let torn = group.torn.iter();
+        let mut parts: Vec<String> =
+            torn.map(|(call, there)| format!("{}, but for {there}", self.call(*call))).collect();
+        let is_torn = |call: &usize| group.torn.iter().any(|(torn, _)| torn == call);
+        let whole: Vec<usize> = group.calls.iter().copied().filter(|call| !is_torn(call)).collect();
+        let writes = whole.iter().filter(|call| is_write(call)).count();
         if writes == 1 {
-            let write = group.calls.iter().find(|call| is_write(call)).copied().unwrap_or(first);
+            let write = whole.iter().find(|call| is_write(call)).copied().unwrap_or(first);
             let write_described = self.call(write);
             let Call::Write { offset, data, .. } = &record.operations[write].call else {
                 return String::new();
@@ -279,7 +251,7 @@ impl CallDescriptions {
             });
         }
         let others: Vec<&str> =
-            group.calls.iter().filter(|call| !is_write(call)).map(|call| self.call(*call)).collect();
+            whole.iter().filter(|call| !is_write(call)).map(|call| self.call(*call)).collect();
         match others.len() {
             0 => {}
             count @ 1..=3 => parts.extend(others[..count].iter().map(|call| (*call).to_owned())),
@@ -307,10 +279,7 @@ impl CallDescriptions {
             }
             _ => false,
         };
-        let is_change = |call: &usize| {
-            let call = &record.operations[*call].call;
-            !call.is_sync() && !matches!(call, Call::Acknowledge(_))
-        };
+        let is_change = |call: &usize| record.operations[*call].call.is_change();
         let is_ack = |call: &usize| matches!(record.operations[*call].call, Call::Acknowledge(_));
         let witness = later()
             .find(|call| !group.is_names && names_it(call))
@@ -359,6 +328,18 @@ impl CallDescriptions {
             true => ", nor anything else that would have made it durable",
             false => "",
         };
+        let failed = (first..end).find(|call| match record.operations[*call].call {
+            Call::SyncFailed { inode } => inode == group.inode,
+            _ => false,
+        });
+        if let Some(failed) = failed {
+            return match syncs(failed, end) {
+                Some(_) => format!(
+                    "{what} was synchronised again after an `fsync` of it had failed, which covers nothing of what was lost then"
+                ),
+                None => format!("the `fsync` of {what} failed"),
+            };
+        }
         match (syncs(first, end), syncs(self.first, first)) {
             (Some(_), _) => format!(
                 "{what} was synchronised by `fdatasync`, which does not cover it, or between its parts"
@@ -380,7 +361,8 @@ fn inodes_of(call: &Call) -> Vec<InodeNumber> {
         | Call::Zero { inode, .. }
         | Call::SetAttributes { inode, .. }
         | Call::SetExtended { inode, .. }
-        | Call::Sync { inode, .. } => vec![*inode],
+        | Call::Sync { inode, .. }
+        | Call::SyncFailed { inode } => vec![*inode],
         Call::SyncAll | Call::Acknowledge(_) => Vec::new(),
     }
 }

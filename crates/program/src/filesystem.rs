@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 use weir_format::acl::Acl;
@@ -16,9 +17,12 @@ use weir_vfs::{
     SyncCall, SyncCalls, Timer, check_attribute_of, is_kept_attribute,
 };
 
+use crate::cut_point::CutTrigger;
+use crate::fault::{Fault, Faults};
 use crate::record::Record;
-use crate::recorded_tree::{ACK, RecordedTree};
-use crate::tree::{BLOCK_BYTES, Content, ROOT};
+use crate::recorded_tree::RecordedTree;
+use crate::run::RunCut;
+use crate::tree::{BLOCK_BYTES, Content, ROOT, Tree};
 
 /// Blocks that it claims to have: 2 GiB.
 const BLOCKS: u64 = (2 << 30) / BLOCK_BYTES as u64;
@@ -58,9 +62,35 @@ impl RecordedFilesystem {
         Filesystem::new(Rc::new(self.clone()))
     }
 
-    /// What was done so far is what the run begins with.
-    pub fn end_setup(&self) {
-        self.0.recorded.borrow_mut().end_setup();
+    /// Makes what a tree has, before anything else is done.
+    ///
+    /// # Errors
+    /// What the calls for that fail by.
+    pub fn restore(&self, tree: &Tree) -> Result<(), FsError> {
+        self.0.recorded.borrow_mut().restore(tree, self.now())
+    }
+
+    /// What was done so far is what the run begins with. From now on, calls go wrong as `faults` say, and the power is cut at
+    /// `cut`; both by the seed of `handle` where they say nothing. `lines` are acknowledged by now.
+    pub fn end_setup(
+        &self,
+        handle: &Handle,
+        faults: &[Fault],
+        cut: Option<&RunCut>,
+        round: u64,
+        lines: &[Vec<u8>],
+    ) {
+        let faults = Faults::new(faults, handle.random(&format!("faults {round}")));
+        let (point, is_cut) =
+            cut.map_or_else(Default::default, |cut| (cut.point.clone(), Arc::clone(&cut.is_cut)));
+        let cut = CutTrigger::new(point, handle.random(&format!("cut {round}")), is_cut);
+        self.0.recorded.borrow_mut().end_setup(faults, cut, lines);
+    }
+
+    /// The faults that were met, in words, and those that were not.
+    #[must_use]
+    pub fn take_met(&self) -> (Vec<String>, Vec<String>) {
+        self.0.recorded.borrow_mut().take_met()
     }
 
     /// Adds a line that was acknowledged by another way than the file.
@@ -219,15 +249,7 @@ impl FileCalls for RecordedFilesystem {
         offset: u64,
         bytes: &'a mut [u8],
     ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
-        let recorded = self.0.recorded.borrow();
-        let read = match recorded.tree.node(inode).map(|node| &node.content) {
-            Some(Content::File(file)) => Ok(file.read(offset, bytes)),
-            Some(Content::Directory(_)) => Err(FsError::IsDirectory),
-            Some(_) => Err(FsError::Invalid("it has no content")),
-            None if inode == ACK => Ok(0),
-            None => Err(FsError::NotFound),
-        };
-        done(read)
+        done(self.0.recorded.borrow_mut().read(inode, offset, bytes))
     }
 
     fn accessed(&self, _: InodeNumber) -> LocalBoxFuture<'_, Result<bool, FsError>> {

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, XattrFlags, lsetxattr, mknodat};
@@ -17,11 +16,10 @@ use rustix::process::geteuid;
 use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
-use crate::shell::Shell;
+use crate::shell::{Shell, ShellEnd};
+use crate::stop::StopCondition;
 use crate::tree::{BLOCK_BYTES, Content, FileContent, Node, ROOT, Tree};
 
-/// Of what a check prints, so many bytes are kept, the last ones.
-const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 /// Directories within each other at most: no path is longer.
 const DEPTH_MAX: usize = 2048;
 /// What is written to a file at one time.
@@ -48,43 +46,52 @@ pub struct Judge {
     limit: Duration,
     here: PathBuf,
     states: AtomicU64,
-    stops: Arc<AtomicBool>,
 }
 
 impl Judge {
-    /// States are written into a directory, and `check`, which finds `here` as `WEIR_HERE`, may take so long for each. Checks
-    /// are ended when `stops` becomes true.
+    /// States are written into a directory, and `check`, which finds `here` as `WEIR_HERE`, may take so long for each.
     #[must_use]
-    pub fn new(scratch: &Path, here: &Path, check: &str, limit: Duration, stops: &Arc<AtomicBool>) -> Judge {
+    pub fn new(scratch: &Path, here: &Path, check: &str, limit: Duration) -> Judge {
         let (scratch, here, check) = (scratch.to_owned(), here.to_owned(), check.to_owned());
-        Judge { scratch, check, limit, here, states: AtomicU64::new(0), stops: Arc::clone(stops) }
+        Judge { scratch, check, limit, here, states: AtomicU64::new(0) }
     }
 
-    /// Runs the check on a tree and what was acknowledged; none if it was ended because all of them are.
+    /// Runs the check on a tree and what was acknowledged; none if `stop` was met before it has ended.
     ///
     /// # Errors
     /// What writing the state, or starting the check, fails by.
-    pub fn judge(&self, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Option<Judgement>> {
-        if self.stops.load(Ordering::Relaxed) {
+    pub fn judge(
+        &self,
+        tree: &Tree,
+        acknowledged: &[Vec<u8>],
+        stop: &StopCondition,
+    ) -> io::Result<Option<Judgement>> {
+        if stop.is_met() {
             return Ok(None);
         }
         let nth = self.states.fetch_add(1, Ordering::Relaxed);
         let place = self.scratch.join(format!("state-{nth}"));
         fs::create_dir(&place)?;
-        let judgement = self.judge_in(&place, tree, acknowledged);
+        let judgement = self.judge_in(&place, tree, acknowledged, stop);
         remove_all(&place)?;
         judgement
     }
 
-    fn judge_in(&self, place: &Path, tree: &Tree, acknowledged: &[Vec<u8>]) -> io::Result<Option<Judgement>> {
-        let [directory, lines, output] = ["files", "acknowledged", "output"].map(|name| place.join(name));
+    fn judge_in(
+        &self,
+        place: &Path,
+        tree: &Tree,
+        acknowledged: &[Vec<u8>],
+        stop: &StopCondition,
+    ) -> io::Result<Option<Judgement>> {
+        let [directory, lines] = ["files", "acknowledged"].map(|name| place.join(name));
         // The scratch directory belongs to this user alone.
         write_tree(tree, &directory, Privileges::Kept)?;
         write_lines(&lines, acknowledged)?;
-        let variables = [("WEIR_DIR", &directory), ("WEIR_ACKED", &lines), ("WEIR_HERE", &self.here)];
-        let shell = Shell::start(&self.check, &directory, &variables, &output, false)?;
-        let status = shell.wait_within(self.limit, &self.stops)?;
-        if status.is_none() && self.stops.load(Ordering::Relaxed) {
+        let variables = [("WEIR_DIR", &*directory), ("WEIR_ACKED", &*lines), ("WEIR_HERE", &*self.here)];
+        let shell = Shell::start(&self.check, &directory, &variables, false)?;
+        let ShellEnd { status, output, .. } = shell.wait_within(stop, self.limit, |_| ())?;
+        if status.is_none() && stop.is_met() {
             return Ok(None);
         }
         let ending = match status {
@@ -93,7 +100,7 @@ impl Judge {
         };
         let is_right = status.is_some_and(|status| status.success());
         let is_not_run = status.is_some_and(|status| matches!(status.code(), Some(126 | 127)));
-        Ok(Some(Judgement { is_right, ending, is_not_run, output: read_end(&output)? }))
+        Ok(Some(Judgement { is_right, ending, is_not_run, output }))
     }
 }
 
@@ -114,19 +121,6 @@ fn write_lines(path: &Path, lines: &[Vec<u8>]) -> io::Result<()> {
         bytes.push(b'\n');
     }
     File::create_new(path)?.write_all(&bytes)
-}
-
-/// The last bytes of a file.
-///
-/// # Errors
-/// What reading it fails by.
-pub fn read_end(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(OUTPUT_BYTES_MAX)))?;
-    let mut bytes = Vec::new();
-    file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Removes a directory that a check may have made hard to remove.
@@ -241,6 +235,8 @@ fn write_file(content: &FileContent, path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn tree() -> Tree {
@@ -280,9 +276,9 @@ mod tests {
     fn a_check_finds_the_tree_and_the_lines() {
         let scratch = tempfile::tempdir().unwrap();
         let judge = |check: &str| {
-            let judge =
-                Judge::new(scratch.path(), scratch.path(), check, Duration::from_secs(20), &Arc::default());
-            judge.judge(&tree(), &[b"one".to_vec(), b"two".to_vec()]).unwrap().unwrap()
+            let judge = Judge::new(scratch.path(), scratch.path(), check, Duration::from_secs(20));
+            let stop = StopCondition::from_flag(&Arc::default());
+            judge.judge(&tree(), &[b"one".to_vec(), b"two".to_vec()], &stop).unwrap().unwrap()
         };
         let right = judge(
             "test sub/a -ef b && test $(stat -c %s-%a b) = 20000-640 && test $(readlink l) = sub/a && \

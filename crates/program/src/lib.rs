@@ -15,6 +15,17 @@
 //!
 //! [`ProgramCampaign`] does 2 to 4. A record is kept as a file by [`write_trace`].
 //!
+//! # Rules
+//!
+//! - **T1** An acknowledgement is ordered with the calls before and behind it: a state counts with the lines that were
+//!   acknowledged when the power was cut, and with no others. Of a tree, the most lines that it can have count, and, right
+//!   before a line, just those before that.
+//! - **T2** A cut leaves only states that the promises allow: what a synchronisation made durable is there, no unit is there
+//!   without those that it needs, and a sector of a torn block is of one version. Which units these are, `docs/crash-program.md`
+//!   has as a table. A state is named by its moment and what is missing, and replays.
+//! - **T3** A check that fails where nothing is lost is an error, and one that accepts what lost everything is told: it proves
+//!   nothing.
+//!
 //! # Another ground
 //!
 //! Steps 1 and 2 are one ground: a mount that keeps what POSIX, or a filesystem of the kernel, promises. What follows needs of a
@@ -23,36 +34,53 @@
 mod acks;
 mod campaign;
 mod candidates;
+mod cut_point;
 mod explain;
+mod fault;
 mod filesystem;
+mod findings;
 mod judge;
+mod mutants;
 mod operation;
+mod paths;
+mod plan;
 mod promises;
 mod record;
 mod recorded_tree;
+mod rounds;
 mod run;
 mod shell;
 mod state;
+mod stop;
 mod trace;
 mod tree;
+mod unit;
+mod unit_builder;
 mod units;
 
 pub use acks::ACK_NAME;
-pub use campaign::{
-    CampaignError, CampaignFindings, CampaignProgress, Plan, ProgramCampaign, REPORTED_MAX, StateFailure,
-};
+pub use campaign::ProgramCampaign;
 pub use candidates::Candidates;
+pub use cut_point::{CutPoint, CutPointError};
 pub use explain::{Explanation, counted, explain};
+pub use fault::{Fault, FaultError, FaultKind, PathPattern};
 pub use filesystem::RecordedFilesystem;
+pub use findings::{CampaignFindings, CampaignProgress, REPORTED_MAX, StateFailure};
 pub use judge::{Judge, Judgement, Privileges, write_tree};
+#[cfg(feature = "mutants")]
+pub use mutants::ProgramMutant;
 pub use operation::{Call, NewInode, Operation, Place};
+pub use plan::{CampaignError, Plan};
 pub use promises::Promises;
 pub use record::{
     LINE_BYTES_MAX, LINES_BYTES_MAX, OPERATIONS_MAX, Process, Record, RecordError, WrittenData,
 };
-pub use run::{RecordedRun, RunError, RunPlan, record_run};
+pub use rounds::{RoundsError, RoundsFindings, run_rounds};
+pub use run::{RecordedRun, RunBase, RunCut, RunError, RunPlan, record_run};
 pub use shell::ends_within;
 pub use state::{Moments, StateName, StateNameError};
+pub use stop::StopCondition;
 pub use trace::{RunTraceError, TRACE_BEGINNING, TraceHeader, read_trace, write_trace};
-pub use tree::{BLOCK_BYTES, Content, FileContent, Name, Node, ROOT, Tree};
-pub use units::{Moment, SECTOR_BYTES, Unit, UnitKind, UnitNumber, Units};
+pub use tree::{BLOCK_BYTES, Content, FILE_BYTES_MAX, FileContent, Name, Node, ROOT, Tree};
+pub use unit::{SECTOR_BYTES, Unit, UnitKind, UnitNumber};
+pub use units::{Moment, MomentKind, Units};

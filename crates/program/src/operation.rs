@@ -143,6 +143,12 @@ pub enum Call {
         /// It was `fdatasync`.
         data_only: bool,
     },
+    /// `fsync` or `fdatasync` failed: what was written to the file, and was not durable, is lost for the disk. A later call
+    /// makes none of it durable, unless the same block is written again.
+    SyncFailed {
+        /// The file or directory.
+        inode: InodeNumber,
+    },
     /// All was made durable.
     SyncAll,
     /// A line was acknowledged: its number among the lines of the record.
@@ -196,8 +202,14 @@ impl Call {
                     }
                 }
             }
-            Call::Sync { .. } | Call::SyncAll | Call::Acknowledge(_) => {}
+            Call::Sync { .. } | Call::SyncFailed { .. } | Call::SyncAll | Call::Acknowledge(_) => {}
         }
+    }
+
+    /// Whether it changes something.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        !self.is_sync() && !matches!(self, Call::SyncFailed { .. } | Call::Acknowledge(_))
     }
 
     /// Whether it makes something durable.

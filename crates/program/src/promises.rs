@@ -5,7 +5,7 @@
 //! `docs/crash-program.md` has the same as a table, with the sources.
 //!
 //! All sets have in common, as no filesystem keeps less: of the units on one name, on one block, on the size and the
-//! attributes of one file, a later one is not there without the earlier ones; a rename within a directory is one unit; the
+//! attributes of one file, a later one is not there without the earlier ones, unless the block is torn; a rename within a directory is one unit; the
 //! names of a rename between directories are two, and the old one goes not before the new one is there.
 
 /// A set of promises.
@@ -49,7 +49,7 @@ impl Promises {
     }
 
     /// Names, attributes, and sizes that are set become durable in the order of the calls, as by a journal. A rename is one
-    /// unit then, also between directories, and new data of a file that was cut comes not before the cut.
+    /// unit then, also between directories, and new data of blocks that were cut off, or made a hole, comes not before that.
     #[must_use]
     pub const fn orders_metadata(self) -> bool {
         !matches!(self, Promises::Posix)
@@ -61,7 +61,7 @@ impl Promises {
         matches!(self, Promises::Ext4Ordered | Promises::Ext4Writeback | Promises::Xfs)
     }
 
-    /// `fsync` of a file makes its names durable.
+    /// `fsync` of a file makes its names durable, and those of the new directories that it is in.
     #[must_use]
     pub const fn sync_covers_names(self) -> bool {
         matches!(self, Promises::Btrfs)

@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 
 use weir_format::{FileTime, FileType};
+use weir_storage::CommandKind;
 use weir_vfs::{
     AttributeChanges, Attributes, Device, FsError, Holds, InodeNumber, NewNode, RenameFlags,
     check_name_length, check_ordinary_name, inherit_group,
 };
 
 use crate::acks::{ACK_NAME, PartialLines};
+use crate::cut_point::{CutMoment, CutTrigger};
+use crate::fault::{FaultKind, Faults, device_error};
 use crate::operation::{Call, NewInode, Place};
+use crate::paths::Paths;
 use crate::record::{Process, Record};
-use crate::tree::{Content, Name, Node, ROOT, Tree};
+use crate::tree::{Content, FILE_BYTES_MAX, Name, Node, ROOT, Tree};
 
 /// The file that takes acknowledgements.
 pub(crate) const ACK: InodeNumber = 2;
@@ -19,8 +23,6 @@ pub(crate) const ACK: InodeNumber = 2;
 const BLOCKS_MAX: u64 = (2 << 30) / crate::tree::BLOCK_BYTES as u64;
 /// Inodes that are made at most, of all that a run makes: a cookie has room for so many.
 const INODES_MAX: InodeNumber = 1 << 31;
-/// The largest size of a file, as of ext4's.
-const SIZE_MAX: u64 = 16 << 40;
 
 /// What the tree does not have of an inode.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +48,13 @@ pub(crate) struct RecordedTree {
     caller: (u32, usize),
     lines: PartialLines,
     blocks: u64,
+    paths: Paths,
+    /// What goes wrong, once the setup has ended.
+    faults: Option<Faults>,
+    /// The read that was struck last: its file and offset.
+    struck_read: Option<(InodeNumber, u64)>,
+    /// When the power is cut, once the setup has ended.
+    cut: Option<CutTrigger>,
 }
 
 impl RecordedTree {
@@ -56,7 +65,21 @@ impl RecordedTree {
             InodeState { links: 1, parent: ROOT, changed: now, modified: now, ..InodeState::default() };
         let states = BTreeMap::from([(ROOT, of_root)]);
         let lines = PartialLines::default();
-        RecordedTree { tree, record, holds, states, next: ACK + 1, caller: (0, 0), lines, blocks: 0 }
+        let (next, caller, paths) = (ACK + 1, (0, 0), Paths::default());
+        RecordedTree {
+            tree,
+            record,
+            holds,
+            states,
+            next,
+            caller,
+            lines,
+            blocks: 0,
+            paths,
+            faults: None,
+            struck_read: None,
+            cut: None,
+        }
     }
 
     /// The calls that follow are those of a thread; 0 for pages that the kernel writes back.
@@ -79,11 +102,34 @@ impl RecordedTree {
         if !self.record.is_open() {
             return Err(FsError::NoSpace);
         }
+        let is_last = self.meet_cut(&call)?;
         call.apply(&mut self.tree, data);
-        match self.record.push(self.caller.1, call) {
-            true => Ok(()),
-            false => Err(FsError::NoSpace),
+        self.paths.follow(&call);
+        let is_recorded = self.record.push(self.caller.1, call);
+        self.cut.iter().filter(|_| is_last).for_each(CutTrigger::cut);
+        if is_recorded { Ok(()) } else { Err(FsError::NoSpace) }
+    }
+
+    /// Fails if the power is cut, or is cut before a call; whether it is cut behind that call.
+    fn meet_cut(&mut self, call: &Call) -> Result<bool, FsError> {
+        let Some(cut) = &mut self.cut else { return Ok(false) };
+        let moment = if cut.is_cut() { None } else { cut.meet(call, &self.paths) };
+        if moment == Some(CutMoment::Before) {
+            cut.cut();
         }
+        if cut.is_cut() {
+            return Err(device_error(CommandKind::Write));
+        }
+        Ok(moment == Some(CutMoment::Behind))
+    }
+
+    /// Records an acknowledgement, unless the power is cut.
+    fn acknowledge_by(&mut self, process: usize, line: Vec<u8>) -> Result<(), FsError> {
+        let call = Call::Acknowledge(self.record.lines.len());
+        let is_last = self.meet_cut(&call)?;
+        self.record.acknowledge(process, line);
+        self.cut.iter().filter(|_| is_last).for_each(CutTrigger::cut);
+        if self.record.is_open() { Ok(()) } else { Err(FsError::NoSpace) }
     }
 
     fn node(&self, inode: InodeNumber) -> Result<&Node, FsError> {
@@ -380,19 +426,24 @@ impl RecordedTree {
     ) -> Result<usize, FsError> {
         if inode == ACK {
             for line in self.lines.push(self.caller.0, bytes) {
-                self.record.acknowledge(self.caller.1, line);
+                self.acknowledge_by(self.caller.1, line)?;
             }
-            return if self.record.is_open() { Ok(bytes.len()) } else { Err(FsError::NoSpace) };
+            return Ok(bytes.len());
         }
         let size = self.file_size(inode)?;
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= SIZE_MAX);
-        let end = end.ok_or(FsError::TooLarge)?;
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        end.ok_or(FsError::TooLarge)?;
         if bytes.is_empty() {
             return Ok(0);
         }
         if self.blocks >= BLOCKS_MAX {
             return Err(FsError::NoSpace);
         }
+        let taken = match &mut self.faults {
+            Some(faults) => faults.take_write(bytes.len() as u64, || self.paths.of_inode(inode))?,
+            None => bytes.len() as u64,
+        };
+        let (bytes, end) = (&bytes[..taken as usize], offset + taken);
         let data = self.record.push_data(bytes).ok_or(FsError::NoSpace)?;
         let grown = (end > size).then_some(end);
         self.perform_on_file(inode, Call::Write { inode, offset, data, grown }, bytes, now)?;
@@ -405,7 +456,7 @@ impl RecordedTree {
         }
         let before = self.file_size(inode)?;
         match size {
-            size if size > SIZE_MAX => Err(FsError::TooLarge),
+            size if size > FILE_BYTES_MAX => Err(FsError::TooLarge),
             size if size == before => Ok(()),
             size => self.perform_on_file(inode, Call::SetSize { inode, size, before }, &[], now),
         }
@@ -487,7 +538,39 @@ impl RecordedTree {
             return Ok(());
         }
         self.node(inode)?;
+        if self.is_struck(FaultKind::Sync, inode) {
+            self.perform(Call::SyncFailed { inode }, &[])?;
+            return Err(device_error(CommandKind::Flush));
+        }
         self.perform(Call::Sync { inode, data_only }, &[])
+    }
+
+    /// Whether a call on a file goes wrong.
+    fn is_struck(&mut self, kind: FaultKind, inode: InodeNumber) -> bool {
+        let paths = &self.paths;
+        self.faults.as_mut().is_some_and(|faults| faults.strikes(kind, || paths.of_inode(inode)))
+    }
+
+    /// Reads from a file: how many bytes.
+    pub(crate) fn read(
+        &mut self,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<usize, FsError> {
+        // The kernel reads ahead, and what fails of that it reads once more.
+        let is_again = self.struck_read.take() == Some((inode, offset));
+        if inode != ACK && (is_again || self.is_struck(FaultKind::Read, inode)) {
+            self.struck_read = Some((inode, offset)).filter(|_| !is_again);
+            return Err(device_error(CommandKind::Read));
+        }
+        match self.tree.node(inode).map(|node| &node.content) {
+            Some(Content::File(file)) => Ok(file.read(offset, bytes)),
+            Some(Content::Directory(_)) => Err(FsError::IsDirectory),
+            Some(_) => Err(FsError::Invalid("it has no content")),
+            None if inode == ACK => Ok(0),
+            None => Err(FsError::NotFound),
+        }
     }
 
     pub(crate) fn synchronise_all(&mut self) -> Result<(), FsError> {
@@ -516,16 +599,85 @@ impl RecordedTree {
     }
 
     /// What was done so far is what the run begins with: it is durable, and its acknowledgements do not count.
-    pub(crate) fn end_setup(&mut self) {
+    /// Lines that were acknowledged in an earlier round are the run's first.
+    pub(crate) fn end_setup(&mut self, faults: Faults, cut: CutTrigger, lines: &[Vec<u8>]) {
+        (self.faults, self.cut) = (Some(faults), Some(cut));
         self.lines.take_all();
         self.record.lines.clear();
         self.record.operations.retain(|operation| !matches!(operation.call, Call::Acknowledge(_)));
         self.record.setup = self.record.operations.len();
+        lines.iter().for_each(|line| self.record.acknowledge(0, line.clone()));
+    }
+
+    /// Makes what a tree has, in an empty one.
+    pub(crate) fn restore(&mut self, tree: &Tree, now: FileTime) -> Result<(), FsError> {
+        let mut made: BTreeMap<InodeNumber, InodeNumber> = BTreeMap::new();
+        let mut left: Vec<(InodeNumber, InodeNumber)> = vec![(ROOT, ROOT)];
+        while let Some((old, new)) = left.pop() {
+            for (name, inode) in tree.node(old).and_then(Node::names).into_iter().flatten() {
+                let Some(node) = tree.node(*inode) else { continue };
+                if let Some(there) = made.get(inode) {
+                    // A directory has one name.
+                    if node.names().is_none() {
+                        self.link(*there, new, name, now)?;
+                    }
+                    continue;
+                }
+                let there = self.restore_node(node, new, name, now)?;
+                made.insert(*inode, there);
+                left.push((*inode, there));
+            }
+        }
+        let root = tree.node(ROOT).cloned();
+        root.map_or(Ok(()), |root| self.restore_attributes(&root, ROOT, now))
+    }
+
+    fn restore_node(
+        &mut self,
+        node: &Node,
+        directory: InodeNumber,
+        name: &[u8],
+        now: FileTime,
+    ) -> Result<InodeNumber, FsError> {
+        let mut new = NewNode { uid: node.uid, gid: node.gid, ..NewNode::new(node.kind(), node.permissions) };
+        let mut target: &[u8] = b"";
+        match &node.content {
+            Content::Symlink(path) => target = path,
+            Content::Special(_, (major, minor)) => new.device = Device { major: *major, minor: *minor },
+            Content::File(_) | Content::Directory(_) => {}
+        }
+        let inode = self.make(directory, Some(name), &new, target, now)?;
+        if let Content::File(file) = &node.content {
+            for (offset, bytes) in file.data() {
+                self.write(inode, offset, bytes, now)?;
+            }
+            self.set_size(inode, file.size(), now)?;
+        }
+        self.restore_attributes(node, inode, now)?;
+        Ok(inode)
+    }
+
+    fn restore_attributes(&mut self, node: &Node, inode: InodeNumber, now: FileTime) -> Result<(), FsError> {
+        for (name, value) in &node.extended {
+            self.set_extended(inode, name, Some(value), now)?;
+        }
+        let (permissions, uid, gid) = (Some(node.permissions), Some(node.uid), Some(node.gid));
+        self.set_attributes(
+            inode,
+            &AttributeChanges { permissions, uid, gid, ..AttributeChanges::default() },
+            now,
+        )
+    }
+
+    /// The faults that were met, in words, and those that were not.
+    pub(crate) fn take_met(&mut self) -> (Vec<String>, Vec<String>) {
+        self.faults.as_mut().map(Faults::take_met).unwrap_or_default()
     }
 
     /// Adds a line that came by another way than the file.
     pub(crate) fn acknowledge(&mut self, line: Vec<u8>) {
-        self.record.acknowledge(0, line);
+        // What comes behind a cut is not acknowledged.
+        let _ = self.acknowledge_by(0, line);
     }
 
     /// Ends the lines that have not ended.

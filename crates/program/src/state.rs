@@ -6,23 +6,26 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::mutants::ProgramMutant;
 use crate::operation::Call;
 use crate::record::Record;
 use crate::tree::Tree;
-use crate::units::{UnitNumber, Units};
+use crate::unit::{UnitNumber, union_of_sectors};
+use crate::units::Units;
 
-/// A state, as a failure names it: the moment of the cut, the units that are missing, and those that are torn, with the bits
-/// of their sectors that are there.
+/// A state, as a failure names it: the moment of the cut, the units that are missing, and the blocks that are torn, each by the
+/// last unit that it has something of, with the bits of the sectors that are there of all missing units up to that one.
 ///
-/// As text: the moment, a slash, and units or ranges of them between commas; `t` and bits in hexadecimal behind one that is
-/// torn. `12/3..5,9t0f` is the moment 12 without the units 3, 4, 5, and all but the sectors 0 to 3 of 9.
+/// As text: the moment, a slash, and units or ranges of them between commas; `t` and bits in hexadecimal behind one that a
+/// block is torn in. `12/3..5,9t0f` is the moment 12 without the units 3, 4, 5, and all but the sectors 0 to 3 of the block
+/// that 9 writes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateName {
     /// The moment, among those of the units.
     pub moment: usize,
     /// What is missing, ascending.
     pub missing: Vec<UnitNumber>,
-    /// What is there in part.
+    /// Which blocks are there in part.
     pub torn: Vec<(UnitNumber, u8)>,
 }
 
@@ -129,8 +132,10 @@ impl<'a> Moments<'a> {
         for unit in &moment.durable {
             self.units.apply(*unit, self.units.all[*unit].sectors(), self.record, &mut self.durable)?;
         }
-        let all = self.pending.iter().copied().chain(self.known..moment.units);
-        self.pending = all.filter(|unit| moment.durable.binary_search(unit).is_err()).collect();
+        self.pending.extend(self.known..moment.units);
+        if !moment.durable.is_empty() {
+            self.pending.retain(|unit| moment.durable.binary_search(unit).is_err());
+        }
         (self.at, self.operations, self.known) = (Some(next), moment.operations, moment.units);
         Ok(Some(next))
     }
@@ -148,20 +153,20 @@ impl<'a> Moments<'a> {
     pub fn tree(&self, name: &StateName) -> io::Result<Tree> {
         let mut tree = self.durable.clone();
         for unit in &self.pending {
-            let torn = name.torn.iter().find(|(torn, _)| torn == unit).map(|(_, sectors)| *sectors);
-            let sectors = match name.missing.binary_search(unit) {
-                Ok(_) => torn,
-                Err(_) => Some(self.units.all[*unit].sectors()),
+            let is_missing = name.missing.binary_search(unit).is_ok();
+            let sectors = match is_missing {
+                true => self.units.torn_sectors(*unit, name),
+                false => self.units.all[*unit].sectors(),
             };
-            if let Some(sectors) = sectors {
+            if !is_missing || sectors != 0 {
                 self.units.apply(*unit, sectors, self.record, &mut tree)?;
             }
         }
         Ok(tree)
     }
 
-    /// Whether a state can be: what is missing is pending, nothing is there that needs it, and what is torn is missing data
-    /// whose needs are there.
+    /// Whether a state can be: what is missing is pending, nothing is there that needs it, and a block that is torn has nothing
+    /// of a unit that needs something else that is missing.
     #[must_use]
     pub fn allows(&self, name: &StateName) -> bool {
         let is_missing = |unit: &UnitNumber| name.missing.binary_search(unit).is_ok();
@@ -169,11 +174,21 @@ impl<'a> Moments<'a> {
         self.at == Some(name.moment)
             && name.missing.iter().all(|unit| self.pending.binary_search(unit).is_ok())
             && self.pending.iter().all(|unit| is_missing(unit) || !needs_missing(unit))
-            && name.torn.iter().all(|(unit, sectors)| {
-                is_missing(unit)
-                    && !needs_missing(unit)
-                    && self.units.all[*unit].sectors() & sectors == *sectors
-            })
+            && name
+                .torn
+                .iter()
+                .all(|(last, sectors)| is_missing(last) && self.allows_tear(name, *last, *sectors))
+    }
+
+    fn allows_tear(&self, name: &StateName, last: UnitNumber, sectors: u8) -> bool {
+        let block = self.units.all[last].block();
+        let parts = self.units.parts_of_tear(&name.missing, last);
+        let is_part = |unit: &UnitNumber| *unit <= last && self.units.all[*unit].block() == block;
+        let is_lost = |unit: &UnitNumber| name.missing.binary_search(unit).is_ok() && !is_part(unit);
+        block.is_some()
+            && (sectors & !union_of_sectors(parts.clone()) == 0
+                || self.units.rules.drops(ProgramMutant::TearsAtWill))
+            && !parts.flat_map(|part| &part.needs).any(is_lost)
     }
 }
 

@@ -16,6 +16,7 @@ use weir_vfs::check_ordinary_name;
 
 use crate::operation::{Call, Operation, Place};
 use crate::record::{Process, Record, WrittenData};
+use crate::tree::FILE_BYTES_MAX;
 
 /// The first bytes of every trace.
 pub const TRACE_BEGINNING: &str = "weir-crash-trace ";
@@ -24,8 +25,6 @@ const FIRST_LINE: &str = "weir-crash-trace 1\n";
 const START_BYTES: u64 = FIRST_LINE.len() as u64 + 16;
 /// Bytes of a trace that are read at most.
 const BYTES_MAX: u64 = 8 << 30;
-/// The largest place in a file.
-const SIZE_MAX: u64 = 1 << 62;
 
 /// What was run, and how it was judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,16 +176,18 @@ fn check_record(record: &Record) -> Result<(), RunTraceError> {
                     let is_next =
                         data.start == written && data.end >= data.start && data.end <= record.data.bytes();
                     written = data.end;
-                    is_next && *offset <= SIZE_MAX && grown.is_none_or(|size| size <= SIZE_MAX)
+                    is_next && *offset <= FILE_BYTES_MAX && grown.is_none_or(|size| size <= FILE_BYTES_MAX)
                 }
-                Call::SetSize { size, .. } => *size <= SIZE_MAX,
-                Call::Zero { offset, length, .. } => *offset <= SIZE_MAX && *length <= SIZE_MAX,
+                Call::SetSize { size, .. } => *size <= FILE_BYTES_MAX,
+                Call::Zero { offset, length, .. } => *offset <= FILE_BYTES_MAX && *length <= FILE_BYTES_MAX,
                 Call::SetExtended { name, .. } => !name.contains(&0),
                 Call::Acknowledge(line) => {
                     lines += 1;
                     *line + 1 == lines && *line < record.lines.len()
                 }
-                Call::SetAttributes { .. } | Call::Sync { .. } | Call::SyncAll => true,
+                Call::SetAttributes { .. } | Call::Sync { .. } | Call::SyncFailed { .. } | Call::SyncAll => {
+                    true
+                }
             };
         if !is_right {
             return Err(RunTraceError::Damaged("it has a call that cannot be"));

@@ -12,6 +12,8 @@ use weir_vfs::InodeNumber;
 /// Bytes in a block: what is written back, or lost, as one.
 pub const BLOCK_BYTES: usize = 4096;
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// The largest size of a file, as of ext4's.
+pub const FILE_BYTES_MAX: u64 = 16 << 40;
 /// The root directory.
 pub const ROOT: InodeNumber = 1;
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 use rustix::process::{getegid, geteuid};
 use tempfile::TempDir;
 use weir_program::{
-    Call, CampaignError, CampaignFindings, NewInode, Place, Plan, ProgramCampaign, Promises, ROOT, Record,
-    StateName,
+    Call, CampaignError, CampaignFindings, NewInode, Place, Plan, ProgramCampaign, ProgramMutant, Promises,
+    ROOT, Record, StateName,
 };
 use weir_runtime::{Runtime, Wall};
+use weir_storage::Rules;
 
 /// Files that a run makes, each with a line that acknowledges it.
 fn record_files(files: u32) -> Record {
@@ -46,6 +47,7 @@ impl Test {
             scratch: directory.path().to_owned(),
             here: directory.path().to_owned(),
             stops: Arc::new(AtomicBool::new(false)),
+            rules: Rules::all(),
         };
         Test { _directory: directory, plan }
     }
@@ -63,6 +65,51 @@ fn the_time_begins_behind_the_controls() {
     test.plan.time = Some(Duration::from_secs(1));
     let findings = test.run().unwrap();
     assert!(findings.distinct > 0 && findings.failures == 0, "{findings:?}");
+}
+
+#[test]
+fn the_time_ends_checks_that_are_under_way() {
+    let mut test = Test::new("test ! -s \"$WEIR_ACKED\" || test $(wc -l <\"$WEIR_ACKED\") = 8 || sleep 50");
+    (test.plan.time, test.plan.states) = (Some(Duration::from_secs(1)), 4);
+    let findings = test.run().unwrap();
+    assert!(findings.seconds < 20.0 && findings.failures == 0, "{findings:?}");
+    // From the twelfth one on, a check that fails takes long: that is one that makes a failure smaller.
+    (test.plan.time, test.plan.states) = (Some(Duration::from_secs(4)), 40);
+    test.plan.check = "test -e f0 -o ! -s \"$WEIR_ACKED\" && exit; cd \"$WEIR_HERE\"; echo >>n; \
+                       test $(wc -l <n) -lt 12 || sleep 50; false"
+        .to_owned();
+    let findings = test.run().unwrap();
+    assert!(findings.seconds < 30.0 && findings.failures > 0, "{findings:?}");
+    assert!(!findings.reported.is_empty(), "it is as small as it was made until then: {findings:?}");
+}
+
+#[test]
+fn findings_are_kept_when_a_state_cannot_be_written() {
+    let mut test = Test::new(
+        "test ! -s \"$WEIR_ACKED\" -o -e f0 || { cd \"$WEIR_HERE\"; mkdir a || mkdir b || mkdir failed; exit 1; }; \
+         test ! -e \"$WEIR_HERE\"/failed || rm -r \"$WEIR_HERE\"/scratch",
+    );
+    let scratch = test.plan.scratch.join("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    test.plan.scratch = scratch;
+    let findings = test.run().unwrap();
+    assert!(findings.failures > 0 && !findings.reported.is_empty(), "{findings:?}");
+    assert!(
+        findings.warnings.iter().any(|warning| warning.contains("the search ended early")),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn a_check_that_accepts_everything_is_told() {
+    let mut test = Test::new("true");
+    let is_told = |test: &Test| {
+        let warnings = test.run().unwrap().warnings;
+        warnings.iter().any(|warning| warning.contains("the check accepts an empty directory"))
+    };
+    assert!(is_told(&test));
+    test.plan.rules = Rules::but(Some(ProgramMutant::TrustsChecks));
+    assert!(!is_told(&test), "the control");
 }
 
 #[test]
@@ -94,12 +141,28 @@ fn a_check_that_others_disturb_finds_no_failure() {
 }
 
 #[test]
+fn what_is_there_before_it_was_announced_is_found() {
+    let mut test = Test::new("test -e f2 || exit 0; test $(wc -l <\"$WEIR_ACKED\") -ge 3");
+    let findings = test.run().unwrap();
+    assert!(findings.failures > 0, "{findings:?}");
+    let first = &findings.reported[0];
+    assert!(first.name.missing.is_empty(), "{first:?}");
+    assert!(first.explanation.moment.contains("before a line is acknowledged"), "{first:?}");
+    test.plan.rules = Rules::but(Some(ProgramMutant::SkipsAnnouncements));
+    assert_eq!(test.run().unwrap().failures, 0, "the control");
+    test.plan.rules = Rules::all();
+    // The control: it may be there when the line before it was acknowledged.
+    test.plan.check = "test -e f2 || exit 0; test $(wc -l <\"$WEIR_ACKED\") -ge 2".to_owned();
+    assert_eq!(test.run().unwrap().failures, 0);
+}
+
+#[test]
 fn a_check_that_cannot_be_run_says_nothing_of_a_state() {
     let record = record_files(2);
     let judge = |check: &str| {
         let test = Test::new(check);
         // Nothing is there at the end, with both lines acknowledged.
-        let name = StateName { moment: 0, missing: vec![0, 1], torn: Vec::new() };
+        let name = StateName { moment: 2, missing: vec![0, 1], torn: Vec::new() };
         ProgramCampaign::new(&record, &test.plan).judge_state(&name)
     };
     assert!(!judge("test -e f0").unwrap().judgement.is_right, "the control");

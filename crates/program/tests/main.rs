@@ -4,3 +4,7 @@
 
 mod campaign;
 mod states;
+mod support {
+    pub mod hostile;
+}
+mod traces;

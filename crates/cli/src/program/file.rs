@@ -10,7 +10,7 @@ use regex_lite::Regex;
 use serde::Deserialize;
 use serde::de::Error as _;
 use weir_fuse::absolute;
-use weir_program::{Promises, RunPlan, TraceHeader};
+use weir_program::{CutPoint, CutPointError, Fault, FaultError, Promises, RunPlan, TraceHeader};
 
 use super::{CheckArguments, ProgramArguments};
 use crate::error::CliError;
@@ -34,6 +34,43 @@ struct TestFile {
     check_limit: Option<u64>,
     run_limit: Option<u64>,
     ack_pattern: Option<String>,
+    cut_at: Option<String>,
+    cuts: Option<u64>,
+    #[serde(default)]
+    fault: Vec<FaultEntry>,
+}
+
+/// A fault as a text, or as a table.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a fault is a text such as 'fsync:2', or a table with call, nth, lasts and path"
+)]
+enum FaultEntry {
+    Text(String),
+    #[serde(rename_all = "kebab-case")]
+    Table {
+        call: String,
+        nth: Option<u64>,
+        #[serde(default)]
+        lasts: bool,
+        path: Option<String>,
+    },
+}
+
+impl FaultEntry {
+    /// The fault, by its text.
+    fn to_fault(&self) -> Result<Fault, FaultError> {
+        match self {
+            FaultEntry::Text(text) => text.parse(),
+            FaultEntry::Table { call, nth, lasts, path } => {
+                let nth =
+                    nth.map_or_else(String::new, |nth| format!(":{nth}{}", if *lasts { "+" } else { "" }));
+                let path = path.as_ref().map_or_else(String::new, |path| format!(":{path}"));
+                format!("{call}{nth}{path}").parse()
+            }
+        }
+    }
 }
 
 impl TestFile {
@@ -54,6 +91,10 @@ pub(super) struct Test {
     run: String,
     check: String,
     ack_pattern: Option<Regex>,
+    faults: Vec<Fault>,
+    pub(super) cut_at: Option<CutPoint>,
+    /// How often the power is cut while it runs; none if states are made of the record.
+    pub(super) cuts: Option<u64>,
     run_limit: u64,
     record_bytes: u64,
     here: PathBuf,
@@ -80,6 +121,14 @@ impl Test {
             file.promises.as_ref().map(named).transpose()?,
             file.ack_pattern.as_ref().map(pattern).transpose()?,
         );
+        let faults: Result<Vec<Fault>, FaultError> = file.fault.iter().map(FaultEntry::to_fault).collect();
+        let faults = faults.map_err(|error| wrong(error.to_string()))?;
+        let cut_at = file
+            .cut_at
+            .as_ref()
+            .map(|text| text.parse().map_err(|error: CutPointError| wrong(error.to_string())));
+        let cut_at = arguments.cut_at.clone().or(cut_at.transpose()?);
+        let cuts = arguments.cuts.or(file.cuts).or(cut_at.as_ref().map(|_| 1));
         let mut checks = arguments.checks.clone();
         checks.promises = checks.promises.or(of_file.0);
         // A limit on the command line takes the place of both in the file.
@@ -98,6 +147,9 @@ impl Test {
             run: arguments.run.clone().or(file.run).ok_or(CliError::Usage(missing))?,
             check: checks.check.clone().or(file.check).ok_or(CliError::Usage(missing))?,
             ack_pattern: arguments.ack_pattern.clone().or(of_file.1),
+            cut_at,
+            cuts,
+            faults: if arguments.fault.is_empty() { faults } else { arguments.fault.clone() },
             run_limit: arguments.run_limit.or(file.run_limit).unwrap_or(600),
             record_bytes: arguments.record_bytes.map_or(RECORD_BYTES, |Size(bytes)| bytes),
             here,
@@ -114,9 +166,13 @@ impl Test {
             limit: Duration::from_secs(self.run_limit),
             data_max: self.record_bytes,
             ack_pattern: self.ack_pattern.clone(),
+            faults: self.faults.clone(),
             scratch: scratch.to_owned(),
             here: self.here.clone(),
             stops: Arc::clone(stops),
+            cut: None,
+            base: None,
+            round: 0,
         }
     }
 

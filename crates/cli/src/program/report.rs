@@ -12,6 +12,9 @@ use crate::plain::{self, counted};
 /// Lines of a check's output that are shown.
 const OUTPUT_LINES: usize = 12;
 
+/// The first line of a report for CI.
+pub(super) const JUNIT_BEGINNING: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+
 /// Seconds that a check may take, if nothing was said.
 pub(super) const CHECK_LIMIT: u64 = 60;
 
@@ -22,6 +25,8 @@ pub(super) struct Report<'a> {
     pub(super) plan: &'a Plan,
     /// How long the run took, if it was recorded just now.
     pub(super) run_seconds: Option<f64>,
+    /// What went wrong by its faults.
+    pub(super) faults: &'a [String],
     pub(super) trace: Option<&'a Path>,
 }
 
@@ -100,6 +105,9 @@ impl Report<'_> {
         for (nth, failure) in (1..).zip(reported) {
             let _ = write!(text, "{nth}. {}", describe_failure(failure, self.plan, self.trace));
         }
+        if !self.faults.is_empty() {
+            let _ = writeln!(text, "faults: {}", self.faults.join(", "));
+        }
         let looked = match (is_exhaustive, self.findings.is_interrupted) {
             (_, true) => "ended early",
             (true, _) => "all that there are, tears in the middle of a block apart",
@@ -151,24 +159,28 @@ impl Report<'_> {
             "warnings": warnings,
             "seconds": (seconds * 1000.0).round() / 1000.0,
             "run_seconds": self.run_seconds,
+            "faults": self.faults,
             "states_per_minute": self.states_per_minute(),
             "trace": self.trace,
         })
     }
 
-    /// One case: the program.
     pub(super) fn to_junit(&self, run: &str) -> String {
-        let name = plain::of_text(run);
-        let failing = self.findings.failures;
-        let text = plain::of_text(&self.to_text());
-        let document = html! {
-            testsuite name="weir crash program" tests="1" failures=(u64::from(failing > 0)) time=(self.findings.seconds) {
-                testcase name=(name) classname=(self.plan.promises.name()) time=(self.findings.seconds) {
-                    @if failing > 0 { failure message=(counted(failing, "state fails", "states fail")) { (text) } }
-                    @else { system-out { (text) } }
-                }
-            }
-        };
-        format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", document.into_string())
+        let CampaignFindings { failures, seconds, .. } = self.findings;
+        to_junit(run, self.plan, *failures, *seconds, &self.to_text())
     }
+}
+
+/// A report for CI with one case: the program.
+pub(super) fn to_junit(run: &str, plan: &Plan, failing: u64, seconds: f64, text: &str) -> String {
+    let (name, text) = (plain::of_text(run), plain::of_text(text));
+    let document = html! {
+        testsuite name="weir crash program" tests="1" failures=(u64::from(failing > 0)) time=(seconds) {
+            testcase name=(name) classname=(plan.promises.name()) time=(seconds) {
+                @if failing > 0 { failure message=(counted(failing, "state fails", "states fail")) { (text) } }
+                @else { system-out { (text) } }
+            }
+        }
+    };
+    format!("{JUNIT_BEGINNING}{}\n", document.into_string())
 }

@@ -1,0 +1,93 @@
+//! The machine that crashes and comes back: `weir crash program --cut-at`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde_json::{Value, json};
+use signal_hook::consts::SIGUSR1;
+use weir_program::{Plan, RoundsFindings, RunCut, RunPlan, run_rounds};
+
+use super::file::Test;
+use super::{plan, print_warnings, report, write_junit, write_record};
+use crate::error::CliError;
+use crate::plain::{self, counted};
+use crate::progress::ProgressReporter;
+use crate::{Verdict, in_wall_time, print};
+
+/// Runs the program, cuts the power and checks what is left, so often.
+pub(super) fn run(
+    test: &Test,
+    cuts: u64,
+    scratch: &Path,
+    interrupted: &Arc<AtomicBool>,
+    trace: &Path,
+) -> Result<Verdict, CliError> {
+    let is_cut = Arc::<AtomicBool>::default();
+    signal_hook::flag::register(SIGUSR1, Arc::clone(&is_cut)).map_err(CliError::Output)?;
+    let cut = Some(RunCut { point: test.cut_at.clone(), is_cut });
+    let run = RunPlan { cut, ..test.run_plan(scratch, interrupted) };
+    let header = test.header();
+    let plan = plan(&test.checks, &header, scratch, interrupted);
+    let mut reporter = ProgressReporter::new()?;
+    let findings = in_wall_time(test.seed, async |handle| {
+        let report = |done| reporter.report((done, cuts), None, "cutting the power".to_owned(), "");
+        Ok(run_rounds(&handle, &run, &plan, cuts, report).await?)
+    });
+    reporter.end();
+    let findings = findings?;
+    print_warnings(&findings.warnings);
+    let trace = match &findings.failure {
+        Some((record, _)) => write_record(trace, &header, record).map(|()| Some(trace))?,
+        None => None,
+    };
+    let (text, failing) = (to_text(&findings, &plan, trace), u64::from(findings.failure.is_some()));
+    write_junit(&test.checks, &report::to_junit(&header.run, &plan, failing, findings.seconds, &text))?;
+    match test.checks.json {
+        true => print(&serde_json::to_string_pretty(&to_json(&findings, &plan, trace))?)?,
+        false => print(plain::of_text(&text).trim_end())?,
+    }
+    Ok(if failing > 0 { Verdict::Damaged } else { Verdict::Good })
+}
+
+fn to_text(findings: &RoundsFindings, plan: &Plan, trace: Option<&Path>) -> String {
+    let failure =
+        findings.failure.as_ref().map(|(_, failure)| report::describe_failure(failure, plan, trace));
+    let faults = match findings.faults.is_empty() {
+        true => String::new(),
+        false => format!("faults: {}\n", findings.faults.join(", ")),
+    };
+    let at_end = match findings.at_end {
+        0 => String::new(),
+        some => format!(" ({some} at the end of the run, which came before)"),
+    };
+    format!(
+        "{}{faults}the power was cut {}{at_end}, {} and {} in all: {}\n",
+        failure.unwrap_or_default(),
+        counted(findings.cuts, "time", "times"),
+        counted(findings.calls, "call", "calls"),
+        counted(findings.acknowledged, "acknowledged line", "acknowledged lines"),
+        match findings.failure {
+            Some(_) => "what the last cut left fails".to_owned(),
+            None => format!("no failure under the promises of {}", plan.promises.name()),
+        }
+    )
+}
+
+fn to_json(findings: &RoundsFindings, plan: &Plan, trace: Option<&Path>) -> Value {
+    let failures = findings.failure.iter().map(|(_, failure)| report::failure_to_json(failure, plan, trace));
+    json!({
+        "promises": plan.promises.name(),
+        "seed": plan.seed,
+        "cuts": findings.cuts,
+        "at_end": findings.at_end,
+        "calls": findings.calls,
+        "acknowledged": findings.acknowledged,
+        "failing": u64::from(findings.failure.is_some()),
+        "failures": failures.collect::<Vec<Value>>(),
+        "faults": findings.faults,
+        "warnings": findings.warnings,
+        "seconds": findings.seconds,
+        "trace": trace,
+    })
+}
