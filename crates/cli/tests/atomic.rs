@@ -7,10 +7,10 @@ use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{self, Place, is_there, library, mounts, runs, wait_until};
+use crate::support::{self, Place, is_there, library, mounts, of_project, runs, wait_until};
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
@@ -22,10 +22,6 @@ fn set(path: &Path, value: &str) -> Result<(), Errno> {
 
 fn is_atomic(path: &Path) -> bool {
     getxattr(path, NAME, &mut [0; 8][..]) == Ok(1)
-}
-
-fn of_project(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
 #[test]

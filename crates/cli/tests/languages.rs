@@ -3,18 +3,13 @@
 //! language or FUSE is not to be had, this says that it was skipped.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{Place, is_there, mounts, runs, text};
+use crate::support::{Place, is_there, mounts, of_project, runs, text};
 
 /// Numbers that are durable before the server is killed.
 const ACKNOWLEDGED: usize = 5;
-
-/// Where the packages are.
-fn packages() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../languages").canonicalize().unwrap()
-}
 
 /// Runs the example on a mount and on the host's filesystem, kills the mount's server, and has the example look at what is left.
 /// `example` makes the command, whose arguments come then.
@@ -64,7 +59,7 @@ fn python_keeps_order() {
     if mounts() && is_there("python3") {
         keep_order(&|| {
             let mut command = Command::new("python3");
-            command.env("PYTHONDONTWRITEBYTECODE", "1").arg(packages().join("python/wal.py"));
+            command.env("PYTHONDONTWRITEBYTECODE", "1").arg(of_project("languages/python/wal.py"));
             command
         });
     }
@@ -84,7 +79,7 @@ fn go_keeps_order() {
         build
             .env("GOCACHE", built.path().join("cache"))
             .env("CGO_ENABLED", "0")
-            .current_dir(packages().join("go"));
+            .current_dir(of_project("languages/go"));
         runs(build.args(["build", "-o"]).arg(&program).arg("./examples/wal"));
         keep_order(&|| Command::new(&program));
     }
@@ -95,7 +90,7 @@ fn rust_keeps_order() {
     if mounts() {
         let built = tempfile::tempdir().unwrap();
         let mut build = Command::new(env!("CARGO"));
-        build.current_dir(packages().join("rust")).args([
+        build.current_dir(of_project("languages/rust")).args([
             "build",
             "--quiet",
             "--offline",

@@ -5,14 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Place, is_there, library, mounts, runs};
-
-fn of_project(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
+use crate::support::{Place, is_there, library, mounts, of_project, runs};
 
 /// Runs a program: how many calls it made durable on a mount, and how many it only put in order.
 fn calls_of(place: &Place, program: &mut Command) -> [u64; 2] {

@@ -26,7 +26,7 @@ pub enum ProgramMutant {
     ForgetsAncestors,
     /// T2: data takes the place of a block that is not given up yet.
     DataOvertakesRemoval,
-    /// T2: a tear has sectors that nobody has written.
+    /// T2: a tear has sectors that no call has written.
     TearsAtWill,
     /// T3: a check that accepts everything is not told.
     TrustsChecks,

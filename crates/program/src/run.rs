@@ -28,7 +28,7 @@ use crate::tree::Tree;
 /// Lines of the output that wait to be taken in.
 const LINES_WAITING: usize = 1024;
 
-/// How long to wait for the end of a mount that somebody keeps.
+/// How long to wait for the unmount while a program keeps the mount in use.
 const UNMOUNT_WAIT: Duration = Duration::from_secs(5);
 
 /// What is run, and how it is recorded.

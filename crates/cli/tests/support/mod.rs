@@ -102,6 +102,11 @@ pub fn is_there(program: &str) -> bool {
     found
 }
 
+/// A file or directory of this project.
+pub fn of_project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
 /// Where a library of this project is built: beside the program that tests it.
 pub fn library(name: &str) -> PathBuf {
     std::env::current_exe().unwrap().with_file_name(name)

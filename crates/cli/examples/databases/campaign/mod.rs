@@ -27,8 +27,8 @@ pub type Outcome<T> = Result<T, Box<dyn Error>>;
 /// How often it is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The program, which may be one of the system's that is not on everybody's path. PostgreSQL's lie in a directory for each version,
-/// of which the newest counts.
+/// A command of the system, found in the superuser's directories as well. PostgreSQL has a directory of programs for each version; this takes
+/// the newest.
 pub fn system(program: &str) -> Command {
     let mut command = Command::new(program);
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

@@ -73,7 +73,7 @@ impl Database for Postgresql {
     }
 
     fn is_error(&self, line: &str) -> bool {
-        // Who asks before it has recovered is refused.
+        // The server refuses clients until it has recovered: that is no error.
         let is_refusal = line.contains("the database system is starting up");
         ["FATAL:", "PANIC:", "ERROR:"].iter().any(|kind| line.contains(kind)) && !is_refusal
     }
@@ -101,7 +101,8 @@ impl Database for Postgresql {
         }
     }
 
-    /// Its immediate shutdown. Where its first process alone is killed, others wait for locks of the dead for ever.
+    /// SIGQUIT ends all processes of the server. If SIGKILL ends the first process alone, other processes wait for ever for locks that
+    /// killed processes held.
     fn signal_to_kill(&self) -> Signal {
         Signal::QUIT
     }
