@@ -254,10 +254,9 @@ fn a_test_that_cannot_find_anything_is_told() {
         let (status, text) = told(&arguments);
         assert!(status == Some(code) && text.contains(words), "{arguments:?}: {status:?}: {text}");
     }
-    let mut command = Command::new("timeout");
-    command.args(["-s", "INT", "1", weir_program(), "crash", "program", "--check", "true", "--scratch", "."]);
-    let ended = command.arg("--run").arg("sleep 1000").current_dir(directory.path()).output().unwrap();
-    assert!(error_of(&ended).contains("ended by a signal"), "{}", error_of(&ended));
+    // The command that runs interrupts the test.
+    let (_, words) = told(&["--run", "kill -INT $PPID; sleep 1000", "--check", "true", "--scratch", "."]);
+    assert!(words.contains("ended by a signal"), "{words}");
     // The sixth check interrupts the command, which ends it: it is no failure.
     let check =
         "echo >>\"$WEIR_HERE\"/n; test $(wc -l <\"$WEIR_HERE\"/n) -lt 6 && exit; kill -INT $PPID; sleep 50";
@@ -393,11 +392,9 @@ fn a_signal_cuts_the_power() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut command = Command::new("timeout");
-    command.args(["-s", "USR1", "3", weir_program(), "crash", "program", "--cuts", "1", "--check", "true"]);
-    let output =
-        command.args(["--run", "echo a >f; sync f; sleep 1000"]).current_dir(directory.path()).output();
-    let output = output.unwrap();
+    let run = "echo a >f; sync f; kill -USR1 $PPID; sleep 1000";
+    let test = ["crash", "program", "--cuts", "1", "--run", run, "--check", "true"];
+    let output = weir(directory.path(), &test);
     let printed = text(&output.stdout);
     assert!(printed.contains("the power was cut 1 time, "), "{printed} {}", error_of(&output));
 }
@@ -409,9 +406,9 @@ fn a_hangup_unmounts_and_reports_are_tried_before_the_run() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut command = Command::new("timeout");
-    command.args(["-s", "HUP", "1", weir_program(), "crash", "program", "--check", "true", "--scratch", "."]);
-    let ended = command.arg("--run").arg("sleep 1000").current_dir(directory.path()).output().unwrap();
+    let run = "kill -HUP $PPID; sleep 1000";
+    let test = ["crash", "program", "--run", run, "--check", "true", "--scratch", "."];
+    let ended = weir(directory.path(), &test);
     assert!(error_of(&ended).contains("ended by a signal"), "{}", error_of(&ended));
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(directory.path().to_str().unwrap()), "{mounts}");
