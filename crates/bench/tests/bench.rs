@@ -8,30 +8,11 @@ use weir_bench::{
     BenchError, BenchOptions, Distribution, Emulated, Mode, Plan, RATIOS, Report, bench, cleaning, recovery,
 };
 use weir_flash::{Mechanism, Profile};
-use weir_runtime::{Runtime, Wall};
 
-fn options(directory: &Path) -> BenchOptions {
-    BenchOptions {
-        directory: directory.to_owned(),
-        device: None,
-        span_bytes: None,
-        rounds: None,
-        seed: 3,
-        keep: false,
-    }
-}
-
-fn runtime() -> Runtime {
-    Runtime::wall(Wall { seed: 3, ..Wall::default() }).unwrap()
-}
+use crate::support::{directory, directory_in_memory, options, runtime};
 
 fn names(report: &Report) -> Vec<String> {
     report.summary.modes.iter().map(|mode| mode.name.clone()).collect()
-}
-
-/// The build's own directory: on a real disk, where /tmp often is not.
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 #[test]
@@ -81,9 +62,7 @@ fn every_mode_writes_its_share_and_is_read_back() {
 
 #[test]
 fn cleaning_costs_more_on_a_fuller_volume() {
-    // What is counted is the same in memory, where the file of 10 MiB is written in seconds.
-    let memory = Path::new("/dev/shm");
-    let directory = if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { directory() };
+    let directory = directory_in_memory();
     let runtime = runtime();
     let plan = Plan::tiny();
     let report = runtime

@@ -1,20 +1,14 @@
 //! The benchmark of F2FS's cleaners, at the smallest sizes.
 
-use weir_bench::{BenchOptions, FsPlan, cleaners};
-use weir_runtime::{Runtime, Wall};
+use weir_bench::{FsPlan, cleaners};
+
+use crate::support::{directory, options, runtime};
 
 #[test]
 fn both_cleaners_move_pages_and_shares_write_fewer_blocks() {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let options = BenchOptions {
-        directory: directory.path().to_owned(),
-        device: None,
-        span_bytes: None,
-        rounds: None,
-        seed: 3,
-        keep: false,
-    };
-    let runtime = Runtime::wall(Wall { seed: 3, ..Wall::default() }).unwrap();
+    let directory = directory();
+    let options = options(directory.path());
+    let runtime = runtime();
     let work = async |handle| cleaners(&handle, FsPlan::cleaners_tiny(), &options, &mut |_| {}).await;
     let report = runtime.block_on(work(runtime.handle())).unwrap().unwrap();
     assert_eq!(report.cases.iter().map(|case| case.fsync_every).collect::<Vec<_>>(), [8, 16, 32, 64, 128]);

@@ -7,26 +7,11 @@ use std::path::Path;
 use weir_bench::{
     BenchError, BenchOptions, FS_RATIOS, FileReport, FsPlan, Mode, Promise, RATES, filesystems,
 };
-use weir_runtime::{Runtime, Wall};
 
-fn options(directory: &Path) -> BenchOptions {
-    BenchOptions {
-        directory: directory.to_owned(),
-        device: None,
-        span_bytes: None,
-        rounds: None,
-        seed: 3,
-        keep: false,
-    }
-}
-
-/// The build's own directory: on a real disk, where /tmp often is not.
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
+use crate::support::{directory, options, runtime};
 
 fn run(plan: FsPlan, options: &BenchOptions) -> Result<(FileReport, Vec<(u64, u64)>), BenchError> {
-    let runtime = Runtime::wall(Wall { seed: 3, ..Wall::default() }).unwrap();
+    let runtime = runtime();
     let handle = runtime.handle();
     let mut steps = Vec::new();
     let mut progress = |progress: weir_bench::Progress| steps.push((progress.done, progress.total));

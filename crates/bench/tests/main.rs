@@ -8,3 +8,4 @@ mod filesystems;
 mod reads;
 mod rust_page;
 mod simulated;
+mod support;
