@@ -341,8 +341,8 @@ impl BlockIo {
     /// Those of the storage.
     pub async fn discard(&self, extents: &[Extent]) -> Result<u64, Rejected> {
         let mut commands = 0;
-        for extents in extents.chunks(self.capabilities.max_discard_extents.max(1) as usize) {
-            let ticket = self.layer.when_space(|layer| layer.discard(STREAM, extents)).await?;
+        for extents in self.capabilities.split_discard(extents) {
+            let ticket = self.layer.when_space(|layer| layer.discard(STREAM, &extents)).await?;
             ticket.transferred().await?;
             commands += 1;
         }

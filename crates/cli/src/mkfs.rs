@@ -30,8 +30,10 @@ pub(crate) enum FormatName {
 
 /// Per cent of the space that only the superuser may use, if that is not given.
 const RESERVED_PERCENT: u8 = 5;
-/// The volume that is made.
-const VOLUME: Format = Format { logical_blocks: 0, segment_blocks: 256, overwrite: true };
+/// The volume that is made on a disk.
+fn volume_for(disk: &dyn Storage) -> Format {
+    Format { overwrite: true, ..Format::sized_for(disk.blocks()) }
+}
 
 impl FormatName {
     /// What a filesystem takes at least; and a volume that it fits into.
@@ -138,7 +140,7 @@ fn describe(handle: &Handle, arguments: &MkfsArguments, disk: &FileDisk) -> Resu
     let path = &arguments.path;
     let failed = |source: FormatError| CliError::Image { path: path.clone(), source: source.into() };
     let blocks = match arguments.volume {
-        true => VOLUME.capacity_on(disk).map_err(|source| not_created(path, None, source))?,
+        true => volume_for(disk).capacity_on(disk).map_err(|source| not_created(path, None, source))?,
         false => disk.blocks(),
     };
     let size = Size::of_blocks(blocks);
@@ -215,7 +217,7 @@ async fn make_in_volume(
     disk: &Rc<FileDisk>,
 ) -> Result<(), CliError> {
     let failed = |source| CliError::Volume { path: arguments.path.clone(), source };
-    let created = Volume::create(handle, &**disk, VOLUME).await;
+    let created = Volume::create(handle, &**disk, volume_for(&**disk)).await;
     created.map_err(|source| not_created(&arguments.path, None, source))?;
     let disk = Rc::<FileDisk>::clone(disk);
     let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(failed)?;

@@ -90,7 +90,8 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
     if made == Made::Nothing && !arguments.force {
         require_empty(path)?;
     }
-    let format = Format { logical_blocks, overwrite: arguments.force, ..Format::default() };
+    let sized = Format::sized_for(disk.blocks());
+    let format = Format { logical_blocks, overwrite: arguments.force, ..sized };
     if let Err(source) = Volume::create(&handle, &*disk, format).await {
         // Another program's data, even if it was not there a moment ago.
         let occupied = matches!(source, VolumeError::NotEmpty(_) | VolumeError::VolumeExists);

@@ -169,6 +169,14 @@ impl RunOptions {
             ignores_flushes: false,
         }
         .with_discards_below(&mut runtime.handle().random("discards below"))
+        .with_map_limit(&mut runtime.handle().random("pages of the map"))
+    }
+
+    /// In half of the runs few pages of the map are in memory, less than the workload uses.
+    fn with_map_limit(mut self, random: &mut Random) -> RunOptions {
+        let usual = self.volume.map_pages;
+        self.volume.map_pages = pick(random, &[usual, usual, usual, 1, 2, 8]);
+        self
     }
 
     /// In two of three runs the disk below takes discards, and the volume passes them on, by itself or when it is asked.

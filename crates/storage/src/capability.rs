@@ -58,6 +58,8 @@ pub struct Capabilities {
     pub discard: Discard,
     /// Extents in one discard at most.
     pub max_discard_extents: u32,
+    /// Blocks of all extents of one discard at most.
+    pub max_discard_blocks: u32,
     /// The share command.
     pub share: bool,
     /// Blocks that the pairs of one share remap at most. No data is transferred, so it is a limit of its own.
@@ -85,6 +87,7 @@ impl Capabilities {
             durable_tickets: false,
             discard: Discard::Unsupported,
             max_discard_extents: 256,
+            max_discard_blocks: u32::MAX,
             share: false,
             max_share_blocks: max_transfer_blocks,
             packed: false,
@@ -95,6 +98,33 @@ impl Capabilities {
     #[must_use]
     pub fn barriers(&self) -> bool {
         self.ordering != Ordering::Legacy
+    }
+
+    /// Extents to discard, in commands that the device takes: an extent that is too long for one is divided.
+    #[must_use]
+    pub fn split_discard(&self, extents: &[Extent]) -> Vec<Vec<Extent>> {
+        let most = self.max_discard_blocks.max(1);
+        let mut commands: Vec<Vec<Extent>> = Vec::new();
+        let mut left = 0;
+        for extent in extents {
+            let mut rest = *extent;
+            while rest.blocks > 0 {
+                let is_full =
+                    |command: &Vec<Extent>| command.len() >= self.max_discard_extents.max(1) as usize;
+                if left == 0 || commands.last().is_none_or(is_full) {
+                    commands.push(Vec::new());
+                    left = most;
+                }
+                let blocks = rest.blocks.min(left);
+                commands
+                    .last_mut()
+                    .into_iter()
+                    .for_each(|command| command.push(Extent::new(rest.start, blocks)));
+                left -= blocks;
+                rest = Extent::new(rest.start.offset(u64::from(blocks)), rest.blocks - blocks);
+            }
+        }
+        commands
     }
 
     /// Checks `command` against the capabilities and a capacity of `blocks` blocks.
@@ -113,7 +143,9 @@ impl Capabilities {
                 let (extents_in_all, limit) = (extents.len() as u64, self.max_discard_extents);
                 let how = Invalid::TooManyExtents { extents: extents_in_all, limit };
                 reject_if(!(1..=u64::from(limit)).contains(&extents_in_all), how)?;
-                extents.iter().try_for_each(|extent| in_range(*extent, blocks))
+                extents.iter().try_for_each(|extent| in_range(*extent, blocks))?;
+                let blocks_in_all = extents.iter().map(|extent| u64::from(extent.blocks)).sum();
+                check_limit(blocks_in_all, self.max_discard_blocks)
             }
             Command::Share(pairs) => {
                 require(self.share, Feature::Share)?;

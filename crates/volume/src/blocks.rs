@@ -1,14 +1,14 @@
 //! *Blocks*: where each logical block is, which of them read the same, and how many live ones each segment holds. These
 //! change together, when a block is written, shared, moved, discarded, replayed or loaded, and nowhere else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_storage::{Rules, Write};
 
 use crate::error::Damage;
 use crate::geometry::Geometry;
 use crate::layout::ENTRIES_PER_CHUNK;
-use crate::map::{Entry, Map};
+use crate::map::{Entry, Map, Stored};
 use crate::mutants::VolumeMutant;
 use crate::names::{Names, Pairs, SHARED};
 use crate::segments::Segments;
@@ -20,8 +20,10 @@ const NAMES_PER_HEADER: u64 = ENTRIES_PER_CHUNK as u64 / 2;
 /// The blocks of a volume.
 pub(crate) struct Blocks {
     geometry: Geometry,
-    map: Map,
+    pub map: Map,
     names: Names,
+    /// While the map is loaded: checksums of the blocks whose names are listed.
+    checksums: BTreeMap<u32, u32>,
     /// [`SHARED`], or 0 in a volume without shares: there the bit belongs to the address.
     mark: u32,
     rules: Rules<VolumeMutant>,
@@ -29,11 +31,12 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// No block is anywhere.
-    pub(crate) fn new(geometry: &Geometry, rules: Rules<VolumeMutant>) -> Blocks {
-        let (map, segments) = (Map::new(geometry.map_pages), Segments::new(geometry.segments));
+    /// No block is anywhere. So many pages of the map are in memory at most.
+    pub(crate) fn new(geometry: &Geometry, rules: Rules<VolumeMutant>, map_limit: usize) -> Blocks {
+        let (map, segments) = (Map::new(geometry.map_pages, map_limit), Segments::new(geometry.segments));
         let mark = if geometry.shares { SHARED } else { 0 };
-        Blocks { geometry: *geometry, map, names: Names::default(), mark, rules, segments }
+        let (names, checksums) = (Names::default(), BTreeMap::new());
+        Blocks { geometry: *geometry, map, names, checksums, mark, rules, segments }
     }
 
     /// Where a logical block is.
@@ -126,12 +129,13 @@ impl Blocks {
             other.is_none() && u32::from(self.segments.live(segment)) >= self.geometry.segment_blocks;
         if lba >= self.geometry.logical_blocks
             || is_full
-            || other.is_some_and(|other| self.entry(other).checksum != checksum)
+            || other.is_some() && self.checksums.get(&block) != Some(&checksum)
         {
             return Err(Damage::MapEntry);
         }
         if self.is_marked(entry) {
             self.names.add(block, lba as u32);
+            self.checksums.insert(block, checksum);
         }
         if other.is_none() {
             self.segments.add_live(segment, 1);
@@ -139,6 +143,17 @@ impl Blocks {
         let loses_mark = self.rules.drops(VolumeMutant::MarksForgotten);
         self.map.load(lba as u32, if loses_mark { Entry { block, checksum } } else { entry });
         Ok(())
+    }
+
+    /// A page of the map was taken in whole, from its place on the disk.
+    pub(crate) fn loaded(&mut self, page: u32, stored: Stored) {
+        self.map.loaded(page, stored);
+        self.map.make_room(0, &[]);
+    }
+
+    /// All pages of the map were taken in.
+    pub(crate) fn end_loading(&mut self) {
+        self.checksums.clear();
     }
 
     /// Loads the entry of a record. Records hold no marks: the entry gets one if a map page names the same block.
@@ -222,28 +237,8 @@ impl Blocks {
             || self.unshared() + gained <= usable + lost
     }
 
-    /// Map pages copied aside for the checkpoint that is being taken.
-    pub(crate) fn pages_copied(&self) -> usize {
-        self.map.copies()
-    }
-
-    /// Begins a checkpoint: the map pages that it has to write, in order.
-    pub(crate) fn freeze(&mut self) -> Vec<u32> {
-        self.map.freeze()
-    }
-
-    /// The next checkpoint writes this map page, changed or not.
-    pub(crate) fn write_again(&mut self, page: u32) {
-        self.map.write_again(page);
-    }
-
-    /// One map page as it was when the checkpoint began, ready to be written, with its checksum.
-    pub(crate) fn frozen_page(&mut self, page: u32, block: &mut [u8]) -> u32 {
-        self.map.frozen_page(page, self.geometry.volume, block)
-    }
-
-    /// Bytes of memory that the map takes.
-    pub(crate) fn map_bytes(&self) -> usize {
-        self.map.bytes()
+    /// The logical blocks that are looked up to find what is [live at](Blocks::live_at) a block.
+    pub(crate) fn looked_up(&self, block: u32, written_as: u32) -> impl Iterator<Item = u32> {
+        [written_as].into_iter().chain(self.names.first(block))
     }
 }

@@ -111,7 +111,8 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
     let geometry = read_superblock(disk).await?;
     let mut checkpoint = Checkpoint::newest(disk, &geometry).await?;
     if checkpoint.alone {
-        checkpoint = Recovered::recover(disk, &geometry, Rules::all(), Search::All).await?.checkpoint;
+        checkpoint =
+            Recovered::recover(disk, &geometry, Rules::all(), usize::MAX, Search::All).await?.checkpoint;
     }
     Ok(Info {
         version: FORMAT_VERSION,
@@ -136,7 +137,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
 pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let geometry = read_superblock(disk).await?;
     let Recovered { blocks, records, .. } =
-        Recovered::recover(disk, &geometry, Rules::all(), Search::All).await?;
+        Recovered::recover(disk, &geometry, Rules::all(), usize::MAX, Search::All).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
     let shared_names = blocks.names().count();
     let Reading { live_blocks, damaged, damaged_total } =

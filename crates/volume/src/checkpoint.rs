@@ -20,7 +20,7 @@ use crate::geometry::{CHECKPOINT_SLOTS, Geometry, checkpoint_bytes};
 use crate::layout::{
     CHECKPOINT_MAGIC, CheckpointHeader, ENTRIES_PER_PAGE, MapPage, checksum_matches, stamp_checksum,
 };
-use crate::map::{Entry, page_sum};
+use crate::map::{Entry, PageSlot, Stored, page_sum};
 use crate::mutants::VolumeMutant;
 use crate::sparse::Sparse;
 use crate::transfer::read_extent;
@@ -32,29 +32,6 @@ const COUNTERS_END: u64 = 1 << 62;
 const SEGMENTS_AT_ONCE: usize = 64;
 /// Map pages in one write at most.
 pub(crate) const PAGES_PER_WRITE: usize = 64;
-
-/// Which of its two places holds a map page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum PageSlot {
-    /// Never written: nothing in the page is mapped.
-    #[default]
-    Nowhere,
-    First,
-    Second,
-}
-
-impl PageSlot {
-    pub(crate) fn other(self) -> PageSlot {
-        match self {
-            PageSlot::Nowhere | PageSlot::Second => PageSlot::First,
-            PageSlot::First => PageSlot::Second,
-        }
-    }
-
-    pub(crate) fn area(self) -> u8 {
-        u8::from(self == PageSlot::Second)
-    }
-}
 
 /// A map page on the medium.
 #[derive(Clone, Copy, Default)]
@@ -359,14 +336,16 @@ impl Checkpoint {
         geometry.checkpoint_slot((self.slot + 1) % CHECKPOINT_SLOTS)
     }
 
-    /// Loads the map that the checkpoint names, and counts what is live in each segment.
+    /// Loads the map that the checkpoint names, and counts what is live in each segment. Pages beyond the limit are evicted
+    /// again.
     pub(crate) async fn load_blocks(
         &mut self,
         disk: &dyn Storage,
         geometry: &Geometry,
         rules: Rules<VolumeMutant>,
+        map_limit: usize,
     ) -> Result<Blocks, VolumeError> {
-        let mut blocks = Blocks::new(geometry, rules);
+        let mut blocks = Blocks::new(geometry, rules, map_limit);
         let mut sum = 0_u64;
         for (first, count, place) in self.pages.runs() {
             let extent = Extent::new(geometry.map_page(place.area(), first), count);
@@ -376,12 +355,14 @@ impl Checkpoint {
                 let checksum = load_page(block, page, geometry.volume, &mut blocks)
                     .map_err(|what| VolumeError::Damaged { what, at })?;
                 self.pages.pages.get_mut(page as usize).checksum = checksum;
+                blocks.loaded(page, Stored { slot: place, checksum });
                 sum = sum.wrapping_add(page_sum(page, checksum));
             }
         }
         if sum != self.pages.sum {
             return Err(VolumeError::Damaged { what: Damage::StaleMap, at: geometry.map_page(0, 0) });
         }
+        blocks.end_loading();
         Ok(blocks)
     }
 }

@@ -15,7 +15,9 @@ use crate::checkpoint::{Checkpoint, PAGES_PER_WRITE, PageTable, filled};
 use crate::common::Common;
 use crate::geometry::CHECKPOINT_SLOTS;
 use crate::log::Log;
+use crate::map::COMMANDS_AT_ONCE;
 use crate::mutants::VolumeMutant;
+use crate::pager::WhenFull;
 use crate::transfer::{all_transferred, write_buffer, write_part};
 
 /// Map pages that closing writes to their other place at most.
@@ -57,16 +59,20 @@ impl Checkpointer {
     }
 
     /// Takes the checkpoint that a volume is closed with, and one more of the same moment (V9): the pages of the map that
-    /// are in one place only go to their other place with it, 64 MiB of them at most. So at rest each checkpoint
+    /// are in one place only go to their other place with it, 64 MiB of them at most, or an eighth of those that may be in
+    /// memory. So at rest each checkpoint
     /// and each page of the map is there twice.
     pub(crate) async fn take_last(&self) -> Result<(), Rejected> {
         self.take().await?;
         if self.common.drops(VolumeMutant::ClosedOnce) {
             return Ok(());
         }
-        let single = self.newest.borrow().pages.single(PAGES_DOUBLED);
+        let most = PAGES_DOUBLED.min(self.blocks.borrow().map.limit() / COMMANDS_AT_ONCE);
+        let single = self.newest.borrow().pages.single(most);
+        // One that cannot be read stays in its one place.
+        let _ = self.log.pager.load(WhenFull::Exceed, |_| single.clone()).await;
         for page in single {
-            self.blocks.borrow_mut().write_again(page);
+            self.blocks.borrow_mut().map.write_again(page);
         }
         self.take().await
     }
@@ -105,7 +111,11 @@ impl Checkpointer {
             "checkpoint"
         );
         let joined = &next.free_list[next.free_list.len() - frozen.joined..];
-        self.blocks.borrow_mut().segments.commit(joined, frozen.log_segments);
+        {
+            let mut blocks = self.blocks.borrow_mut();
+            blocks.segments.commit(joined, frozen.log_segments);
+            blocks.map.settle(&frozen.pages);
+        }
         self.log.set_checkpoint(next.number);
         self.newest.replace(next);
         // All segments that were emptied may be free now.
@@ -140,7 +150,7 @@ impl Checkpointer {
         self.log.seal();
         let head = self.log.head();
         let mut blocks = self.blocks.borrow_mut();
-        let pages = blocks.freeze();
+        let pages = blocks.map.freeze();
         let (free_list, joined) =
             blocks.segments.plan_free_list(head.segment, self.common.geometry.free_list_limit());
         let newest = &mut *self.newest.borrow_mut();
@@ -162,6 +172,7 @@ impl Checkpointer {
 
     /// Writes the frozen pages to the places that the last checkpoint does not use.
     async fn write_pages(&self, pages: &[u32], table: &mut PageTable) -> Result<Vec<Ticket>, Rejected> {
+        let volume = self.common.geometry.volume;
         let mut tickets = Vec::new();
         let mut rest = pages;
         while let Some(first) = rest.first().copied() {
@@ -172,7 +183,11 @@ impl Checkpointer {
             let run = rest.iter().enumerate().take(PAGES_PER_WRITE).take_while(follows).count();
             let mut buffer = Buffer::new(run * BLOCK_BYTES);
             for (block, page) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(rest) {
-                let checksum = self.blocks.borrow_mut().frozen_page(*page, block);
+                let map = &mut self.blocks.borrow_mut().map;
+                let checksum = map.frozen_page(*page, place, volume, block);
+                if self.common.drops(VolumeMutant::PageEvictedEarly) {
+                    map.settle(&[*page]);
+                }
                 table.moved(*page, place, checksum);
             }
             let start = self.common.geometry.map_page(place.area(), first);

@@ -19,10 +19,12 @@ use crate::chunk::ParsedChunk;
 use crate::common::Common;
 use crate::discard::Discarder;
 use crate::flush::Flusher;
+use crate::geometry::Geometry;
 use crate::layout::{RecordKind, content_checksum};
 use crate::log::{Head, Log, Moving};
 use crate::map::Entry;
 use crate::options::CleaningPolicy;
+use crate::pager::WhenFull;
 use crate::reserve::Reserve;
 use crate::segments::Segments;
 use crate::transfer::read_extent;
@@ -36,6 +38,9 @@ pub(crate) const VICTIMS: usize = 8;
 /// A segment of which less than one block in so many is live is read block by block: a disk reads some four
 /// times as many blocks a second in a row as one by one.
 const SPARSE: u32 = 6;
+
+/// Records whose blocks are looked up together, so that the map's pages that are not in memory are read side by side.
+const LOOKED_UP_AT_ONCE: usize = 64;
 
 /// A segment that is to be cleaned.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,8 +116,13 @@ impl Cleaner {
         self.blocks.borrow().segments.log().len() >= self.common.options.checkpoint_segments
     }
 
+    /// A checkpoint bounds what recovery reads, and lets pages of the map be evicted.
+    fn checkpoint_is_due(&self) -> bool {
+        self.log_is_long() || self.blocks.borrow().map.is_crowded()
+    }
+
     fn upkeep_is_due(&self) -> bool {
-        self.log_is_long() || !self.long_enough(0)
+        self.checkpoint_is_due() || !self.long_enough(0)
     }
 
     /// The upkeep task.
@@ -162,7 +172,7 @@ impl Cleaner {
 
     /// One round of upkeep.
     async fn upkeep(&self) -> Result<(), Rejected> {
-        if self.log_is_long() {
+        if self.checkpoint_is_due() {
             return self.checkpointer.take().await;
         }
         self.clean_some().await?;
@@ -173,7 +183,7 @@ impl Cleaner {
     /// What it writes makes the log longer, too, so it takes the checkpoints that bound recovery.
     async fn clean_some(&self) -> Result<(), Rejected> {
         loop {
-            if self.log_is_long() {
+            if self.checkpoint_is_due() {
                 self.checkpointer.take().await?;
             }
             let victims = self.next_victims();
@@ -191,6 +201,10 @@ impl Cleaner {
                 };
                 match self.clean(victim, &bytes).await {
                     Err(Rejected::Busy) => return Ok(()),
+                    Err(_) if self.common.watermark.failure().is_none() => {
+                        // A page of the map cannot be read.
+                        self.blocks.borrow_mut().segments.pin(victim.segment, victim.changed);
+                    }
                     outcome => outcome?,
                 }
             }
@@ -291,7 +305,7 @@ impl Cleaner {
             };
             offset += chunk.blocks();
         }
-        let live = self.live_blocks(segment, &bytes);
+        let live = self.live_blocks(segment, &bytes).await?;
         let blocks = live.iter().map(|found| self.read_block(segment, (found.at / BLOCK_BYTES) as u32));
         for (found, block) in live.iter().zip(join_all(blocks).await) {
             bytes[found.at..found.at + BLOCK_BYTES].copy_from_slice(&block?);
@@ -307,7 +321,7 @@ impl Cleaner {
     /// with it.
     async fn clean(&self, victim: Victim, bytes: &[u8]) -> Result<(), Rejected> {
         let Victim { segment, changed } = victim;
-        for found in self.live_blocks(segment, bytes) {
+        for found in self.live_blocks(segment, bytes).await? {
             let data = &bytes[found.at..found.at + BLOCK_BYTES];
             if content_checksum(data) == found.entry.checksum {
                 self.append_when_free(victim, &found, data).await?;
@@ -321,31 +335,39 @@ impl Cleaner {
     }
 
     /// The live blocks of a segment, by the entries of its chunks.
-    fn live_blocks(&self, segment: u32, bytes: &[u8]) -> Vec<LiveBlock> {
-        let blocks = self.blocks.borrow();
+    async fn live_blocks(&self, segment: u32, bytes: &[u8]) -> Result<Vec<LiveBlock>, Rejected> {
         let mut found = Vec::new();
+        for records in self.data_records(segment, bytes).chunks(LOOKED_UP_AT_ONCE) {
+            let at = |inside: u32| self.common.geometry.block(segment, inside) as u32;
+            let logical = |blocks: &Blocks| {
+                records.iter().flat_map(|(lba, inside)| blocks.looked_up(at(*inside), *lba)).collect()
+            };
+            self.log.pager.load_of(WhenFull::Exceed, logical).await?;
+            let blocks = self.blocks.borrow();
+            found.extend(records.iter().filter_map(|(lba, inside)| {
+                let entry = blocks.live_at(at(*inside), *lba)?;
+                Some(LiveBlock { written_as: *lba, entry, at: *inside as usize * BLOCK_BYTES })
+            }));
+        }
+        Ok(found)
+    }
+
+    /// What the chunks of a segment say of its data: the logical block that was written, and where in the segment.
+    fn data_records(&self, segment: u32, bytes: &[u8]) -> Vec<(u32, u32)> {
+        let Geometry { volume, segment_blocks, logical_blocks, .. } = self.common.geometry;
+        let mut records = Vec::new();
         let mut offset = 0;
         while let Some(rest) = bytes.get(offset as usize * BLOCK_BYTES..).filter(|rest| !rest.is_empty()) {
-            let Some(chunk) = ParsedChunk::parse(rest, self.common.geometry.volume, segment, offset) else {
+            let Some(chunk) = ParsedChunk::parse(rest, volume, segment, offset) else {
                 break;
             };
             let data = chunk.entries().filter(|entry| entry.kind() == Some(RecordKind::Data));
-            for (i, record) in data.enumerate() {
-                let inside = offset + 1 + i as u32;
-                let lba = record.lba.get();
-                if inside >= self.common.geometry.segment_blocks
-                    || u64::from(lba) >= self.common.geometry.logical_blocks
-                {
-                    break;
-                }
-                let block = self.common.geometry.block(segment, inside) as u32;
-                if let Some(entry) = blocks.live_at(block, lba) {
-                    found.push(LiveBlock { written_as: lba, entry, at: inside as usize * BLOCK_BYTES });
-                }
-            }
+            let inside =
+                |(lba, inside): &(u32, u32)| *inside < segment_blocks && u64::from(*lba) < logical_blocks;
+            records.extend(data.map(|record| record.lba.get()).zip(offset + 1..).take_while(inside));
             offset += chunk.blocks();
         }
-        found
+        records
     }
 
     /// Appends a moved block, waiting for buffers and for the loss window, but not for the free-segment list: that
@@ -356,6 +378,12 @@ impl Cleaner {
         let begun = Moving { written_as: found.written_as, from: found.entry, copied: None };
         let mut moving = unfinished.map_or(begun, |(_, moving)| moving);
         loop {
+            // Its names may be many, and each may be in a page of its own.
+            if self.blocks.borrow().map.is_crowded() {
+                self.checkpointer.take().await?;
+            }
+            let logical = |blocks: &Blocks| Log::looked_up_to_move(blocks, &moving);
+            self.log.pager.load_of(WhenFull::Exceed, logical).await?;
             match self.log.append_moved(&mut moving, data) {
                 Err(Rejected::Busy) if self.blocks.borrow().segments.free_listed() > 0 => {
                     self.common.slots.listen().await

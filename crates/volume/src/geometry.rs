@@ -22,6 +22,9 @@ const RESERVE_MIN: u32 = 6;
 /// Beyond the minimum, one segment in this many is kept free.
 const RESERVE_SHARE: u32 = 25;
 
+/// Blocks of a segment at most: 16 MiB.
+const SEGMENT_BLOCKS_MAX: u32 = 4096;
+
 /// What kind of volume to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
@@ -40,7 +43,18 @@ impl Default for Format {
     }
 }
 
+/// Segments of a volume that is [sized for its disk](Format::sized_for) at most: each takes memory.
+const SEGMENTS_MAX: u64 = 1 << 21;
+
 impl Format {
+    /// The default for a disk of so many blocks: beyond 2 TiB segments are larger, so that there are not more of them.
+    #[must_use]
+    pub fn sized_for(blocks: u64) -> Format {
+        let format = Format::default();
+        let least = blocks.div_ceil(SEGMENTS_MAX).next_power_of_two().min(u64::from(SEGMENT_BLOCKS_MAX));
+        Format { segment_blocks: format.segment_blocks.max(least as u32), ..format }
+    }
+
     /// The capacity of a volume that [`Volume::create`](crate::Volume::create) makes on `disk`, in blocks.
     ///
     /// # Errors
@@ -78,7 +92,7 @@ impl Geometry {
         claims: bool,
     ) -> Result<Geometry, FormatError> {
         let segment_blocks = format.segment_blocks;
-        if !segment_blocks.is_power_of_two() || !(8..=4096).contains(&segment_blocks) {
+        if !segment_blocks.is_power_of_two() || !(8..=SEGMENT_BLOCKS_MAX).contains(&segment_blocks) {
             return Err(FormatError::SegmentBlocks(segment_blocks));
         }
         for blocks in [physical_blocks, format.logical_blocks] {

@@ -101,6 +101,7 @@ mod map;
 mod mutants;
 mod names;
 mod options;
+mod pager;
 mod read;
 mod rebuild;
 mod recovery;

@@ -22,6 +22,7 @@ use crate::map::{COPIES_LIMIT, Entry};
 use crate::mutants::VolumeMutant;
 use crate::names::one_by_one;
 use crate::options::Completion;
+use crate::pager::Pager;
 use crate::reserve::Reserve;
 use crate::sealed::Sealed;
 use crate::segments::ReclaimCheck;
@@ -34,6 +35,12 @@ pub(crate) enum Writer {
     User,
     /// The cleaner, which gives back more than it takes.
     Cleaner,
+}
+
+/// A logical block of each page of the map that an extent is in.
+fn map_pages_of(extent: Extent) -> impl Iterator<Item = u32> {
+    let (first, last) = (extent.start.0 as u32, (extent.end().0 - 1) as u32);
+    (first..=last).step_by(ENTRIES_PER_PAGE).chain([last])
 }
 
 /// What a record needs.
@@ -95,6 +102,7 @@ pub(crate) struct Head {
 pub(crate) struct Log {
     pub common: Rc<Common>,
     pub blocks: Rc<RefCell<Blocks>>,
+    pub pager: Rc<Pager>,
     reserve: Reserve,
     state: RefCell<LogState>,
     pub sealed: RefCell<Sealed>,
@@ -133,9 +141,11 @@ impl Log {
             unpersisted: VecDeque::new(),
             seen: LossWindowSeen::default(),
         };
+        let blocks = Rc::new(RefCell::new(blocks));
         Log {
+            pager: Pager::new(&common, &blocks),
             reserve: Reserve::new(common.geometry, common.options.rules),
-            blocks: Rc::new(RefCell::new(blocks)),
+            blocks,
             state: RefCell::new(state),
             sealed: RefCell::new(Sealed::new(buffers)),
             stuck: Cell::new(false),
@@ -176,12 +186,14 @@ impl Log {
     /// Appends a write, or the writes of a packed command in turn, as one record: the whole barrier path of the volume. Of
     /// no writes, it is the number of the newest record.
     pub(crate) fn append(&self, writes: &[Write<'_>]) -> Result<u64, Rejected> {
-        let mut blocks = self.blocks.borrow_mut();
-        let mut state = self.state.borrow_mut();
         let written = writes.iter().map(Write::blocks).sum();
         if written == 0 {
-            return Ok(state.head.next_sequence - 1);
+            return Ok(self.placed_to());
         }
+        let parts = || writes.iter().flat_map(|write| write.parts);
+        self.pager.prepare(written as usize, || parts().flat_map(|part| map_pages_of(part.extent())))?;
+        let mut blocks = self.blocks.borrow_mut();
+        let mut state = self.state.borrow_mut();
         if !blocks.have_space_for(writes, written) {
             return Err(Rejected::Failed(StorageError::NoSpace));
         }
@@ -207,10 +219,12 @@ impl Log {
     /// Appends a discard as one record. Only on a full volume it may use the cleaner's reserve: there it frees
     /// more than it takes.
     pub(crate) fn append_discard(&self, extents: &[Extent]) -> Result<u64, Rejected> {
+        let needs = Needs::discards(extents);
+        self.pager.prepare(needs.map_pages, || extents.iter().flat_map(|extent| map_pages_of(*extent)))?;
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
         let writer = if self.stuck.get() { Writer::Cleaner } else { Writer::User };
-        self.make_room(&mut blocks, &mut state, Needs::discards(extents), writer)?;
+        self.make_room(&mut blocks, &mut state, needs, writer)?;
         let LogState { open, head, .. } = &mut *state;
         let open = open.as_mut().ok_or(Rejected::Busy)?;
         for (i, extent) in extents.iter().enumerate() {
@@ -229,6 +243,7 @@ impl Log {
     /// record.
     pub(crate) fn append_share(&self, pairs: &[SharePair]) -> Result<u64, Rejected> {
         let pairs = one_by_one(pairs);
+        self.pager.prepare(2 * pairs.len(), || pairs.iter().flat_map(|(to, from)| [*to, *from]))?;
         if !self.blocks.borrow().have_space_to_share(&pairs) {
             return Err(Rejected::Failed(StorageError::NoSpace));
         }
@@ -282,9 +297,16 @@ impl Log {
         segments.empty(None).filter(is_free).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
     }
 
+    /// The logical blocks that [`append_moved`](Log::append_moved) looks up and changes.
+    pub(crate) fn looked_up_to_move(blocks: &Blocks, moving: &Moving) -> Vec<u32> {
+        let names = blocks.names().of(moving.from.block).take(ENTRIES_PER_CHUNK + 1);
+        let copied = moving.copied.map(|(name, _)| name);
+        names.chain([moving.written_as]).chain(copied).collect()
+    }
+
     /// Moves a block to the head of the log, if it is still live where it was, with as many of its names as
     /// one record takes (V7): its data as the first, shares of that for the others. Whether all of them have moved; if
-    /// not, the next record shares what this one has copied.
+    /// not, the next record shares what this one has copied. The map's pages of all that it looks up are in memory.
     pub(crate) fn append_moved(&self, moving: &mut Moving, data: &[u8]) -> Result<bool, Rejected> {
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
@@ -362,8 +384,7 @@ impl Log {
             return Err(Rejected::Failed(error));
         }
         // Pages are copied aside only while a checkpoint is being taken; when it is done, there are none.
-        if blocks.pages_copied() + needs.map_pages > COPIES_LIMIT
-            && self.common.checkpointing.available() == 0
+        if blocks.map.copies() + needs.map_pages > COPIES_LIMIT && self.common.checkpointing.available() == 0
         {
             return Err(Rejected::Busy);
         }

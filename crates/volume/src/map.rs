@@ -4,7 +4,11 @@
 //! The map is checkpointed page by page. While a checkpoint writes its frozen pages, appends go on: the
 //! first change to a frozen page copies it aside (copy on write), so that the checkpoint holds the map
 //! exactly as it was when the checkpoint began, and a prefix of the log stays a prefix.
+//!
+//! No more pages are in memory than a limit says. A page that is as on the disk can be evicted; before an entry of it is
+//! looked at, it is loaded again (`pager.rs`).
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use weir_storage::BLOCK_BYTES;
@@ -31,61 +35,137 @@ const _: () = assert!(size_of::<Entry>() == 8);
 
 /// Pages that may be copied aside while a checkpoint is being taken; writers wait beyond that.
 pub(crate) const COPIES_LIMIT: usize = 1024;
-/// What a page takes besides its content.
-const PAGE_COST: u64 = 56;
+/// The pages of so many commands are in memory together, so that a command whose pages are loaded finds all of them.
+pub(crate) const COMMANDS_AT_ONCE: usize = 8;
+/// What a page in memory takes besides its content.
+const PAGE_COST: u64 = 32;
+/// What each page takes, in memory or not: where it is in memory, where on the disk, and the same for the newest checkpoint.
+const PLACE_COST: u64 = 24;
 
 type Entries = [Entry; ENTRIES_PER_PAGE];
 const UNMAPPED: Entries = [Entry { block: 0, checksum: 0 }; ENTRIES_PER_PAGE];
 
-/// A map page as the checkpoint in progress sees it.
+/// Which of its two places on the disk holds a map page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PageSlot {
+    /// Never written: nothing in the page is mapped.
+    #[default]
+    Nowhere,
+    First,
+    Second,
+}
+
+impl PageSlot {
+    pub(crate) fn other(self) -> PageSlot {
+        match self {
+            PageSlot::Nowhere | PageSlot::Second => PageSlot::First,
+            PageSlot::First => PageSlot::Second,
+        }
+    }
+
+    pub(crate) fn area(self) -> u8 {
+        u8::from(self == PageSlot::Second)
+    }
+}
+
+/// A page as it is on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub slot: PageSlot,
+    pub checksum: u32,
+}
+
+/// A page in memory, as checkpoints see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageState {
-    /// As on the medium.
+    /// As on the disk.
     Clean,
     /// Changed since the last freeze.
     Dirty,
     /// Belongs to the checkpoint in progress, not changed since it began, not yet written.
     Frozen,
+    /// On its way to the disk with the checkpoint in progress, and not changed since.
+    Written,
 }
 
-/// One page in memory. One that is not there is clean, and nothing in it is mapped.
+/// One page in memory.
 struct Page {
     entries: Entries,
     /// Entries that are mapped.
     mapped: u16,
     state: PageState,
+    /// Looked at since an eviction came by.
+    used: Cell<bool>,
+    /// What the disk holds of it, while it is clean or written.
+    stored: Stored,
 }
 
 /// The map in memory.
 pub(crate) struct Map {
     pages: Sparse<Option<Box<Page>>>,
+    /// What the disk holds of pages that are there only; of others, [`PageSlot::Nowhere`].
+    evicted: Sparse<Stored>,
+    map_pages: usize,
+    /// Pages in memory at most, where they can be evicted.
+    limit: usize,
     pages_in_memory: usize,
+    pages_evicted: usize,
     dirty: Vec<u32>,
+    /// Pages in memory that are frozen or written.
+    in_checkpoint: usize,
+    /// There was no room since the last checkpoint.
+    is_full: bool,
+    /// Where the next eviction looks first.
+    hand: usize,
     /// Frozen pages that were changed before the checkpoint came to them, as they were.
     copies: BTreeMap<u32, Box<Entries>>,
 }
 
 impl Map {
-    /// An empty map.
-    pub(crate) fn new(map_pages: u32) -> Map {
-        let pages = Sparse::new(map_pages as usize);
-        Map { pages, pages_in_memory: 0, dirty: Vec::new(), copies: BTreeMap::new() }
+    /// An empty map with so many pages in memory at most.
+    pub(crate) fn new(map_pages: u32, limit: usize) -> Map {
+        let map_pages = map_pages as usize;
+        Map {
+            pages: Sparse::new(map_pages),
+            evicted: Sparse::new(map_pages),
+            map_pages,
+            limit,
+            pages_in_memory: 0,
+            pages_evicted: 0,
+            dirty: Vec::new(),
+            in_checkpoint: 0,
+            is_full: false,
+            hand: 0,
+            copies: BTreeMap::new(),
+        }
     }
 
     #[inline]
     fn page(&self, page: usize) -> Option<&Page> {
-        self.pages.get(page)?.as_deref()
+        let found = self.pages.get(page).and_then(|page| page.as_deref());
+        // To take an evicted page for an empty one would lose what it maps.
+        assert!(found.is_some() || !self.is_evicted(page), "page {page} of the map is not in memory");
+        found
     }
 
     #[inline]
-    fn page_mut(&mut self, page: usize) -> &mut Page {
+    fn page_mut(&mut self, number: usize) -> &mut Page {
+        let is_evicted = self.is_evicted(number);
         let in_memory = &mut self.pages_in_memory;
-        self.pages.get_mut(page).get_or_insert_with(|| {
+        self.pages.get_mut(number).get_or_insert_with(|| {
+            assert!(!is_evicted, "page {number} of the map is not in memory");
             *in_memory += 1;
-            Box::new(Page { entries: UNMAPPED, mapped: 0, state: PageState::Clean })
+            let (state, used, stored) = (PageState::Clean, Cell::new(true), Stored::default());
+            Box::new(Page { entries: UNMAPPED, mapped: 0, state, used, stored })
         })
     }
 
+    #[inline]
+    fn is_evicted(&self, page: usize) -> bool {
+        self.pages_evicted > 0 && self.evicted.get(page).is_some_and(|at| at.slot != PageSlot::Nowhere)
+    }
+
+    /// The entry of a block whose page is not [evicted](Map::evicted).
     #[inline]
     pub(crate) fn get(&self, lba: u32) -> Entry {
         let lba = lba as usize;
@@ -93,7 +173,7 @@ impl Map {
             .map_or(Entry::default(), |page| page.entries[lba % ENTRIES_PER_PAGE])
     }
 
-    /// Replaces an entry and returns the old one.
+    /// Replaces an entry, whose page is not [evicted](Map::evicted), and returns the old one.
     #[inline]
     pub(crate) fn set(&mut self, lba: u32, entry: Entry) -> Entry {
         let number = lba as usize / ENTRIES_PER_PAGE;
@@ -106,8 +186,9 @@ impl Map {
     #[cold]
     fn touch(&mut self, number: usize) {
         let page = self.page_mut(number);
-        let copy = (page.state == PageState::Frozen).then(|| Box::new(page.entries));
-        page.state = PageState::Dirty;
+        let was = std::mem::replace(&mut page.state, PageState::Dirty);
+        let copy = (was == PageState::Frozen).then(|| Box::new(page.entries));
+        self.in_checkpoint -= usize::from(matches!(was, PageState::Frozen | PageState::Written));
         self.copies.extend(copy.map(|copy| (number as u32, copy)));
         self.dirty.push(number as u32);
     }
@@ -117,10 +198,105 @@ impl Map {
         self.page_mut(lba as usize / ENTRIES_PER_PAGE).replace(lba, entry);
     }
 
+    /// What the disk holds of a page that was just loaded, entry by entry, while the volume is opened.
+    pub(crate) fn loaded(&mut self, page: u32, stored: Stored) {
+        if let Some(page) = self.pages.get_mut(page as usize) {
+            page.stored = stored;
+        }
+    }
+
+    /// What the disk holds of a page that is not in memory, and has to be loaded before one of its entries is looked at.
+    #[inline]
+    pub(crate) fn evicted(&self, page: u32) -> Option<Stored> {
+        if let Some(Some(page)) = self.pages.get(page as usize) {
+            page.used.set(true);
+            return None;
+        }
+        self.evicted.get(page as usize).copied().filter(|at| at.slot != PageSlot::Nowhere)
+    }
+
+    /// Whether so many pages can be looked at and changed, whichever they are: none is evicted, and the limit is far.
+    #[inline]
+    pub(crate) fn is_small(&self, pages: usize) -> bool {
+        self.pages_evicted == 0 && self.pages_in_memory + pages <= self.limit
+    }
+
+    /// Takes a page into memory again, if it is still as it was on the disk when it was read.
+    pub(crate) fn admit(&mut self, number: u32, read: Stored, entries: &[Entry]) {
+        if self.evicted(number) != Some(read) {
+            return;
+        }
+        let mut page = Box::new(Page {
+            entries: UNMAPPED,
+            mapped: 0,
+            state: PageState::Clean,
+            used: Cell::new(true),
+            stored: read,
+        });
+        for (to, from) in page.entries.iter_mut().zip(entries) {
+            *to = *from;
+            page.mapped += u16::from(to.is_mapped());
+        }
+        *self.pages.get_mut(number as usize) = Some(page);
+        *self.evicted.get_mut(number as usize) = Stored::default();
+        self.pages_in_memory += 1;
+        self.pages_evicted -= 1;
+    }
+
+    /// Pages that can be evicted.
+    fn clean(&self) -> usize {
+        self.pages_in_memory - self.dirty.len() - self.in_checkpoint
+    }
+
+    /// So many pages in memory have changed that a checkpoint is due: only then they can be evicted.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.is_full || self.dirty.len() > self.limit / 2
+    }
+
+    /// Makes room for so many pages more beside those of a command, which stay. If it cannot, as most pages have changed,
+    /// that takes a checkpoint.
+    pub(crate) fn make_room(&mut self, pages: usize, command: &[u32]) -> bool {
+        self.limit = self.limit.max(COMMANDS_AT_ONCE.saturating_mul(command.len()));
+        while self.pages_in_memory + pages > self.limit {
+            // Few clean pages among many are not worth the search.
+            if self.clean() * 8 < self.pages_in_memory || !self.evict_page(command) {
+                self.is_full = true;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Evicts a page that is as on the disk, and that was not looked at since this came by it last; whether there is one.
+    /// Those in `kept`, which are in order, stay.
+    fn evict_page(&mut self, kept: &[u32]) -> bool {
+        // In the first round all marks of use go.
+        for _ in 0..2 * self.map_pages {
+            let number = self.hand;
+            self.hand = self.pages.next_in_memory(number + 1).unwrap_or(0);
+            let Some(Some(page)) = self.pages.get(number) else { continue };
+            if page.state != PageState::Clean
+                || page.used.take()
+                || kept.binary_search(&(number as u32)).is_ok()
+            {
+                continue;
+            }
+            if page.mapped > 0 {
+                *self.evicted.get_mut(number) = page.stored;
+                self.pages_evicted += 1;
+            }
+            *self.pages.get_mut(number) = None;
+            self.pages_in_memory -= 1;
+            return true;
+        }
+        false
+    }
+
     /// The mapped blocks from `first` on, in order.
     pub(crate) fn mapped_from(&self, first: u64) -> impl Iterator<Item = (u32, Entry)> {
         let (start, skipped) = (first as usize / ENTRIES_PER_PAGE, first as usize % ENTRIES_PER_PAGE);
-        let pages = self.pages.iter_from(start).filter_map(|(number, page)| Some((number, page.as_deref()?)));
+        let pages = self.pages.iter_from(start).filter_map(|(number, _)| Some((number, self.page(number)?)));
         let entries = pages.filter(|(_, page)| page.mapped > 0).flat_map(move |(number, page)| {
             let skipped = if number == start { skipped } else { 0 };
             let entries = page.entries.iter().enumerate().skip(skipped);
@@ -131,20 +307,54 @@ impl Map {
 
     /// The first mapped block of `first` to `end`, `end` not among them.
     pub(crate) fn next_mapped(&self, first: u64, end: u64) -> Option<u32> {
-        self.mapped_from(first).next().map(|(lba, _)| lba).filter(|lba| u64::from(*lba) < end)
+        let pages = first / ENTRIES_PER_PAGE as u64..end.div_ceil(ENTRIES_PER_PAGE as u64);
+        let mut from = first;
+        // Pages behind the end may be evicted.
+        for page in pages {
+            let next = (page + 1) * ENTRIES_PER_PAGE as u64;
+            if let Some(page) = self.page(page as usize).filter(|page| page.mapped > 0) {
+                let skipped = from as usize % ENTRIES_PER_PAGE;
+                let found = page.entries.iter().skip(skipped).position(|entry| entry.is_mapped());
+                if let Some(i) = found {
+                    return Some((from + i as u64) as u32).filter(|lba| u64::from(*lba) < end);
+                }
+            }
+            from = next;
+        }
+        None
     }
 
     /// Bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.pages.bytes()
+            + self.evicted.bytes()
             + self.pages_in_memory * size_of::<Page>()
             + self.copies.len() * size_of::<Entries>()
     }
 
-    /// Bytes of memory that a map of so many pages takes at most.
-    pub(crate) fn bytes_max(map_pages: u32) -> u64 {
-        // What a page has in the heap, in the array, in the list of what is dirty, and in the checkpoint's table.
-        u64::from(map_pages) * (size_of::<Page>() as u64 + PAGE_COST)
+    /// Whether a page takes memory from when one of its entries is set.
+    pub(crate) fn is_empty(&self, page: u32) -> bool {
+        let page = page as usize;
+        self.pages.get(page).is_none_or(Option::is_none) && !self.is_evicted(page)
+    }
+
+    /// Pages in memory at most, where they can be evicted.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Pages that are on the disk only.
+    pub(crate) fn pages_evicted(&self) -> usize {
+        self.pages_evicted
+    }
+
+    /// Bytes of memory that a map of so many pages takes at most, with so many of them in memory.
+    pub(crate) fn bytes_max(map_pages: u32, limit: usize) -> u64 {
+        // What each page has in the array and in the checkpoint's table; in memory also its entries, what the heap adds,
+        // and its place in the list of what is dirty.
+        let in_memory = u64::from(map_pages).min(limit as u64);
+        u64::from(map_pages) * PLACE_COST
+            + in_memory * (size_of::<Page>() as u64 + PAGE_COST)
             + COPIES_LIMIT as u64 * (size_of::<Entries>() as u64 + PAGE_COST)
     }
 
@@ -160,31 +370,47 @@ impl Map {
         for page in &pages {
             self.page_mut(*page as usize).state = PageState::Frozen;
         }
+        self.in_checkpoint += pages.len();
         pages
     }
 
-    /// The next checkpoint writes this page, changed or not.
+    /// The next checkpoint writes this page, changed or not, if it is in memory or empty.
     pub(crate) fn write_again(&mut self, page: u32) {
-        if self.page_mut(page as usize).state != PageState::Dirty {
+        if self.evicted(page).is_none() && self.page_mut(page as usize).state != PageState::Dirty {
             self.touch(page as usize);
         }
     }
 
-    /// One page as it was when the checkpoint began (V4), ready to be written, with its checksum.
-    pub(crate) fn frozen_page(&mut self, number: u32, volume: u64, block: &mut [u8]) -> u32 {
+    /// One page as it was when the checkpoint began (V4), ready to be written to `slot`, with its checksum.
+    pub(crate) fn frozen_page(&mut self, number: u32, slot: PageSlot, volume: u64, block: &mut [u8]) -> u32 {
         if let Some(copy) = self.copies.remove(&number) {
             return encode_page(&copy, volume, number, block);
         }
         let page = self.page_mut(number as usize);
-        if page.state == PageState::Frozen {
-            page.state = PageState::Clean;
-        }
         let checksum = encode_page(&page.entries, volume, number, block);
-        if page.state == PageState::Clean && page.mapped == 0 {
-            *self.pages.get_mut(number as usize) = None;
-            self.pages_in_memory -= 1;
+        if page.state == PageState::Frozen {
+            page.state = PageState::Written;
+            page.stored = Stored { slot, checksum };
         }
         checksum
+    }
+
+    /// The checkpoint that wrote these pages has ended: they are on the disk.
+    pub(crate) fn settle(&mut self, pages: &[u32]) {
+        self.is_full = false;
+        for number in pages {
+            let place = self.pages.get_mut(*number as usize);
+            let Some(page) = place else { continue };
+            if page.state != PageState::Written {
+                continue;
+            }
+            page.state = PageState::Clean;
+            self.in_checkpoint -= 1;
+            if page.mapped == 0 {
+                *place = None;
+                self.pages_in_memory -= 1;
+            }
+        }
     }
 }
 

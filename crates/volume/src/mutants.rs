@@ -30,6 +30,10 @@ pub enum VolumeMutant {
     ReserveUnbounded,
     /// V6: a checkpoint is written whole, and not only where it holds something.
     CheckpointWhole,
+    /// V6: a page of the map is evicted while it is on its way to the disk.
+    PageEvictedEarly,
+    /// checks: a page of the map that is loaded again is not compared with what was written.
+    PageUnchecked,
     /// S3: records are replayed without looking at the checksum of their data.
     DataUnchecked,
     /// checks: blocks that are read back are not checked.

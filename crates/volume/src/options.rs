@@ -46,6 +46,9 @@ pub enum CleaningPolicy {
     CostBenefit,
 }
 
+/// Bytes of log after which a checkpoint is taken by default.
+const CHECKPOINT_BYTES: u64 = 320 << 20;
+
 /// Options of an open volume. The defaults suit a disk of today.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
@@ -57,7 +60,8 @@ pub struct VolumeOptions {
     pub loss_window: LossWindow,
     /// Which segments are cleaned first.
     pub cleaning: CleaningPolicy,
-    /// Segments of log after which a checkpoint is taken: bounds recovery. At least 2. Default: 320, which is 320 MiB.
+    /// Segments of log after which a checkpoint is taken: bounds recovery. At least 2. Default: 0, which stands for as many as
+    /// are 320 MiB.
     ///
     /// Recovery reads these, and behind the log's end as far as the loss window may reach, 130 MiB: 450 MiB, less than a
     /// second of reading at 500 MB/s. What was written while the last checkpoint was on its way to the disk comes on top,
@@ -65,6 +69,10 @@ pub struct VolumeOptions {
     /// pages that changed since the one before, of 2 MiB for each GiB of the volume in use, and at most one page for each
     /// block that was written.
     pub checkpoint_segments: usize,
+    /// Pages of the map in memory at most, of 510 blocks and 4,144 bytes; others are read when they are needed. Recovery
+    /// may take more, if the volume was open with a higher limit before; and commands that change many pages may, so that 9,488
+    /// always may be there. Default: 98,304, which is 390 MiB, and the map of 190 GiB in use.
+    pub map_pages: usize,
     /// Pass discards on: segments that become free are discarded on the disk below, in the background. For sparse files
     /// and flash drives. A disk that had all its space reserved for the volume loses that. Default: false.
     pub discard_below: bool,
@@ -75,6 +83,24 @@ pub struct VolumeOptions {
     pub rules: Rules<VolumeMutant>,
 }
 
+impl VolumeOptions {
+    /// Within their ranges, for segments of so many bytes.
+    pub(crate) fn within_ranges(self, segment_bytes: u64) -> VolumeOptions {
+        let asked = match self.checkpoint_segments {
+            0 => (CHECKPOINT_BYTES / segment_bytes) as usize,
+            asked => asked,
+        };
+        let LossWindow { time, bytes } = self.loss_window;
+        VolumeOptions {
+            buffers: self.buffers.clamp(2, 256),
+            checkpoint_segments: asked.max(2),
+            // Less than four segments would leave nothing to write while a flush runs.
+            loss_window: LossWindow { time, bytes: bytes.max(4 * segment_bytes) },
+            ..self
+        }
+    }
+}
+
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
         VolumeOptions {
@@ -82,7 +108,8 @@ impl Default for VolumeOptions {
             completion: Completion::default(),
             loss_window: LossWindow::default(),
             cleaning: CleaningPolicy::default(),
-            checkpoint_segments: 320,
+            checkpoint_segments: 0,
+            map_pages: 98_304,
             discard_below: false,
             after_crash: false,
             rules: Rules::all(),

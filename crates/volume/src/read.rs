@@ -13,10 +13,11 @@ use weir_storage::{
 
 use crate::blocks::Blocks;
 use crate::common::{Common, failure};
-use crate::layout::content_checksum;
+use crate::layout::{ENTRIES_PER_PAGE, content_checksum};
 use crate::log::Log;
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
+use crate::pager::WhenFull;
 
 /// Blocks whose failed reads are logged, each once.
 const BLOCKS_LOGGED: usize = 100;
@@ -30,6 +31,8 @@ pub(crate) struct Reader {
     blocks: Rc<RefCell<Blocks>>,
     log: Rc<Log>,
     under_way: Cell<u64>,
+    /// Of these, reads that have not begun, as pages of the map are on their way.
+    waiting: Cell<u64>,
     /// Logical blocks whose failed read is in the log.
     logged: RefCell<BTreeSet<u64>>,
 }
@@ -37,7 +40,8 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(log: Rc<Log>) -> Reader {
         let (common, blocks) = (Rc::clone(&log.common), Rc::clone(&log.blocks));
-        Reader { common, blocks, log, under_way: Cell::new(0), logged: RefCell::default() }
+        let (under_way, waiting) = Default::default();
+        Reader { common, blocks, log, under_way, waiting, logged: RefCell::default() }
     }
 
     /// Reads that wait for the disk below.
@@ -45,19 +49,28 @@ impl Reader {
         self.under_way.get()
     }
 
-    /// Submits a read. What is in memory is copied now; the rest is read by a task.
+    /// Reads that wait for pages of the map: what they read is what is there when they begin.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.get()
+    }
+
+    /// Submits a read. What is in memory is copied now, if the map's pages are there; the rest is read by a task.
     pub(crate) fn submit(self: &Rc<Reader>, extent: Extent) -> Ticket {
         let mut data = Buffer::unfilled(extent.bytes());
-        let missing = self.copy_from_memory(extent, &mut data);
+        let begun = self.has_pages(extent).then(|| self.copy_from_memory(extent, &mut data));
         let (ticket, completer) = Ticket::pending();
-        if missing.is_empty() {
+        if begun.as_ref().is_some_and(Vec::is_empty) {
             complete(&completer, Ok(data));
             return ticket;
         }
         let reader = Rc::clone(self);
         self.under_way.set(self.under_way.get() + 1);
+        self.waiting.set(self.waiting.get() + u64::from(begun.is_none()));
         self.common.handle.spawn(async move {
-            let outcome = reader.read_missing(extent, data, missing).await;
+            let outcome = match begun {
+                Some(missing) => reader.read_missing(extent, data, missing).await,
+                None => reader.read_with_pages(extent, data).await,
+            };
             if let Err(error) = outcome {
                 reader.report(extent, error);
             }
@@ -66,6 +79,23 @@ impl Reader {
             reader.common.slots.notify(usize::MAX);
         });
         ticket
+    }
+
+    fn has_pages(&self, extent: Extent) -> bool {
+        let map = &self.blocks.borrow().map;
+        map.pages_evicted() == 0 || pages_of(extent).all(|page| map.evicted(page).is_none())
+    }
+
+    /// Reads where pages of the map are not in memory.
+    async fn read_with_pages(&self, extent: Extent, mut data: Buffer) -> Result<Buffer, StorageError> {
+        let loaded = self.log.pager.load(WhenFull::Wait, |_| pages_of(extent).collect()).await;
+        self.waiting.set(self.waiting.get() - 1);
+        if self.waiting.get() == 0 {
+            self.common.slots.notify(usize::MAX);
+        }
+        loaded.map_err(failure)?;
+        let missing = self.copy_from_memory(extent, &mut data);
+        self.read_missing(extent, data, missing).await
     }
 
     /// Counts a failed read, and logs it if it is the first one of its block.
@@ -85,12 +115,12 @@ impl Reader {
         if logged.len() == BLOCKS_LOGGED || !logged.insert(at.0) {
             return;
         }
-        let place = self.blocks.borrow().entry(at.0 as u32).block;
+        let place = self.has_pages(Extent::new(at, 1)).then(|| self.blocks.borrow().entry(at.0 as u32).block);
         match logged.len() {
             BLOCKS_LOGGED => {
-                error!(block = at.0, place, %error, "a read failed; further failures are counted and not logged")
+                error!(block = at.0, ?place, %error, "a read failed; further failures are counted and not logged")
             }
-            _ => error!(block = at.0, place, %error, "a read failed"),
+            _ => error!(block = at.0, ?place, %error, "a read failed"),
         }
     }
 
@@ -166,6 +196,7 @@ impl Reader {
     /// cleaned, its old place written again), or it is damaged.
     async fn read_again(&self, lba: Lba, mut tried: Entry, to: &mut [u8]) -> Result<(), StorageError> {
         loop {
+            self.log.pager.load_of(WhenFull::Wait, |_| vec![lba.0 as u32]).await.map_err(failure)?;
             let entry = self.blocks.borrow().entry(lba.0 as u32);
             if entry == tried {
                 return Err(StorageError::Damaged(lba));
@@ -187,6 +218,12 @@ impl Reader {
             tried = entry;
         }
     }
+}
+
+/// The pages of the map that an extent is in.
+fn pages_of(extent: Extent) -> impl Iterator<Item = u32> {
+    let page = |lba: u64| (lba / ENTRIES_PER_PAGE as u64) as u32;
+    page(extent.start.0)..=page(extent.end().0 - 1)
 }
 
 fn complete(completer: &Completer, outcome: Result<Buffer, StorageError>) {

@@ -51,7 +51,7 @@ pub(crate) async fn rebuild(
     checkpoint: &mut Checkpoint,
     rules: Rules<VolumeMutant>,
 ) -> Result<Rebuilt, VolumeError> {
-    let blocks = Blocks::new(geometry, rules);
+    let blocks = Blocks::new(geometry, rules, usize::MAX);
     let (rebuilt, lost, unknown) = Default::default();
     let mut map = Rebuilt { blocks, rebuilt, lost, unknown };
     let mut damaged = load_whole(disk, geometry, checkpoint, &mut map.blocks).await?;
@@ -81,7 +81,7 @@ pub(crate) async fn rebuild(
     }
     checkpoint.pages.add_up();
     // What was damaged is written anew.
-    damaged.iter().for_each(|page| map.blocks.write_again(page.page));
+    damaged.iter().for_each(|page| map.blocks.map.write_again(page.page));
     Ok(map)
 }
 

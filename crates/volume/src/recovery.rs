@@ -21,10 +21,11 @@ use crate::chunk::ParsedChunk;
 use crate::correction::correct_bit;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::Geometry;
-use crate::layout::{ChunkHeader, RecordEntry, RecordKind, content_checksum};
+use crate::layout::{ChunkHeader, ENTRIES_PER_PAGE, RecordEntry, RecordKind, content_checksum};
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
+use crate::pager::{pages_of, read_page};
 use crate::transfer::Reading;
 
 /// Blocks of the log that are on their way from the disk at one time: 16 MiB.
@@ -88,11 +89,13 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// Recovers in memory and changes nothing on `disk`.
+    /// Recovers in memory, with so many pages of the map at most where the log has not changed more, and changes nothing on
+    /// `disk`.
     pub(crate) async fn recover(
         disk: &dyn Storage,
         geometry: &Geometry,
         rules: Rules<VolumeMutant>,
+        map_limit: usize,
         search: Search,
     ) -> Result<Recovered, VolumeError> {
         let mut checkpoint = Checkpoint::newest(disk, geometry).await?;
@@ -104,7 +107,7 @@ impl Recovered {
             alone = checkpoint.alone,
             "checkpoint found"
         );
-        let blocks = checkpoint.load_blocks(disk, geometry, rules).await?;
+        let blocks = checkpoint.load_blocks(disk, geometry, rules, map_limit).await?;
         Recovered::behind(disk, geometry, rules, (checkpoint, blocks), None, search).await
     }
 
@@ -375,7 +378,7 @@ impl<'a> Replay<'a> {
             }
             let data = &rest[BLOCK_BYTES..chunk.blocks() as usize * BLOCK_BYTES];
             let blocks = chunk.blocks();
-            if !self.replay_chunk(&chunk, data, segment, offset)? {
+            if !self.replay_chunk(&chunk, data, segment, offset).await? {
                 return Ok(End::Cut(offset));
             }
             self.met.corrected += u64::from(!spare.is_empty());
@@ -403,7 +406,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Applies the records of a chunk; `false` if one of them is not whole.
-    fn replay_chunk(
+    async fn replay_chunk(
         &mut self,
         chunk: &ParsedChunk<'_>,
         data: &[u8],
@@ -431,7 +434,7 @@ impl<'a> Replay<'a> {
             }
             record.push((entry, place));
             if entry.is_last() {
-                self.apply(&record).map_err(|what| self.damaged(what, segment, offset))?;
+                self.apply(&record, (segment, offset)).await?;
                 self.next_sequence += 1;
                 self.records += 1;
                 record.clear();
@@ -441,31 +444,64 @@ impl<'a> Replay<'a> {
         Ok(true)
     }
 
-    fn apply(&mut self, record: &[(RecordEntry, Entry)]) -> Result<(), Damage> {
+    /// Applies a record of the chunk at `at`, a block of a segment.
+    async fn apply(
+        &mut self,
+        record: &[(RecordEntry, Entry)],
+        (segment, offset): (u32, u32),
+    ) -> Result<(), VolumeError> {
         for (entry, place) in record {
+            let damaged = |what| self.damaged(what, segment, offset);
             let first = u64::from(entry.lba.get());
-            let count = match entry.kind().ok_or(Damage::Record)? {
+            let count = match entry.kind().ok_or_else(|| damaged(Damage::Record))? {
                 RecordKind::Data => 1,
                 RecordKind::Discard => u64::from(entry.word.get()),
                 RecordKind::FreeSegments => {
-                    self.lengthen(entry.lba.get(), entry.word.get())?;
+                    self.lengthen(entry.lba.get(), entry.word.get())
+                        .map_err(|what| self.damaged(what, segment, offset))?;
                     continue;
                 }
                 RecordKind::Share => {
-                    self.add_pair(entry)?;
+                    self.add_pair(entry).map_err(|what| self.damaged(what, segment, offset))?;
                     continue;
                 }
             };
             if first + count > self.geometry.logical_blocks {
-                return Err(Damage::Record);
+                return Err(damaged(Damage::Record));
             }
             self.is_known(first..first + count);
-            match place.is_mapped() {
-                true => self.blocks.set(first as u32, *place, self.next_sequence),
-                false => self.blocks.discard(first, first + count, self.next_sequence),
+            if place.is_mapped() {
+                self.load_pages(&[first as u32 / ENTRIES_PER_PAGE as u32]).await?;
+                self.blocks.set(first as u32, *place, self.next_sequence);
+            } else {
+                self.discard(first, first + count).await?;
             }
         }
-        self.share();
+        self.share().await
+    }
+
+    /// Discards blocks page by page, so that not all pages have to be in memory together.
+    async fn discard(&mut self, first: u64, end: u64) -> Result<(), VolumeError> {
+        let mut from = first;
+        while from < end {
+            let page = from / ENTRIES_PER_PAGE as u64;
+            let to = ((page + 1) * ENTRIES_PER_PAGE as u64).min(end);
+            self.load_pages(&[page as u32]).await?;
+            self.blocks.discard(from, to, self.next_sequence);
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Loads pages of the map, which are in order, if they were evicted. Nothing can be written while a log is replayed, so what
+    /// the log has changed stays in memory, limit or not.
+    async fn load_pages(&mut self, pages: &[u32]) -> Result<(), VolumeError> {
+        for page in pages {
+            let Some(stored) = self.blocks.map.evicted(*page) else { continue };
+            self.blocks.map.make_room(1, pages);
+            let read = read_page(self.disk, self.geometry, *page, stored, self.rules).await;
+            self.blocks.map.admit(*page, stored, &read.map_err(Rejected::Failed)?);
+        }
         Ok(())
     }
 
@@ -510,14 +546,16 @@ impl<'a> Replay<'a> {
     }
 
     /// Applies the pairs of a share.
-    fn share(&mut self) {
+    async fn share(&mut self) -> Result<(), VolumeError> {
         let pairs = std::mem::take(&mut self.pairs);
+        self.load_pages(&pages_of(pairs.iter().flat_map(|(to, from)| [*to, *from]))).await?;
         self.share_unknown(&pairs);
         if self.rules.drops(VolumeMutant::PairsInTurn) {
             pairs.into_iter().for_each(|pair| self.blocks.share(&[pair].into(), self.next_sequence));
         } else if !pairs.is_empty() {
             self.blocks.share(&pairs, self.next_sequence);
         }
+        Ok(())
     }
 
     /// V4: segments join the free-segment list. None may be on it already, or it would be read twice.

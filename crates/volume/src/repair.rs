@@ -301,7 +301,7 @@ impl Repair<'_> {
         {
             map.rebuilt.append(&mut map.lost);
             map.unknown.clear();
-            map.rebuilt.iter().for_each(|page| blocks.write_again(*page));
+            map.rebuilt.iter().for_each(|page| blocks.map.write_again(*page));
             map.blocks = blocks;
         }
         Ok(map)
@@ -336,7 +336,10 @@ impl Repair<'_> {
             let mut checkpoint = checkpoint.clone();
             let mut map = self.load_map(&mut checkpoint, older).await?;
             tolerance.unknown.clone_from(&map.unknown);
-            let blocks = std::mem::replace(&mut map.blocks, Blocks::new(self.geometry, self.options.rules));
+            let blocks = std::mem::replace(
+                &mut map.blocks,
+                Blocks::new(self.geometry, self.options.rules, usize::MAX),
+            );
             let found = Recovered::behind(
                 self.disk,
                 self.geometry,

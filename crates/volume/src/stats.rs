@@ -19,6 +19,8 @@ pub struct Stats {
     pub cleaned_blocks: u64,
     /// Blocks written for checkpoints, map pages included.
     pub checkpoint_blocks: u64,
+    /// Pages of the map that were read again after they had been evicted.
+    pub map_pages_loaded: u64,
     /// Flushes of the disk below, FUA writes included.
     pub flushes: u64,
     /// Checkpoints taken, the one that ends recovery included.
@@ -49,6 +51,8 @@ pub struct Stats {
     pub data_capacity_blocks: u64,
     /// Bytes of memory that the map takes.
     pub map_bytes: u64,
+    /// Pages of the map that something is mapped in and that are not in memory.
+    pub map_pages_evicted: u64,
     /// Bytes of memory that the names of shared blocks take at most.
     pub names_bytes: u64,
     /// Bytes of memory that is kept of segments and of the map's pages on the disk.

@@ -8,8 +8,8 @@ use event_listener::Event;
 use tracing::{info, warn};
 use weir_runtime::{Buffer, Handle, Instant, Task};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Discard, Lba, LogPhase, Ordering, Part, Recorder, Rejected, Rules,
-    Storage, StorageError, Ticket, Write, flush, write,
+    BLOCK_BYTES, Capabilities, Command, Discard, Lba, LogPhase, Ordering, Part, Priority, Recorder, Rejected,
+    Rules, Storage, StorageError, Ticket, Write, flush, write,
 };
 
 use crate::checkpoint::Checkpoint;
@@ -21,10 +21,10 @@ use crate::discard::Discarder;
 use crate::error::VolumeError;
 use crate::flush::Flusher;
 use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
-use crate::layout::ENTRIES_PER_CHUNK;
+use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE};
 use crate::lease::{Keeper, Leased};
 use crate::log::{Head, Log};
-use crate::map::Map;
+use crate::map::{COMMANDS_AT_ONCE, Map};
 use crate::mutants::VolumeMutant;
 use crate::options::{Completion, LossWindow, VolumeOptions};
 use crate::read::Reader;
@@ -34,6 +34,12 @@ use crate::transfer::{all_transferred, write_buffer};
 
 /// Blocks that one request may write, and that it writes whole or not at all, at most.
 const ATOMIC_BLOCKS_MAX: u32 = 64;
+/// Blocks that one discard may name at most: 1 GiB, so that the map's pages that it changes are in memory together.
+const DISCARD_BLOCKS_MAX: u32 = 1 << 18;
+/// Pages of the map that one command may change at most: those of a discard, whose extents may begin and end anywhere.
+const COMMAND_PAGES_MAX: usize = DISCARD_BLOCKS_MAX as usize / ENTRIES_PER_PAGE + 2 * ENTRIES_PER_CHUNK;
+/// Pages of the map in memory at most, where [`VolumeOptions::map_pages`] is less.
+const MAP_PAGES_MIN: usize = COMMANDS_AT_ONCE * COMMAND_PAGES_MAX;
 /// Commands in flight at most. A write whose ticket is transferred at submission is not one of them.
 const QUEUE_DEPTH: u32 = 1024;
 
@@ -127,7 +133,9 @@ impl Volume {
         if !options.rules.drops(VolumeMutant::RecoveryUnflushed) {
             flush(&*disk).await?;
         }
-        let found = Recovered::recover(&*disk, &geometry, options.rules, Search::Beginning).await?;
+        let found =
+            Recovered::recover(&*disk, &geometry, options.rules, options.map_pages, Search::Beginning)
+                .await?;
         let Recovered { records, bytes_read, .. } = found;
         let mut volume = Volume::start(handle, disk, geometry, options, found);
         volume.keeper = keeper;
@@ -146,14 +154,11 @@ impl Volume {
         handle: &Handle,
         disk: Rc<dyn Storage>,
         geometry: Geometry,
-        mut options: VolumeOptions,
+        options: VolumeOptions,
         found: Recovered,
     ) -> Volume {
         let segment_bytes = u64::from(geometry.segment_blocks) * BLOCK_BYTES as u64;
-        options.buffers = options.buffers.clamp(2, 256);
-        options.checkpoint_segments = options.checkpoint_segments.max(2);
-        // Less than four segments would leave nothing to write while a flush runs.
-        options.loss_window.bytes = options.loss_window.bytes.max(4 * segment_bytes);
+        let options = options.within_ranges(segment_bytes);
         let Recovered { mut blocks, checkpoint, log, next_sequence, .. } = found;
         blocks.segments.was_replayed(log);
         let kept = options.rules.drops(VolumeMutant::SameGeneration);
@@ -283,8 +288,9 @@ impl Volume {
     }
 
     /// Bytes of memory that the volume takes at most, but for what reads that are under way hold themselves: its segment
-    /// buffers, 8 segments that are being cleaned, 4,152 bytes for each page of the map (510 blocks), 4 MiB of pages that
-    /// change during a checkpoint, 64 bytes for each segment, and what a checkpoint writes, which takes 8 MiB at one time.
+    /// buffers, 8 segments that are being cleaned, 4,144 bytes for each page of the map (510 blocks) that may be in memory
+    /// ([`map_pages`](VolumeOptions::map_pages)) and 24 bytes for each page of all, 4 MiB of pages that change during a
+    /// checkpoint, 64 bytes for each segment, and what a checkpoint writes, which takes 8 MiB at one time.
     /// Each logical block that reads a shared block takes 32 bytes more ([`Stats::shared_names`]): those that do now are in
     /// it.
     #[must_use]
@@ -294,7 +300,8 @@ impl Volume {
         let of_segments = u64::from(geometry.segments) * SEGMENT_COST;
         let checkpoint = u64::from(geometry.checkpoint_blocks) * BLOCK_BYTES as u64 + CHECKPOINT_WRITES;
         let names = self.log.blocks.borrow().names().bytes() as u64;
-        segments + Map::bytes_max(geometry.map_pages) + names + of_segments + checkpoint
+        let limit = self.common.options.map_pages.max(MAP_PAGES_MIN);
+        segments + Map::bytes_max(geometry.map_pages, limit) + names + of_segments + checkpoint
     }
 
     /// Why nothing more is acknowledged, if the disk below has failed.
@@ -317,7 +324,8 @@ impl Volume {
             usable_blocks: geometry.usable_blocks(),
             data_capacity_blocks: u64::from(geometry.segments)
                 * u64::from(geometry.data_blocks_per_segment()),
-            map_bytes: blocks.map_bytes() as u64,
+            map_bytes: blocks.map.bytes() as u64,
+            map_pages_evicted: blocks.map.pages_evicted() as u64,
             names_bytes: blocks.names().bytes() as u64,
             segments_bytes: (blocks.segments.bytes() + self.checkpointer.table_bytes()) as u64,
             buffer_bytes: self.common.options.buffers as u64 * self.common.segment_bytes(),
@@ -338,6 +346,10 @@ impl Volume {
     /// Takes a write, or the writes of a packed command, which are one record: what their flags ask for in turn, it does at
     /// once for all of them.
     fn write(&self, writes: &[Write<'_>]) -> Result<Ticket, Rejected> {
+        // S1: a write with ordered priority is serviced behind the reads before it.
+        if self.reader.waiting() > 0 && writes.iter().any(|write| write.priority == Priority::Ordered) {
+            return Err(Rejected::Busy);
+        }
         let sequence = self.log.append(writes)?;
         if writes.iter().any(|write| write.flags.fua || write.flags.preflush) {
             // In a log, what was written before is durable no later than what comes after it.
@@ -381,6 +393,7 @@ fn capabilities(atomic_blocks: u32, share: bool) -> Capabilities {
         durable_tickets: true,
         discard: Discard::ReadsZero,
         max_discard_extents: ENTRIES_PER_CHUNK as u32,
+        max_discard_blocks: DISCARD_BLOCKS_MAX,
         share,
         // One record, and so one header.
         max_share_blocks: ENTRIES_PER_CHUNK as u32,

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use weir_runtime::{Handle, Runtime, Simulation, Wall};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, FileDisk, FileDiskOptions, Lba, Part,
-    Rules, Storage, flush, read, write,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, FileDisk, FileDiskOptions,
+    Lba, Part, Rules, Storage, flush, read, submit_when_free, write,
 };
 use weir_volume::{Damage, Format, Stats, Volume, VolumeError, VolumeMutant, VolumeOptions, check, inspect};
 
@@ -188,13 +188,15 @@ fn a_discard_of_16_tib_is_quick_and_frees_the_map() {
         volume.checkpoint().await.unwrap();
         assert!(volume.stats().map_bytes >= empty + 256 * 4096);
         let everything = Extent::new(Lba(0), volume.blocks() as u32);
-        let ticket = volume.submit(weir_storage::Command::Discard(&[everything])).unwrap();
-        ticket.transferred().await.unwrap();
+        let commands = volume.capabilities().split_discard(&[everything]);
+        for extents in &commands {
+            submit_when_free(&volume, Command::Discard(extents)).await.unwrap().transferred().await.unwrap();
+        }
         flush(&volume).await.unwrap();
         drop(volume);
         let volume = open(&handle, &disk, &VolumeOptions::default()).await;
         let stats = volume.stats();
-        assert_eq!((stats.live_blocks, stats.recovery.records), (0, 1));
+        assert_eq!((stats.live_blocks, stats.recovery.records), (0, commands.len() as u64));
         for lba in scattered(&volume, 256) {
             assert_eq!(read(&volume, Extent::new(Lba(lba), 1)).await.unwrap()[..], [0; BLOCK_BYTES]);
         }

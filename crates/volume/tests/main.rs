@@ -6,6 +6,7 @@ mod cleaning;
 mod conformance;
 mod discard;
 mod large;
+mod map_limit;
 mod owners;
 mod reads;
 mod recovery;

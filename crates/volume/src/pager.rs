@@ -1,0 +1,232 @@
+//! The *pager* loads pages of the map that are on the disk only, before one of their entries is looked at (V6).
+//!
+//! 1. A command of a user that looks at such a page is refused as by a full queue, and the page is read; when it is in
+//!    memory, the command is taken. A read waits by itself instead, and so does the cleaner.
+//! 2. Before pages are read, others are evicted. Where most pages have changed, a checkpoint has to write them first: users wait
+//!    for it, and the cleaner, which takes that checkpoint itself, exceeds the limit by the pages that it looks at.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use event_listener::Event;
+use weir_runtime::Semaphore;
+use weir_storage::{Extent, Lba, Rejected, Rules, Storage, StorageError, read};
+use zerocopy::FromBytes;
+
+use crate::blocks::Blocks;
+use crate::checkpoint::whole_page;
+use crate::common::{Common, failure};
+use crate::geometry::Geometry;
+use crate::layout::{ENTRIES_PER_PAGE, MapPage};
+use crate::map::{Entry, Stored};
+use crate::mutants::VolumeMutant;
+
+/// Pages that are read at one time.
+const LOADS_AT_ONCE: usize = 64;
+
+/// What to do where the limit is reached and no page can be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenFull {
+    /// Wait for a checkpoint.
+    Wait,
+    /// Exceed the limit.
+    Exceed,
+}
+
+/// A page that is being read.
+#[derive(Default)]
+struct Load {
+    ended: Event,
+    /// A writer waits for it, which a failure would let wait for ever.
+    is_to_change: Cell<bool>,
+    failure: Cell<Option<StorageError>>,
+}
+
+/// Loads pages of the map of an open volume.
+pub(crate) struct Pager {
+    common: Rc<Common>,
+    blocks: Rc<RefCell<Blocks>>,
+    loading: RefCell<BTreeMap<u32, Rc<Load>>>,
+    at_once: Semaphore,
+}
+
+impl Pager {
+    pub(crate) fn new(common: &Rc<Common>, blocks: &Rc<RefCell<Blocks>>) -> Rc<Pager> {
+        let (common, blocks) = (Rc::clone(common), Rc::clone(blocks));
+        Rc::new(Pager { common, blocks, loading: RefCell::default(), at_once: Semaphore::new(LOADS_AT_ONCE) })
+    }
+
+    /// Sees to it that a command can change these logical blocks. [`Rejected::Busy`] if pages are on their way: `slots`
+    /// tells when they are there. `most` is an upper bound of how many pages these are.
+    #[inline]
+    pub(crate) fn prepare<I: Iterator<Item = u32>>(
+        self: &Rc<Pager>,
+        most: usize,
+        logical: impl FnOnce() -> I,
+    ) -> Result<(), Rejected> {
+        if self.blocks.borrow().map.is_small(most) {
+            return Ok(());
+        }
+        self.prepare_pages(&pages_of(logical()))
+    }
+
+    #[cold]
+    fn prepare_pages(self: &Rc<Pager>, pages: &[u32]) -> Result<(), Rejected> {
+        if self.blocks.borrow().map.is_crowded() {
+            self.common.upkeep_needed.notify(1);
+        }
+        if let Some(error) = self.common.watermark.failure() {
+            return Err(Rejected::Failed(error));
+        }
+        let missing = self.missing(pages);
+        let empty = pages.iter().filter(|page| self.blocks.borrow().map.is_empty(**page)).count();
+        if missing.is_empty() && empty == 0 {
+            return Ok(());
+        }
+        if !self.make_room(missing.len() + empty, pages)? {
+            return Err(Rejected::Busy);
+        }
+        for (page, stored) in &missing {
+            self.begin(*page, *stored).is_to_change.set(true);
+        }
+        if missing.is_empty() { Ok(()) } else { Err(Rejected::Busy) }
+    }
+
+    /// Loads the pages of the logical blocks that `logical` names, which is asked again after each wait. When this returns, all
+    /// of them can be looked at until the caller waits for something.
+    ///
+    /// # Errors
+    /// What the disk answered; [`StorageError::Damaged`] for a page that is not as it was written.
+    pub(crate) async fn load_of(
+        self: &Rc<Pager>,
+        when_full: WhenFull,
+        logical: impl Fn(&Blocks) -> Vec<u32>,
+    ) -> Result<(), Rejected> {
+        self.load(when_full, |blocks| pages_of(logical(blocks).into_iter())).await
+    }
+
+    /// The same for pages.
+    pub(crate) async fn load(
+        self: &Rc<Pager>,
+        when_full: WhenFull,
+        pages: impl Fn(&Blocks) -> Vec<u32>,
+    ) -> Result<(), Rejected> {
+        loop {
+            if self.blocks.borrow().map.pages_evicted() == 0 {
+                return Ok(());
+            }
+            let pages = pages(&self.blocks.borrow());
+            let missing = self.missing(&pages);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let room = self.common.slots.listen();
+            if !self.make_room(missing.len(), &pages)? && when_full == WhenFull::Wait {
+                room.await;
+                continue;
+            }
+            let loads: Vec<Rc<Load>> =
+                missing.iter().map(|(page, stored)| self.begin(*page, *stored)).collect();
+            for load in loads {
+                self.until_ended(&load).await?;
+            }
+        }
+    }
+
+    /// Those that are on the disk only.
+    fn missing(&self, pages: &[u32]) -> Vec<(u32, Stored)> {
+        let blocks = self.blocks.borrow();
+        pages.iter().filter_map(|page| Some((*page, blocks.map.evicted(*page)?))).collect()
+    }
+
+    fn make_room(&self, pages: usize, command: &[u32]) -> Result<bool, Rejected> {
+        let under_way = self.loading.borrow().len();
+        let has_room = self.blocks.borrow_mut().map.make_room(pages + under_way, command);
+        if !has_room {
+            if let Some(error) = self.common.watermark.failure() {
+                return Err(Rejected::Failed(error));
+            }
+            self.common.upkeep_needed.notify(1);
+        }
+        Ok(has_room)
+    }
+
+    /// Begins to read a page, if it is not being read.
+    fn begin(self: &Rc<Pager>, page: u32, stored: Stored) -> Rc<Load> {
+        if let Some(load) = self.loading.borrow().get(&page) {
+            return Rc::clone(load);
+        }
+        let load = Rc::new(Load::default());
+        self.loading.borrow_mut().insert(page, Rc::clone(&load));
+        let (pager, load_of_task) = (Rc::clone(self), Rc::clone(&load));
+        self.common.handle.spawn(async move { pager.read(page, stored, &load_of_task).await });
+        load
+    }
+
+    async fn read(&self, page: u32, stored: Stored, load: &Load) {
+        let permit = self.at_once.acquire(1).await;
+        let outcome =
+            read_page(&*self.common.disk, &self.common.geometry, page, stored, self.common.options.rules)
+                .await;
+        drop(permit);
+        match outcome {
+            Ok(entries) => self.blocks.borrow_mut().map.admit(page, stored, &entries),
+            Err(error) => {
+                load.failure.set(Some(error));
+                if load.is_to_change.get() {
+                    self.common.fail(Rejected::Failed(error));
+                }
+            }
+        }
+        self.common.count(|stats| stats.map_pages_loaded += 1);
+        self.loading.borrow_mut().remove(&page);
+        load.ended.notify(usize::MAX);
+        self.common.slots.notify(usize::MAX);
+    }
+
+    async fn until_ended(&self, load: &Rc<Load>) -> Result<(), Rejected> {
+        let is_under_way = || self.loading.borrow().values().any(|other| Rc::ptr_eq(other, load));
+        loop {
+            let ended = load.ended.listen();
+            if let Some(error) = load.failure.get() {
+                return Err(Rejected::Failed(error));
+            }
+            if !is_under_way() {
+                return Ok(());
+            }
+            ended.await;
+        }
+    }
+}
+
+/// Reads the entries of a page of the map from its place on the disk.
+///
+/// # Errors
+/// What the disk answered; [`StorageError::Damaged`], with the page's first logical block, if it is not as it was written.
+pub(crate) async fn read_page(
+    disk: &dyn Storage,
+    geometry: &Geometry,
+    page: u32,
+    stored: Stored,
+    rules: Rules<VolumeMutant>,
+) -> Result<Vec<Entry>, StorageError> {
+    let at = geometry.map_page(stored.slot.area(), page);
+    let block = read(disk, Extent::new(at, 1)).await.map_err(failure)?;
+    let damaged = StorageError::Damaged(Lba(u64::from(page) * ENTRIES_PER_PAGE as u64));
+    let is_this = |on_disk: &&MapPage| on_disk.checksum.get() == stored.checksum;
+    let on_disk = match rules.drops(VolumeMutant::PageUnchecked) {
+        true => MapPage::ref_from_bytes(&block).ok(),
+        false => whole_page(&block, page, geometry.volume).filter(is_this),
+    };
+    let entries = on_disk.ok_or(damaged)?.entries.iter();
+    Ok(entries.map(|entry| Entry { block: entry.block.get(), checksum: entry.checksum.get() }).collect())
+}
+
+/// The pages of logical blocks, in order, each once.
+pub(crate) fn pages_of(logical: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut pages: Vec<u32> = logical.map(|lba| lba / ENTRIES_PER_PAGE as u32).collect();
+    pages.sort_unstable();
+    pages.dedup();
+    pages
+}
