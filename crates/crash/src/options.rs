@@ -104,6 +104,9 @@ pub struct RunOptions {
     pub ignores_flushes: bool,
 }
 
+/// Some blocks more than a page of the map has.
+const PAGE_STRIDE: u64 = 520;
+
 impl RunOptions {
     /// Blocks of the disk of a large volume, at least.
     pub const LARGE_BLOCKS_MIN: u64 = SEGMENTS_MIN * LARGE_SEGMENT_BLOCKS as u64;
@@ -172,11 +175,18 @@ impl RunOptions {
         .with_map_limit(&mut runtime.handle().random("pages of the map"))
     }
 
-    /// In half of the runs few pages of the map are in memory, less than the workload uses.
+    /// In half of the runs fewer pages of the map are in memory than the workload uses.
     fn with_map_limit(mut self, random: &mut Random) -> RunOptions {
-        let usual = self.volume.map_pages;
-        self.volume.map_pages = pick(random, &[usual, usual, usual, 1, 2, 8]);
+        if random.below(2) == 0 {
+            self.limit_map(pick(random, &[1, 12, 24]));
+        }
         self
+    }
+
+    /// So many pages of the map are in memory at most, and the blocks in use are spread over many.
+    pub fn limit_map(&mut self, pages: usize) {
+        self.volume.map_pages = pages;
+        self.stride = PAGE_STRIDE;
     }
 
     /// In two of three runs the disk below takes discards, and the volume passes them on, by itself or when it is asked.

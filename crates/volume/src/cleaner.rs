@@ -172,7 +172,7 @@ impl Cleaner {
 
     /// One round of upkeep.
     async fn upkeep(&self) -> Result<(), Rejected> {
-        if self.checkpoint_is_due() {
+        if self.log_is_long() {
             return self.checkpointer.take().await;
         }
         self.clean_some().await?;
@@ -378,8 +378,9 @@ impl Cleaner {
         let begun = Moving { written_as: found.written_as, from: found.entry, copied: None };
         let mut moving = unfinished.map_or(begun, |(_, moving)| moving);
         loop {
-            // Its names may be many, and each may be in a page of its own.
-            if self.blocks.borrow().map.is_crowded() {
+            // Each checkpoint ends a chunk, and cleaning is to write full ones. But its names may be many, each in a page of
+            // its own.
+            if self.blocks.borrow().map.exceeds_by(VICTIMS * self.common.geometry.segment_blocks as usize) {
                 self.checkpointer.take().await?;
             }
             let logical = |blocks: &Blocks| Log::looked_up_to_move(blocks, &moving);

@@ -254,6 +254,11 @@ impl Map {
         self.is_full || self.dirty.len() > self.limit / 2
     }
 
+    /// More than so many pages beyond the limit are in memory.
+    pub(crate) fn exceeds_by(&self, pages: usize) -> bool {
+        self.pages_in_memory > self.limit.saturating_add(pages)
+    }
+
     /// Makes room for so many pages more beside those of a command, which stay. If it cannot, as most pages have changed,
     /// that takes a checkpoint.
     pub(crate) fn make_room(&mut self, pages: usize, command: &[u32]) -> bool {

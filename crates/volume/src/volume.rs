@@ -300,7 +300,9 @@ impl Volume {
         let of_segments = u64::from(geometry.segments) * SEGMENT_COST;
         let checkpoint = u64::from(geometry.checkpoint_blocks) * BLOCK_BYTES as u64 + CHECKPOINT_WRITES;
         let names = self.log.blocks.borrow().names().bytes() as u64;
-        let limit = self.common.options.map_pages.max(MAP_PAGES_MIN);
+        // The cleaner exceeds the limit by what it moves at one time.
+        let limit =
+            self.common.options.map_pages.max(MAP_PAGES_MIN) + VICTIMS * geometry.segment_blocks as usize;
         segments + Map::bytes_max(geometry.map_pages, limit) + names + of_segments + checkpoint
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, Capabilities, Command, Extent, Lba, Part, Rejected, Rules, Storage,
@@ -26,9 +28,10 @@ fn options(mutant: Option<VolumeMutant>) -> VolumeOptions {
     VolumeOptions { map_pages: 16, rules: Rules::but(mutant), ..VolumeOptions::default() }
 }
 
-async fn made(handle: &Handle) -> Rc<AdversaryDisk> {
+async fn made(handle: &Handle, latency_ns_max: u64) -> Rc<AdversaryDisk> {
     let capabilities = Capabilities::legacy(32, 512, 4096);
-    let disk = AdversaryOptions { blocks: BLOCKS, capabilities, ..AdversaryOptions::default() };
+    let disk =
+        AdversaryOptions { blocks: BLOCKS, capabilities, latency_ns_max, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::new(handle, disk);
     Volume::create(handle, &*disk, Format::default()).await.unwrap();
     disk
@@ -57,7 +60,7 @@ async fn byte(volume: &Volume, lba: u64) -> Result<u8, Rejected> {
 #[test]
 fn a_map_larger_than_its_limit_is_read_and_changed_as_one_in_memory() {
     simulate(11, async |handle| {
-        let disk = made(&handle).await;
+        let disk = made(&handle, 0).await;
         let mut model: BTreeMap<u64, u8> = BTreeMap::new();
         let mut contents: BTreeMap<u64, u64> = BTreeMap::new();
         for life in 1..=3_u8 {
@@ -102,7 +105,7 @@ fn a_map_larger_than_its_limit_is_read_and_changed_as_one_in_memory() {
 /// its block and a write to it answer, and whether a block of another page is read.
 fn with_a_damaged_page(mutant: Option<VolumeMutant>) -> (Result<u8, Rejected>, Result<u8, Rejected>, bool) {
     simulate(12, async |handle| {
-        let disk = made(&handle).await;
+        let disk = made(&handle, 0).await;
         let volume = open(&handle, &disk, mutant).await;
         for page in 0..PAGES {
             write(&volume, Part::bytes(Lba(page * PAGE), &content(page * PAGE, 7))).await.unwrap();
@@ -138,4 +141,46 @@ fn checks_pages_of_the_map_that_are_loaded_again() {
     // The block's entry is that of a block of another page, and reads its content.
     let outcome = std::panic::catch_unwind(|| with_a_damaged_page(Some(VolumeMutant::PageUnchecked)));
     assert!(outcome.is_err(), "page 6 read for page 5 is noticed by what it reads");
+}
+
+/// Changes some pages, and reads them and others while a checkpoint writes them: whether all reads are right.
+fn read_beside_a_checkpoint(mutant: Option<VolumeMutant>, seed: u64) -> bool {
+    simulate(seed, async |handle| {
+        let disk = made(&handle, 1_000_000).await;
+        let volume = Rc::new(open(&handle, &disk, mutant).await);
+        let put = async |page: u64, version: u8| {
+            write(&*volume, Part::bytes(Lba(page * PAGE), &content(page * PAGE, version))).await.unwrap();
+        };
+        for page in 0..64 {
+            put(page, 1).await;
+        }
+        volume.checkpoint().await.unwrap();
+        for page in 0..8 {
+            put(page, 2).await;
+        }
+        let of_task = Rc::clone(&volume);
+        let checkpoint = handle.spawn(async move { of_task.checkpoint().await });
+        let reader = async |number: u64| {
+            let random = &mut handle.random(&format!("reader {number}"));
+            let mut is_right = true;
+            while !checkpoint.is_finished() {
+                let page = random.below(40);
+                is_right &= byte(&volume, page * PAGE).await == Ok(if page < 8 { 2 } else { 1 });
+                // A page that is in memory takes no time to read.
+                handle.sleep(Duration::from_micros(10)).await;
+            }
+            is_right
+        };
+        let all_right = join_all((0..32).map(reader)).await.into_iter().all(|is_right| is_right);
+        all_right
+    })
+}
+
+#[test]
+fn v6_pages_of_the_map_evicted_before_they_are_written() {
+    for seed in 0..20 {
+        assert!(read_beside_a_checkpoint(None, seed), "seed {seed}");
+    }
+    let is_right = |seed| read_beside_a_checkpoint(Some(VolumeMutant::PageEvictedEarly), seed);
+    assert!(!(0..20).all(is_right), "a page is read from where it is not yet");
 }

@@ -35,15 +35,6 @@ fn v7_pairs_that_read_what_other_pairs_changed() {
 }
 
 #[test]
-fn v6_pages_of_the_map_evicted_before_they_are_written() {
-    killed_by_campaign(VolumeMutant::PageEvictedEarly, |options| {
-        options.volume.map_pages = 1;
-        options.stride = 40;
-        options.latency_ns_max = 50_000;
-    });
-}
-
-#[test]
 fn v1_records_behind_the_cut_of_the_same_generation() {
     killed_by_campaign(VolumeMutant::SameGeneration, as_drawn);
 }
