@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_fs::{MemoryBound, MountOptions};
 use weir_fuse::REQUEST_BYTES_UNDER_WAY_MAX;
 use weir_runtime::{Handle, release_unused};
+use weir_volume::VolumeOptions;
 
 use crate::cgroup::memory_limit;
 use crate::error::CliError;
@@ -47,6 +48,8 @@ pub(crate) fn bounds(
 /// Of the limit of a group of processes, a server takes this part by default: the rest is for what the kernel keeps in its
 /// name, and for other processes of the group.
 const GROUP_SHARE: (u64, u64) = (3, 4);
+/// Of a limit, this part is for the map of a volume.
+const MAP_SHARE: u64 = 4;
 /// Of a limit, this part is for requests.
 const REQUESTS_SHARE: u64 = 32;
 /// Bytes that requests may take at least: some reads of the largest size, with what is read ahead.
@@ -73,17 +76,29 @@ impl Limit {
         }
     }
 
+    /// The bytes that a mount may take, and whether the user has asked for that limit.
+    fn bytes(self) -> Option<(u64, bool)> {
+        match self {
+            Limit::Asked(size) => Some((size.0, true)),
+            Limit::Group(size) => Some((size.0 / GROUP_SHARE.1 * GROUP_SHARE.0, false)),
+            Limit::No => None,
+        }
+    }
+
+    /// The options of a volume within the limit.
+    pub(crate) fn apply_to_volume(self, options: VolumeOptions) -> VolumeOptions {
+        let pages =
+            self.bytes().map_or(u64::MAX, |(bytes, _)| bytes / MAP_SHARE / VolumeOptions::MAP_PAGE_BYTES);
+        VolumeOptions { map_pages: options.map_pages.min(pages as usize), ..options }
+    }
+
     /// The options of a mount on `stack` within the limit, and the bytes that requests may take. A limit of the group that is too
     /// small is told of, and the mount takes as little as it can.
     ///
     /// # Errors
     /// [`CliError::MemoryLimitTooSmall`] if less was asked for than a mount takes.
     pub(crate) fn apply(self, stack: &Stack, options: MountOptions) -> Result<(MountOptions, u64), CliError> {
-        let (bytes, is_asked) = match self {
-            Limit::Asked(size) => (size.0, true),
-            Limit::Group(size) => (size.0 / GROUP_SHARE.1 * GROUP_SHARE.0, false),
-            Limit::No => return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX)),
-        };
+        let Some((bytes, is_asked)) = self.bytes() else { return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX)) };
         let Some(storage) = stack.memory_bound() else {
             return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX));
         };

@@ -216,6 +216,7 @@ async fn serve(
     source: &Path,
     mountpoint: &Path,
 ) -> Result<(), CliError> {
+    let limit = Limit::from_option(arguments.memory);
     let stack = match &arguments.device {
         Some(name) => {
             let name = StackName { volume: false, base: Base::Device(name.clone()) };
@@ -228,7 +229,7 @@ async fn serve(
             let volume = VolumeOptions {
                 discard_below: arguments.discard_below,
                 after_crash: arguments.after_crash,
-                ..VolumeOptions::default()
+                ..limit.apply_to_volume(VolumeOptions::default())
             };
             Stack::open_with(&handle, source, arguments.read_only, volume).await?
         }
@@ -253,7 +254,7 @@ async fn serve(
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },
         ..MountOptions::default()
     };
-    let (options, request_bytes_max) = Limit::from_option(arguments.memory).apply(&stack, options)?;
+    let (options, request_bytes_max) = limit.apply(&stack, options)?;
     let filesystem = stack.filesystem(&handle, source, options).await?;
     let options = arguments.server_options(source, request_bytes_max);
     let status = {

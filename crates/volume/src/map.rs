@@ -37,8 +37,10 @@ const _: () = assert!(size_of::<Entry>() == 8);
 pub(crate) const COPIES_LIMIT: usize = 1024;
 /// The pages of so many commands are in memory together, so that a command whose pages are loaded finds all of them.
 pub(crate) const COMMANDS_AT_ONCE: usize = 8;
-/// What a page in memory takes besides its content.
+/// What a page takes in the heap and in the list of what is dirty.
 const PAGE_COST: u64 = 32;
+/// What a page in memory takes.
+pub(crate) const PAGE_BYTES: u64 = size_of::<Page>() as u64 + PAGE_COST;
 /// What each page takes, in memory or not: where it is in memory, where on the disk, and the same for the newest checkpoint.
 const PLACE_COST: u64 = 24;
 
@@ -359,7 +361,7 @@ impl Map {
         // and its place in the list of what is dirty.
         let in_memory = u64::from(map_pages).min(limit as u64);
         u64::from(map_pages) * PLACE_COST
-            + in_memory * (size_of::<Page>() as u64 + PAGE_COST)
+            + in_memory * PAGE_BYTES
             + COPIES_LIMIT as u64 * (size_of::<Entries>() as u64 + PAGE_COST)
     }
 

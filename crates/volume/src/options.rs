@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weir_storage::Rules;
 
+use crate::map::PAGE_BYTES;
 use crate::mutants::VolumeMutant;
 
 /// When a write's ticket counts as transferred (S2).
@@ -84,6 +85,9 @@ pub struct VolumeOptions {
 }
 
 impl VolumeOptions {
+    /// Bytes of memory that a page of the map takes.
+    pub const MAP_PAGE_BYTES: u64 = PAGE_BYTES;
+
     /// Within their ranges, for segments of so many bytes.
     pub(crate) fn within_ranges(self, segment_bytes: u64) -> VolumeOptions {
         let asked = match self.checkpoint_segments {
