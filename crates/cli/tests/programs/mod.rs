@@ -1,4 +1,4 @@
-//! Programs as they are, on a mount: git, cargo, tar, fio, SQLite's shell and MariaDB. First unharmed, and what they made is
+//! Programs as they are, on a mount: git, cargo, tar, fio, SQLite's shell, MariaDB, and one that keeps small files. First unharmed, and what they made is
 //! compared; then again and again with a server that is killed in the middle. After each kill e2fsck and the
 //! kernel's rules of replay find nothing to mend, and what a program was promised is there.
 //!
@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod mariadb;
+mod small_files;
 mod sqlite;
 mod trial;
 
