@@ -20,7 +20,8 @@ use crate::geometry::{CHECKPOINT_SLOTS, Geometry, checkpoint_bytes};
 use crate::layout::{
     CHECKPOINT_MAGIC, CheckpointHeader, ENTRIES_PER_PAGE, MapPage, checksum_matches, stamp_checksum,
 };
-use crate::map::{Entry, PageSlot, Stored, page_sum};
+use crate::map::Entry;
+use crate::map_page::{PageSlot, Stored, page_sum};
 use crate::mutants::VolumeMutant;
 use crate::sparse::Sparse;
 use crate::transfer::read_extent;

@@ -98,6 +98,7 @@ mod layout;
 mod lease;
 mod log;
 mod map;
+mod map_page;
 mod mutants;
 mod names;
 mod options;

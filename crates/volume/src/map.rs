@@ -11,10 +11,8 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use weir_storage::BLOCK_BYTES;
-use zerocopy::{FromZeros, IntoBytes};
-
-use crate::layout::{ENTRIES_PER_PAGE, MapEntry, MapPage, stamp_checksum};
+use crate::layout::ENTRIES_PER_PAGE;
+use crate::map_page::{PageSlot, Stored, encode_page};
 use crate::sparse::Sparse;
 
 /// Where one logical block is. Block 0 (a superblock) means: nowhere, it reads zero. In the map, a block may have a mark
@@ -46,36 +44,6 @@ const PLACE_COST: u64 = 24;
 
 type Entries = [Entry; ENTRIES_PER_PAGE];
 const UNMAPPED: Entries = [Entry { block: 0, checksum: 0 }; ENTRIES_PER_PAGE];
-
-/// Which of its two places on the disk holds a map page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum PageSlot {
-    /// Never written: nothing in the page is mapped.
-    #[default]
-    Nowhere,
-    First,
-    Second,
-}
-
-impl PageSlot {
-    pub(crate) fn other(self) -> PageSlot {
-        match self {
-            PageSlot::Nowhere | PageSlot::Second => PageSlot::First,
-            PageSlot::First => PageSlot::Second,
-        }
-    }
-
-    pub(crate) fn area(self) -> u8 {
-        u8::from(self == PageSlot::Second)
-    }
-}
-
-/// A page as it is on the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stored {
-    pub slot: PageSlot,
-    pub checksum: u32,
-}
 
 /// A page in memory, as checkpoints see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -391,7 +359,7 @@ impl Map {
     /// One page as it was when the checkpoint began (V4), ready to be written to `slot`, with its checksum.
     pub(crate) fn frozen_page(&mut self, number: u32, slot: PageSlot, volume: u64, block: &mut [u8]) -> u32 {
         if let Some(copy) = self.copies.remove(&number) {
-            return encode_page(&copy, volume, number, block);
+            return encode_page(&copy[..], volume, number, block);
         }
         let page = self.page_mut(number as usize);
         let checksum = encode_page(&page.entries, volume, number, block);
@@ -428,25 +396,4 @@ impl Page {
         self.mapped = self.mapped + u16::from(entry.is_mapped()) - u16::from(old.is_mapped());
         old
     }
-}
-
-/// Writes a map page into `block` and returns its checksum.
-fn encode_page(entries: &Entries, volume: u64, page: u32, block: &mut [u8]) -> u32 {
-    let mut on_disk = MapPage::new_zeroed();
-    on_disk.volume = volume.into();
-    on_disk.page = page.into();
-    for (to, from) in on_disk.entries.iter_mut().zip(entries) {
-        *to = MapEntry { block: from.block.into(), checksum: from.checksum.into() };
-    }
-    block[..BLOCK_BYTES].copy_from_slice(on_disk.as_bytes());
-    let field = std::mem::offset_of!(MapPage, checksum);
-    stamp_checksum(&mut block[..BLOCK_BYTES], field);
-    u32::from_le_bytes([block[field], block[field + 1], block[field + 2], block[field + 3]])
-}
-
-/// One page's part of the checkpoint's map sum. Addition commutes, so the sum is kept up page by page.
-pub(crate) fn page_sum(page: u32, checksum: u32) -> u64 {
-    let mixed = (u64::from(page) << 32 | u64::from(checksum)).wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed ^ (mixed >> 27)
 }

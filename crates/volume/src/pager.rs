@@ -19,7 +19,8 @@ use crate::checkpoint::whole_page;
 use crate::common::{Common, failure};
 use crate::geometry::Geometry;
 use crate::layout::{ENTRIES_PER_PAGE, MapPage};
-use crate::map::{Entry, Stored};
+use crate::map::Entry;
+use crate::map_page::Stored;
 use crate::mutants::VolumeMutant;
 
 /// Pages that are read at one time.
@@ -38,9 +39,21 @@ pub(crate) enum WhenFull {
 #[derive(Default)]
 struct Load {
     ended: Event,
+    outcome: Cell<Option<Result<(), StorageError>>>,
     /// A writer waits for it, which a failure would let wait for ever.
     is_to_change: Cell<bool>,
-    failure: Cell<Option<StorageError>>,
+}
+
+impl Load {
+    async fn until_ended(&self) -> Result<(), Rejected> {
+        loop {
+            let ended = self.ended.listen();
+            if let Some(outcome) = self.outcome.get() {
+                return outcome.map_err(Rejected::Failed);
+            }
+            ended.await;
+        }
+    }
 }
 
 /// Loads pages of the map of an open volume.
@@ -129,7 +142,7 @@ impl Pager {
             let loads: Vec<Rc<Load>> =
                 missing.iter().map(|(page, stored)| self.begin(*page, *stored)).collect();
             for load in loads {
-                self.until_ended(&load).await?;
+                load.until_ended().await?;
             }
         }
     }
@@ -170,33 +183,15 @@ impl Pager {
             read_page(&*self.common.disk, &self.common.geometry, page, stored, self.common.options.rules)
                 .await;
         drop(permit);
-        match outcome {
-            Ok(entries) => self.blocks.borrow_mut().map.admit(page, stored, &entries),
-            Err(error) => {
-                load.failure.set(Some(error));
-                if load.is_to_change.get() {
-                    self.common.fail(Rejected::Failed(error));
-                }
-            }
+        let outcome = outcome.map(|entries| self.blocks.borrow_mut().map.admit(page, stored, &entries));
+        if let (Err(error), true) = (outcome, load.is_to_change.get()) {
+            self.common.fail(Rejected::Failed(error));
         }
         self.common.count(|stats| stats.map_pages_loaded += 1);
         self.loading.borrow_mut().remove(&page);
+        load.outcome.set(Some(outcome));
         load.ended.notify(usize::MAX);
         self.common.slots.notify(usize::MAX);
-    }
-
-    async fn until_ended(&self, load: &Rc<Load>) -> Result<(), Rejected> {
-        let is_under_way = || self.loading.borrow().values().any(|other| Rc::ptr_eq(other, load));
-        loop {
-            let ended = load.ended.listen();
-            if let Some(error) = load.failure.get() {
-                return Err(Rejected::Failed(error));
-            }
-            if !is_under_way() {
-                return Ok(());
-            }
-            ended.await;
-        }
     }
 }
 

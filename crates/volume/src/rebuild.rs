@@ -17,7 +17,8 @@ use crate::correction::correct_bit;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::Geometry;
 use crate::layout::{ENTRIES_PER_PAGE, MapEntry, MapPage, stamp_checksum};
-use crate::map::{Entry, page_sum};
+use crate::map::Entry;
+use crate::map_page::page_sum;
 use crate::mutants::VolumeMutant;
 use crate::scan::{Records, read_or_zeros};
 

@@ -171,8 +171,7 @@ fn read_beside_a_checkpoint(mutant: Option<VolumeMutant>, seed: u64) -> bool {
             }
             is_right
         };
-        let all_right = join_all((0..32).map(reader)).await.into_iter().all(|is_right| is_right);
-        all_right
+        join_all((0..32).map(reader)).await.into_iter().all(|is_right| is_right)
     })
 }
 
