@@ -1,6 +1,7 @@
 //! `weir crash program`: power cuts under any program; `weir crash replay`, the same for a record; and `weir crash ack`.
 
 mod file;
+mod ground;
 mod report;
 mod rounds;
 
@@ -17,8 +18,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 use weir_fuse::absolute;
 use weir_program::{
-    CampaignError, CutPoint, Fault, Plan, ProgramCampaign, Promises, Record, RecordedRun, StateName,
-    TRACE_BEGINNING, TraceHeader, read_trace, record_run, write_trace,
+    CampaignError, CutPoint, DiskGround, Fault, Plan, ProgramCampaign, Promises, Record, RecordedRun,
+    StateName, TRACE_BEGINNING, TraceHeader, read_trace, record_run, write_trace,
 };
 use weir_runtime::{Handle, Runtime, Wall, cores};
 use weir_storage::Rules;
@@ -29,7 +30,8 @@ use crate::progress::ProgressReporter;
 use crate::size::Size;
 use crate::{Verdict, in_wall_time, messages, plain, print, report_file};
 use file::Test;
-use report::{CHECK_LIMIT, JUNIT_BEGINNING, Report};
+use ground::GroundArguments;
+use report::{Basis, CHECK_LIMIT, JUNIT_BEGINNING, Report};
 
 /// The record of a failure, if no other file was named.
 const TRACE_NAME: &str = "weir-crash.trace";
@@ -82,6 +84,8 @@ pub(crate) struct ProgramArguments {
     /// The command to record, in the same directory. A line that it appends to the file WEIR_ACK is acknowledged
     #[arg(long, value_name = "CMD")]
     run: Option<String>,
+    #[command(flatten)]
+    ground: GroundArguments,
     #[command(flatten)]
     checks: CheckArguments,
     /// Lines of the run's standard output that acknowledge: the first group of the pattern, or all that matches
@@ -184,6 +188,9 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<Verdict, CliError> {
     }
     let promises = Promises::from_name(&header.promises).unwrap_or_default();
     let mut checks = arguments.checks.clone();
+    if record.disk.is_some() && checks.promises.is_some() {
+        return Err(CliError::Usage("--promises is not for a trace of a disk, which makes its own"));
+    }
     checks.promises.get_or_insert(promises);
     checks.seed.get_or_insert(header.seed);
     let check = checks.check.get_or_insert_with(|| header.check.clone()).clone();
@@ -290,6 +297,10 @@ struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
+    fn disk(&self) -> Option<&DiskGround> {
+        self.record.disk.as_ref().map(|disk| &disk.ground)
+    }
+
     fn plan(&self, scratch: &Path) -> Plan {
         plan(self.checks, self.header, scratch, self.interrupted)
     }
@@ -320,8 +331,8 @@ impl Campaign<'_> {
             findings => findings?,
         };
         let trace = keep(findings.failures > 0)?;
-        let report =
-            Report { findings: &findings, record: self.record, plan: &plan, run_seconds, faults, trace };
+        let basis = Basis::new(&plan, self.disk(), trace);
+        let report = Report { findings: &findings, record: self.record, basis, run_seconds, faults };
         print_warnings(&findings.warnings);
         write_junit(self.checks, &report.to_junit(&self.header.run))?;
         match self.checks.json {
@@ -370,13 +381,11 @@ impl Campaign<'_> {
         }
         let judged = campaign.judge_state(state)?;
         let is_right = judged.judgement.is_right;
-        let text = report::describe_failure(&judged, &plan, Some(trace));
+        let basis = Basis::new(&plan, self.disk(), Some(trace));
         match self.checks.json {
-            true => {
-                print(&serde_json::to_string_pretty(&report::failure_to_json(&judged, &plan, Some(trace)))?)?
-            }
+            true => print(&serde_json::to_string_pretty(&basis.failure_to_json(&judged))?)?,
             false if is_right => print("the check accepts this state")?,
-            false => print(plain::of_text(&text).trim_end())?,
+            false => print(plain::of_text(&basis.describe_failure(&judged)).trim_end())?,
         }
         Ok(if is_right { Verdict::Good } else { Verdict::Damaged })
     }

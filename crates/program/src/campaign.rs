@@ -9,6 +9,7 @@ use weir_runtime::{Handle, Random, Runtime, Simulation, share_among_threads};
 
 use crate::candidates::Candidates;
 use crate::explain::explain;
+use crate::explain_disk::explain_disk;
 use crate::findings::{CampaignFindings, CampaignProgress, REPORTED_MAX, StateFailure};
 use crate::judge::{Judge, Judgement, Privileges, write_tree};
 use crate::mutants::ProgramMutant;
@@ -97,6 +98,7 @@ impl<'a> ProgramCampaign<'a> {
     pub fn new(record: &'a Record, plan: &'a Plan) -> ProgramCampaign<'a> {
         let units = Arc::new(Units::from_record(record, plan.promises, plan.rules));
         let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit);
+        let judge = judge.on_disk(record.disk.as_ref().map(|disk| disk.ground.clone()));
         let stop = StopCondition::from_flag(&plan.stops);
         let chance = Runtime::simulated(Simulation { seed: plan.seed, ..Simulation::default() }).handle();
         let findings =
@@ -184,7 +186,7 @@ impl<'a> ProgramCampaign<'a> {
         self.check_uncut(&whole, self.record.lines.len(), WHOLE)?;
         let judgement = self.judge(&tree, self.units.moments[name.moment].acknowledged)?;
         let judgement = require_check_run(judgement)?;
-        Ok(self.failure(name.clone(), judgement, name.missing.len()))
+        self.failure(name.clone(), judgement, name.missing.len())
     }
 
     /// A state of a cut at the end of the record, by the seed and a label.
@@ -215,7 +217,7 @@ impl<'a> ProgramCampaign<'a> {
         }
         let missing_at_first = name.missing.len();
         let (name, judgement) = self.shrink(name.clone(), judgement)?;
-        Ok(Some(self.failure(name, judgement, missing_at_first)))
+        self.failure(name, judgement, missing_at_first).map(Some)
     }
 
     /// Writes one state as a directory, which must not be there, to be looked at; files get no rights of their own.
@@ -252,8 +254,11 @@ impl<'a> ProgramCampaign<'a> {
         for (tree, acknowledged, when) in controls {
             self.check_uncut(tree, acknowledged, when)?;
         }
-        let empty = Tree::new(self.record.owner);
-        let losses = [(&empty, "an empty directory"), (&last.with_empty_files(), "files without content")];
+        let (empty, emptied) = (Tree::new(self.record.owner), last.with_empty_files());
+        let losses = match self.record.disk {
+            None => vec![(&empty, "an empty directory"), (&emptied, "files without content")],
+            Some(_) => vec![(&first, "what --setup has made")],
+        };
         let mut accepted = Vec::new();
         for (tree, what) in losses {
             if tree.hash() != last.hash() && self.judge(tree, lines)?.is_right {
@@ -270,8 +275,13 @@ impl<'a> ProgramCampaign<'a> {
         if lines == 0 {
             warnings.push("nothing was acknowledged, so the check cannot know what must be there".to_owned());
         }
-        if !self.record.operations[self.record.setup..].iter().any(|operation| operation.call.is_sync()) {
-            warnings.push("the run never synchronised anything: all of it may be missing (sync and syncfs are not seen)".to_owned());
+        let (ended, unseen) = match &self.record.disk {
+            None => (end, " (sync and syncfs are not seen)"),
+            Some(disk) => (disk.ended, ""),
+        };
+        if !self.record.operations[self.record.setup..ended].iter().any(|operation| operation.call.is_sync())
+        {
+            warnings.push(format!("the run never synchronised anything: all of it may be missing{unseen}"));
         }
         Ok(())
     }
@@ -407,9 +417,24 @@ impl<'a> ProgramCampaign<'a> {
         Ok(judgement)
     }
 
-    fn failure(&self, name: StateName, judgement: Judgement, missing_at_first: usize) -> StateFailure {
-        let explanation = explain(self.record, &self.units, self.plan.promises, &name);
-        StateFailure { name, judgement, explanation, missing_at_first }
+    fn failure(
+        &self,
+        name: StateName,
+        judgement: Judgement,
+        missing_at_first: usize,
+    ) -> Result<StateFailure, CampaignError> {
+        let explanation = match &self.record.disk {
+            None => explain(self.record, &self.units, self.plan.promises, &name),
+            Some(disk) => {
+                // Files come and go: those of this moment count, and then those of the end.
+                let whole = StateName { moment: name.moment, ..StateName::default() };
+                let now = self.judge.find_owners(&self.tree(&whole)?)?;
+                let end = self.record.tree_after(self.record.operations.len())?;
+                let owners = now.or(self.judge.find_owners(&end)?);
+                explain_disk(self.record, disk, &self.units, &name, &owners)
+            }
+        };
+        Ok(StateFailure { name, judgement, explanation, missing_at_first })
     }
 
     /// Makes a failure smaller and keeps it, if there are few so far and none of them is a part of it.
@@ -426,7 +451,7 @@ impl<'a> ProgramCampaign<'a> {
         self.shrunk += 1;
         let missing_at_first = name.missing.len();
         let (name, judgement) = self.shrink(name, judgement)?;
-        let failure = self.failure(name, judgement, missing_at_first);
+        let failure = self.failure(name, judgement, missing_at_first)?;
         // Two may be one when they are small: of one call, the size is missing here and the data there.
         let calls_of = |failure: &StateFailure| -> BTreeSet<usize> {
             failure.name.missing.iter().map(|unit| self.units.all[*unit].operation).collect()

@@ -98,6 +98,11 @@ impl RecordedFilesystem {
         self.0.recorded.borrow_mut().acknowledge(line);
     }
 
+    /// How many operations are recorded by now.
+    pub(crate) fn operations(&self) -> usize {
+        self.0.recorded.borrow().record.operations.len()
+    }
+
     /// The record. The filesystem has an empty one from now on.
     #[must_use]
     pub fn take_record(&self) -> Record {

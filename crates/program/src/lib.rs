@@ -28,14 +28,23 @@
 //!
 //! # Another ground
 //!
-//! Steps 1 and 2 are one ground: a mount that keeps what POSIX, or a filesystem of the kernel, promises. What follows needs of a
-//! ground the moments, and for each a state by name as a [`Tree`], so a ground that records blocks fits in their place.
+//! With a [`DiskGround`] the program works on a filesystem of the kernel, which lies by a loop device on a file of the recording
+//! mount. The record is that of the disk then: writes of blocks, and flushes, which are the calls `write` and `fsync` of that one
+//! file. What POSIX promises of one file is what the worst legal disk promises, so all that follows is the same, but for two
+//! things: the judge has the kernel mount the file of a [`Tree`] and runs the check there, and what is missing is told by
+//! the blocks, and by whose they are.
 
 mod acks;
+mod block_owners;
 mod campaign;
 mod candidates;
 mod cut_point;
+mod disk_ground;
+mod disk_record;
+mod disk_session;
+mod disk_state;
 mod explain;
+mod explain_disk;
 mod fault;
 mod filesystem;
 mod findings;
@@ -57,11 +66,14 @@ mod tree;
 mod unit;
 mod unit_builder;
 mod units;
+mod workplace;
 
 pub use acks::ACK_NAME;
 pub use campaign::ProgramCampaign;
 pub use candidates::Candidates;
 pub use cut_point::{CutPoint, CutPointError};
+pub use disk_ground::{DiskFilesystem, DiskGround, DiskGroundError};
+pub use disk_record::DiskRecord;
 pub use explain::{Explanation, counted, explain};
 pub use fault::{Fault, FaultError, FaultKind, PathPattern};
 pub use filesystem::RecordedFilesystem;

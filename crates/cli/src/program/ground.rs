@@ -1,0 +1,79 @@
+//! Where a program works: on a mount that keeps what a set of promises says, or on a filesystem of the kernel on a disk.
+
+use clap::Args;
+use weir_program::{DiskFilesystem, DiskGround};
+
+use crate::by_name::by_name;
+use crate::error::CliError;
+use crate::size::Size;
+
+/// The name of a ground.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroundName {
+    /// The recording mount itself.
+    Mount,
+    /// A filesystem on a disk that lies there.
+    Disk(DiskFilesystem),
+}
+
+impl GroundName {
+    const ALL: [GroundName; 4] = [
+        GroundName::Mount,
+        GroundName::Disk(DiskFilesystem::Ext4),
+        GroundName::Disk(DiskFilesystem::Xfs),
+        GroundName::Disk(DiskFilesystem::Btrfs),
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            GroundName::Mount => "mount",
+            GroundName::Disk(filesystem) => filesystem.name(),
+        }
+    }
+}
+
+/// Where the program works, as the command line says it.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct GroundArguments {
+    /// Where it works: mount, which keeps what --promises says, or the kernel's ext4, xfs or btrfs on the worst disk that the
+    /// contract allows, which takes the superuser and loop devices [default: mount]
+    #[arg(long, value_name = "NAME", value_parser = by_name(GroundName::ALL, GroundName::name))]
+    ground: Option<GroundName>,
+    /// With ext4, xfs or btrfs: options of mount, between commas, such as data=writeback,commit=1
+    #[arg(long, value_name = "OPTIONS")]
+    mount_options: Option<String>,
+    /// With ext4, xfs or btrfs: the size of the disk [default: 256M, or 320M for xfs]
+    #[arg(long, value_name = "SIZE")]
+    disk_size: Option<Size>,
+}
+
+impl GroundArguments {
+    /// What a file says; none where its texts are none.
+    pub(super) fn from_file(
+        ground: Option<&str>,
+        mount_options: Option<String>,
+        disk_size: Option<&str>,
+    ) -> Option<GroundArguments> {
+        let named = |name: &str| GroundName::ALL.into_iter().find(|ground| ground.name() == name);
+        let ground = match ground {
+            Some(name) => Some(named(name)?),
+            None => None,
+        };
+        let disk_size = disk_size.map(str::parse).transpose().ok()?;
+        Some(GroundArguments { ground, mount_options, disk_size })
+    }
+
+    /// The disk; none if the program works on the recording mount itself. What the command line says counts for more than
+    /// `file`.
+    pub(super) fn disk(&self, file: &GroundArguments) -> Result<Option<DiskGround>, CliError> {
+        let options = self.mount_options.as_deref().or(file.mount_options.as_deref());
+        let bytes = self.disk_size.or(file.disk_size).map(|Size(bytes)| bytes);
+        match self.ground.or(file.ground) {
+            Some(GroundName::Disk(filesystem)) => Ok(Some(DiskGround::new(filesystem, options, bytes)?)),
+            Some(GroundName::Mount) | None if self.mount_options.is_none() && self.disk_size.is_none() => {
+                Ok(None)
+            }
+            _ => Err(CliError::Usage("--mount-options and --disk-size go with --ground ext4, xfs or btrfs")),
+        }
+    }
+}
