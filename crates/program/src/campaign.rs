@@ -352,6 +352,14 @@ impl<'a> ProgramCampaign<'a> {
         Ok(is_exhausted)
     }
 
+    /// Checks that run at one time.
+    fn jobs(&self) -> u64 {
+        match &self.record.disk {
+            Some(disk) if !disk.ground.filesystem.mounts_copies() => 1,
+            _ => self.plan.jobs.max(1),
+        }
+    }
+
     /// Judges states side by side, a few at a time, and takes in what was found in their order.
     fn judge_batch(
         &mut self,
@@ -365,13 +373,14 @@ impl<'a> ProgramCampaign<'a> {
             let is_last = self.chosen.get(&candidate.hash) == Some(&candidate.acknowledged);
             (is_last || candidate.kind == MomentKind::Acknowledgement) && self.judged.insert(of_tree)
         });
-        let at_once = 8 * self.plan.jobs.max(1) as usize;
+        let jobs = self.jobs();
+        let at_once = 8 * jobs as usize;
         let mut batch = batch.into_iter().peekable();
         while batch.peek().is_some() && !self.is_over() {
             let left = self.plan.states.saturating_sub(self.findings.distinct) as usize;
             let some: Vec<Candidate> = batch.by_ref().take(at_once.min(left)).collect();
             let (judge, lines, stop) = (&self.judge, &self.record.lines, &self.search);
-            let judged = share_among_threads(self.plan.jobs, some.len() as u64, |nth| {
+            let judged = share_among_threads(jobs, some.len() as u64, |nth| {
                 let candidate = &some[nth as usize];
                 // One that fails to be judged does not take away what others say.
                 Ok::<_, Infallible>(judge.judge(&candidate.tree, &lines[..candidate.acknowledged], stop))

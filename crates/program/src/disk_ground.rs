@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use weir_crash::{KernelMount, KernelMountError};
 
+use crate::tree::BLOCK_BYTES;
+use crate::unit::SECTOR_BYTES;
+
 /// Where programs of the superuser are.
 const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 /// The largest disk: no program of a test needs more.
@@ -85,7 +88,7 @@ impl DiskFilesystem {
                     "nodiscard,lazy_itable_init=0,lazy_journal_init=0,assume_storage_prezeroed=1",
                 ],
             ),
-            DiskFilesystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-K", "-l", "size=16m"]),
+            DiskFilesystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
             DiskFilesystem::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K"]),
         }
     }
@@ -99,12 +102,26 @@ impl DiskFilesystem {
         }
     }
 
+    /// The sectors of its disk, if nothing is said. Btrfs takes it that its superblock of 4 KiB is written whole: it mounts no
+    /// disk on which that is torn, whatever a program did.
+    const fn sector_bytes(self) -> u64 {
+        match self {
+            DiskFilesystem::Ext4 | DiskFilesystem::Xfs => SECTOR_BYTES as u64,
+            DiskFilesystem::Btrfs => BLOCK_BYTES as u64,
+        }
+    }
+
     /// What it is always mounted with: nothing on the disk gives rights, and several copies of one may be mounted.
     const fn own_options(self) -> &'static str {
         match self {
             DiskFilesystem::Xfs => "nosuid,nodev,nouuid",
             DiskFilesystem::Ext4 | DiskFilesystem::Btrfs => "nosuid,nodev",
         }
+    }
+
+    /// Whether several copies of one disk are mounted at a time: Btrfs knows its disks by numbers that copies have in common.
+    pub(crate) const fn mounts_copies(self) -> bool {
+        !matches!(self, DiskFilesystem::Btrfs)
     }
 
     /// Whether the kernel tells where on the disk a file lies: Btrfs tells places of its own.
@@ -127,6 +144,9 @@ pub enum DiskGroundError {
         /// The smallest size.
         least: u64,
     },
+    /// It has other sectors than disks have.
+    #[error("a disk has sectors of 512 or 4096 bytes")]
+    Sectors,
     /// The program that makes the filesystem failed.
     #[error("{program} failed: {said}: is it installed?")]
     Maker {
@@ -152,21 +172,28 @@ pub struct DiskGround {
     pub options: String,
     /// Its size in bytes.
     pub bytes: u64,
+    /// What it writes whole or not at all: 512 bytes, or the 4,096 of a block.
+    pub sector_bytes: u64,
 }
 
 impl DiskGround {
-    /// A disk with a filesystem, with mount options and of a size, if they are said.
+    /// A disk with a filesystem, with mount options, of a size and with sectors, if they are said.
     ///
     /// # Errors
-    /// [`DiskGroundError::Options`] and [`DiskGroundError::Size`].
+    /// [`DiskGroundError::Options`], [`DiskGroundError::Size`] and [`DiskGroundError::Sectors`].
     pub fn new(
         filesystem: DiskFilesystem,
         options: Option<&str>,
         bytes: Option<u64>,
+        sector_bytes: Option<u64>,
     ) -> Result<DiskGround, DiskGroundError> {
         let (usual, _) = filesystem.sizes();
-        let options = options.unwrap_or_default().to_owned();
-        let ground = DiskGround { filesystem, options, bytes: bytes.unwrap_or(usual) };
+        let ground = DiskGround {
+            filesystem,
+            options: options.unwrap_or_default().to_owned(),
+            bytes: bytes.unwrap_or(usual),
+            sector_bytes: sector_bytes.unwrap_or(filesystem.sector_bytes()),
+        };
         ground.check().map(|()| ground)
     }
 
@@ -177,6 +204,9 @@ impl DiskGround {
     pub fn check(&self) -> Result<(), DiskGroundError> {
         if !self.options.is_empty() && !self.options.split(',').all(is_option) {
             return Err(DiskGroundError::Options(self.options.clone()));
+        }
+        if ![SECTOR_BYTES as u64, BLOCK_BYTES as u64].contains(&self.sector_bytes) {
+            return Err(DiskGroundError::Sectors);
         }
         let (_, least) = self.filesystem.sizes();
         match (least..=BYTES_MAX).contains(&self.bytes) && self.bytes.is_multiple_of(PIECE_BYTES) {
@@ -204,7 +234,10 @@ impl DiskGround {
         let made = made.map_err(|error| failed(error.to_string()))?;
         match made.status.success() {
             true => Ok(()),
-            false => Err(failed(String::from_utf8_lossy(&made.stderr).trim().to_owned())),
+            // Its usage comes behind the reason.
+            false => Err(failed(
+                String::from_utf8_lossy(&made.stderr).lines().next().unwrap_or_default().to_owned(),
+            )),
         }
     }
 
@@ -231,7 +264,7 @@ mod tests {
 
     #[test]
     fn options_say_how_a_filesystem_works_and_not_what_is_mounted() {
-        let takes = |options: &str| DiskGround::new(DiskFilesystem::Ext4, Some(options), None).is_ok();
+        let takes = |options: &str| DiskGround::new(DiskFilesystem::Ext4, Some(options), None, None).is_ok();
         for options in ["", "data=writeback", "noatime,commit=1,nobarrier", "compress=zstd:3"] {
             assert!(takes(options), "{options}");
         }
@@ -243,9 +276,9 @@ mod tests {
 
     #[test]
     fn a_disk_has_a_size_that_its_filesystem_takes() {
-        let takes = |filesystem, bytes| DiskGround::new(filesystem, None, Some(bytes)).is_ok();
+        let takes = |filesystem, bytes| DiskGround::new(filesystem, None, Some(bytes), None).is_ok();
         assert!(takes(DiskFilesystem::Ext4, 64 << 20) && takes(DiskFilesystem::Xfs, 1 << 30));
         assert!(!takes(DiskFilesystem::Xfs, 64 << 20) && !takes(DiskFilesystem::Ext4, (64 << 20) + 512));
-        assert!(DiskFilesystem::ALL.iter().all(|each| DiskGround::new(*each, None, None).is_ok()));
+        assert!(DiskFilesystem::ALL.iter().all(|each| DiskGround::new(*each, None, None, None).is_ok()));
     }
 }

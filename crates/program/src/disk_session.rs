@@ -11,7 +11,7 @@ use weir_fuse::DISK_NAME;
 use weir_runtime::Handle;
 
 use crate::disk_ground::{DiskGround, DiskGroundError};
-use crate::run::RunError;
+use crate::run_plan::RunError;
 
 /// See the head of this file.
 pub(crate) struct DiskSession {
@@ -36,6 +36,8 @@ impl DiskSession {
             }
             fs::create_dir_all(&directory)?;
             let mount = ground.mount(&disk, &directory)?;
+            // Many programs want an empty directory, and ext4 works without this one.
+            let _ = fs::remove_dir(directory.join("lost+found"));
             Ok::<_, DiskGroundError>(DiskSession { directory, mount })
         });
         Ok(begun.await??)

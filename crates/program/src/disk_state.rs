@@ -11,7 +11,7 @@ use weir_fuse::DISK_NAME;
 
 use crate::disk_ground::DiskGround;
 use crate::judge::FILES;
-use crate::tree::{Content, FileContent, ROOT, Tree};
+use crate::tree::{Content, FileContent, ROOT, Tree, is_zeros};
 
 /// What `mount` says if there is no loop device for it: that is not the image's fault.
 const NO_LOOP_DEVICE: &str = "loop device";
@@ -61,7 +61,6 @@ fn disk_of(tree: &Tree) -> Option<&FileContent> {
 pub(crate) fn write_image(disk: &FileContent, path: &Path) -> io::Result<()> {
     let image = File::create_new(path)?;
     image.set_len(disk.size())?;
-    let blocks = disk.data().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
-    let mut blocks = blocks;
+    let mut blocks = disk.data().filter(|(_, bytes)| !is_zeros(bytes));
     blocks.try_for_each(|(offset, bytes)| image.write_all_at(bytes, offset))
 }

@@ -59,7 +59,7 @@ fn describe_unit(units: &Units, number: UnitNumber, name: &StateName, owners: &B
 }
 
 fn describe_moment(record: &Record, disk: &DiskRecord, moment: &Moment) -> String {
-    let (done, all) = (moment.operations - record.setup, record.operations.len() - record.setup);
+    let (done, all) = (record.requests(moment.operations), record.requests(record.operations.len()));
     let next = match record.operations.get(moment.operations).map(|operation| &operation.call) {
         Some(call) if call.is_sync() => "before a flush of the disk returns",
         Some(_) => "before a line is acknowledged",
@@ -82,7 +82,10 @@ fn describe_cause(record: &Record, units: &Units, moment: &Moment, missing: &[Un
     let request = units.all[*first].operation;
     let flush = record.operations[record.setup..request].iter().rposition(|each| each.call.is_sync());
     let since = match flush {
-        Some(flush) => format!("since the flush that is request {}", flush + 1),
+        Some(flush) => {
+            let flush = record.requests(record.setup + flush + 1);
+            format!("since the flush that is request {flush}")
+        }
         None => "since the run began".to_owned(),
     };
     let acknowledged =

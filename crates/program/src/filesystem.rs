@@ -21,7 +21,7 @@ use crate::cut_point::CutTrigger;
 use crate::fault::{Fault, Faults};
 use crate::record::Record;
 use crate::recorded_tree::RecordedTree;
-use crate::run::RunCut;
+use crate::run_plan::RunCut;
 use crate::tree::{BLOCK_BYTES, Content, ROOT, Tree};
 
 /// Blocks that it claims to have: 2 GiB.

@@ -58,6 +58,7 @@ mod record;
 mod recorded_tree;
 mod rounds;
 mod run;
+mod run_plan;
 mod shell;
 mod state;
 mod stop;
@@ -88,7 +89,8 @@ pub use record::{
     LINE_BYTES_MAX, LINES_BYTES_MAX, OPERATIONS_MAX, Process, Record, RecordError, WrittenData,
 };
 pub use rounds::{RoundsError, RoundsFindings, run_rounds};
-pub use run::{RecordedRun, RunBase, RunCut, RunError, RunPlan, record_run};
+pub use run::{RecordedRun, record_run};
+pub use run_plan::{RunBase, RunCut, RunError, RunPlan};
 pub use shell::ends_within;
 pub use state::{Moments, StateName, StateNameError};
 pub use stop::StopCondition;

@@ -212,6 +212,12 @@ impl Record {
         }
     }
 
+    /// How many of the run's operations until then asked for something: all but acknowledgements.
+    pub(crate) fn requests(&self, until: usize) -> usize {
+        let is_request = |operation: &&Operation| !matches!(operation.call, Call::Acknowledge(_));
+        self.operations[self.setup..until].iter().filter(is_request).count()
+    }
+
     /// The tree after so many operations.
     ///
     /// # Errors

@@ -2,78 +2,21 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use regex_lite::Regex;
 use rustix::process::{getegid, geteuid};
-use thiserror::Error;
-use weir_fuse::{REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerError, ServerOptions, SyncMode};
-use weir_runtime::{Cancelled, Handle};
+use weir_fuse::{REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerOptions, SyncMode};
+use weir_runtime::Handle;
 use weir_vfs::FsError;
 
-use crate::cut_point::CutPoint;
-use crate::disk_ground::{DiskGround, DiskGroundError};
-use crate::fault::Fault;
 use crate::filesystem::RecordedFilesystem;
-use crate::record::{Record, RecordError};
-use crate::tree::Tree;
+use crate::record::Record;
+use crate::run_plan::{RunError, RunPlan};
 use crate::workplace::Workplace;
 
 /// How long to wait for the unmount while a program keeps the mount in use.
 const UNMOUNT_WAIT: Duration = Duration::from_secs(5);
-
-/// What is run, and how it is recorded.
-#[derive(Clone, Debug)]
-pub struct RunPlan {
-    /// Makes what the run begins with.
-    pub setup: Option<String>,
-    /// What is recorded.
-    pub run: String,
-    /// How long each of them may take.
-    pub limit: Duration,
-    /// Bytes that both may write.
-    pub data_max: u64,
-    /// A line of the run's standard output that matches acknowledges: its first group, or all that matches.
-    pub ack_pattern: Option<Regex>,
-    /// What goes wrong while it runs.
-    pub faults: Vec<Fault>,
-    /// The disk whose filesystem it works on; without one it works on the recording mount itself.
-    pub disk: Option<DiskGround>,
-    /// A directory for the mount.
-    pub scratch: PathBuf,
-    /// The directory that the commands find as `WEIR_HERE`.
-    pub here: PathBuf,
-    /// Becomes true when the commands are to be ended.
-    pub stops: Arc<AtomicBool>,
-    /// Cuts the power while it runs.
-    pub cut: Option<RunCut>,
-    /// What it begins with in place of what the setup makes.
-    pub base: Option<RunBase>,
-    /// The number of the run, which the seed counts with.
-    pub round: u64,
-}
-
-/// A cut while a program runs.
-#[derive(Clone, Debug)]
-pub struct RunCut {
-    /// At which call.
-    pub point: Option<CutPoint>,
-    /// The power is cut. It may be set from elsewhere, too: by a signal.
-    pub is_cut: Arc<AtomicBool>,
-}
-
-/// What an earlier run has left.
-#[derive(Clone, Debug)]
-pub struct RunBase {
-    /// Its files.
-    pub tree: Tree,
-    /// The lines that were acknowledged.
-    pub lines: Vec<Vec<u8>>,
-}
 
 /// What a run has left.
 #[derive(Debug)]
@@ -86,39 +29,6 @@ pub struct RecordedRun {
     pub faults: Vec<String>,
     /// What makes the record worth less.
     pub warnings: Vec<String>,
-}
-
-/// Why there is no record.
-#[derive(Debug, Error)]
-pub enum RunError {
-    /// There is no mount.
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    /// A command cannot be started, or its output not be kept.
-    #[error("cannot run a command: {0}")]
-    Io(#[from] io::Error),
-    /// A thread has ended by itself.
-    #[error("cannot run a command: {0}")]
-    Cancelled(#[from] Cancelled),
-    /// A command failed.
-    #[error("{which} failed: {ending}\n{output}")]
-    Failed {
-        /// `--setup` or `--run`.
-        which: &'static str,
-        /// How it ended.
-        ending: String,
-        /// What it printed.
-        output: String,
-    },
-    /// There is no disk with a filesystem.
-    #[error(transparent)]
-    Disk(#[from] DiskGroundError),
-    /// It was stopped.
-    #[error("the test was ended by a signal")]
-    Stopped,
-    /// It did more than can be kept.
-    #[error(transparent)]
-    Record(#[from] RecordError),
 }
 
 /// Mounts, runs, and unmounts.

@@ -14,7 +14,7 @@ use crate::disk_session::DiskSession;
 use crate::filesystem::RecordedFilesystem;
 use crate::judge::describe_status;
 use crate::record::LINE_BYTES_MAX;
-use crate::run::{RunError, RunPlan};
+use crate::run_plan::{RunError, RunPlan};
 use crate::shell::{Shell, ShellEnd, end_processes_with, tag_of};
 use crate::stop::StopCondition;
 

@@ -40,6 +40,7 @@ struct TestFile {
     ground: Option<String>,
     mount_options: Option<String>,
     disk_size: Option<String>,
+    sector_bytes: Option<u64>,
     #[serde(default)]
     fault: Vec<FaultEntry>,
 }
@@ -139,6 +140,7 @@ impl Test {
             file.ground.as_deref(),
             file.mount_options.clone(),
             file.disk_size.as_deref(),
+            file.sector_bytes,
         );
         let ground = ground.ok_or_else(|| {
             wrong("ground is mount, ext4, xfs or btrfs, and disk-size a size such as 256M".to_owned())

@@ -45,6 +45,9 @@ pub(super) struct GroundArguments {
     /// With ext4, xfs or btrfs: the size of the disk [default: 256M, or 320M for xfs]
     #[arg(long, value_name = "SIZE")]
     disk_size: Option<Size>,
+    /// With ext4, xfs or btrfs: what the disk writes whole or not at all, 512 or 4096 bytes [default: 512, or 4096 for btrfs]
+    #[arg(long, value_name = "BYTES")]
+    sector_bytes: Option<u64>,
 }
 
 impl GroundArguments {
@@ -53,6 +56,7 @@ impl GroundArguments {
         ground: Option<&str>,
         mount_options: Option<String>,
         disk_size: Option<&str>,
+        sector_bytes: Option<u64>,
     ) -> Option<GroundArguments> {
         let named = |name: &str| GroundName::ALL.into_iter().find(|ground| ground.name() == name);
         let ground = match ground {
@@ -60,7 +64,7 @@ impl GroundArguments {
             None => None,
         };
         let disk_size = disk_size.map(str::parse).transpose().ok()?;
-        Some(GroundArguments { ground, mount_options, disk_size })
+        Some(GroundArguments { ground, mount_options, disk_size, sector_bytes })
     }
 
     /// The disk; none if the program works on the recording mount itself. What the command line says counts for more than
@@ -68,12 +72,17 @@ impl GroundArguments {
     pub(super) fn disk(&self, file: &GroundArguments) -> Result<Option<DiskGround>, CliError> {
         let options = self.mount_options.as_deref().or(file.mount_options.as_deref());
         let bytes = self.disk_size.or(file.disk_size).map(|Size(bytes)| bytes);
+        let sectors = self.sector_bytes.or(file.sector_bytes);
+        let says_nothing =
+            self.mount_options.is_none() && self.disk_size.is_none() && self.sector_bytes.is_none();
         match self.ground.or(file.ground) {
-            Some(GroundName::Disk(filesystem)) => Ok(Some(DiskGround::new(filesystem, options, bytes)?)),
-            Some(GroundName::Mount) | None if self.mount_options.is_none() && self.disk_size.is_none() => {
-                Ok(None)
+            Some(GroundName::Disk(filesystem)) => {
+                Ok(Some(DiskGround::new(filesystem, options, bytes, sectors)?))
             }
-            _ => Err(CliError::Usage("--mount-options and --disk-size go with --ground ext4, xfs or btrfs")),
+            Some(GroundName::Mount) | None if says_nothing => Ok(None),
+            _ => Err(CliError::Usage(
+                "--mount-options, --disk-size and --sector-bytes go with --ground ext4, xfs or btrfs",
+            )),
         }
     }
 }

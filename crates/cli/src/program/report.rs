@@ -41,6 +41,13 @@ impl<'a> Basis<'a> {
         }
     }
 
+    fn count_calls(&self, calls: u64) -> String {
+        match self.disk {
+            None => counted(calls, "call", "calls"),
+            Some(_) => counted(calls, "request to the disk", "requests to the disk"),
+        }
+    }
+
     /// The same, for scripts: the ground, its mount options, and the promises of a mount.
     pub(super) fn ground_to_json(&self) -> [Value; 3] {
         match self.disk {
@@ -173,7 +180,7 @@ impl Report<'_> {
             "{} checked ({looked}) of {} at which the power was cut, {} and {}, {} states a minute: {}",
             counted(*distinct, "different state", "different states"),
             counted(*moments, "moment", "moments"),
-            counted(self.calls() as u64, "call", "calls"),
+            self.basis.count_calls(self.calls() as u64),
             counted(self.record.lines.len() as u64, "acknowledged line", "acknowledged lines"),
             self.states_per_minute(),
             match failures {
