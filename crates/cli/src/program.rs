@@ -265,6 +265,11 @@ fn write_record(path: &Path, header: &TraceHeader, record: &Record) -> Result<()
     wrote.map_err(|source| CliError::ProgramTrace { path: path.to_owned(), source })
 }
 
+/// The program that runs.
+fn this_program() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "weir".into())
+}
+
 /// How states are checked.
 fn plan(
     checks: &CheckArguments,
@@ -283,6 +288,7 @@ fn plan(
         jobs: checks.jobs.unwrap_or_else(cores),
         scratch: scratch.to_owned(),
         here: header.here.clone(),
+        weir: this_program(),
         stops: Arc::clone(interrupted),
         rules: Rules::all(),
     }

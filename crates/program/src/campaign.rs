@@ -15,6 +15,7 @@ use crate::judge::{Judge, Judgement, Privileges, write_tree};
 use crate::mutants::ProgramMutant;
 use crate::plan::{CampaignError, Plan};
 use crate::record::Record;
+use crate::run_plan::RunDisk;
 use crate::state::{Moments, StateName, StateNameError};
 use crate::stop::StopCondition;
 use crate::tree::Tree;
@@ -98,7 +99,9 @@ impl<'a> ProgramCampaign<'a> {
     pub fn new(record: &'a Record, plan: &'a Plan) -> ProgramCampaign<'a> {
         let units = Arc::new(Units::from_record(record, plan.promises, plan.rules));
         let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit);
-        let judge = judge.on_disk(record.disk.as_ref().map(|disk| disk.ground.clone()));
+        let judge = judge.on_disk(
+            record.disk.as_ref().map(|disk| RunDisk { ground: disk.ground.clone(), weir: plan.weir.clone() }),
+        );
         let stop = StopCondition::from_flag(&plan.stops);
         let chance = Runtime::simulated(Simulation { seed: plan.seed, ..Simulation::default() }).handle();
         let findings =

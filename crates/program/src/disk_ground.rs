@@ -1,4 +1,4 @@
-//! *Disk ground*: a filesystem of the kernel on a disk whose blocks are recorded, how it is made and how it is mounted.
+//! *Disk ground*: a filesystem, of the kernel or of Weir, on a disk whose blocks are recorded, how it is made and how it is mounted.
 //!
 //! The disk is the file [`DISK_NAME`](weir_fuse::DISK_NAME) of the recording mount, with a loop device on it. The kernel keeps
 //! nothing of its writes back, and sends a flush as `fsync`; so the record of that file is that of the disk, and the promises of
@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -13,11 +14,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use weir_crash::{KernelMount, KernelMountError};
 
+use crate::disk_mount::{DiskMount, WeirMount};
 use crate::tree::BLOCK_BYTES;
 use crate::unit::SECTOR_BYTES;
 
 /// Where programs of the superuser are.
 const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+/// The program that makes and mounts filesystems of Weir.
+const WEIR: &str = "weir";
 /// The largest disk: no program of a test needs more.
 const BYTES_MAX: u64 = 1 << 40;
 /// A disk has whole pieces of so many bytes.
@@ -40,7 +44,7 @@ const OPTIONS_REFUSED: [&str; 14] = [
     "journal_dev",
 ];
 
-/// A filesystem of the kernel.
+/// A filesystem on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskFilesystem {
@@ -50,11 +54,21 @@ pub enum DiskFilesystem {
     Xfs,
     /// Btrfs.
     Btrfs,
+    /// BarrierFS on a volume of Weir.
+    BarrierFs,
+    /// F2FS on a volume of Weir.
+    F2fs,
 }
 
 impl DiskFilesystem {
     /// All of them.
-    pub const ALL: [DiskFilesystem; 3] = [DiskFilesystem::Ext4, DiskFilesystem::Xfs, DiskFilesystem::Btrfs];
+    pub const ALL: [DiskFilesystem; 5] = [
+        DiskFilesystem::Ext4,
+        DiskFilesystem::Xfs,
+        DiskFilesystem::Btrfs,
+        DiskFilesystem::BarrierFs,
+        DiskFilesystem::F2fs,
+    ];
 
     /// Its name.
     #[must_use]
@@ -63,6 +77,8 @@ impl DiskFilesystem {
             DiskFilesystem::Ext4 => "ext4",
             DiskFilesystem::Xfs => "xfs",
             DiskFilesystem::Btrfs => "btrfs",
+            DiskFilesystem::BarrierFs => "barrierfs",
+            DiskFilesystem::F2fs => "f2fs",
         }
     }
 
@@ -90,6 +106,8 @@ impl DiskFilesystem {
             ),
             DiskFilesystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
             DiskFilesystem::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K"]),
+            DiskFilesystem::BarrierFs => (WEIR, &["mkfs", "--volume", "--force"]),
+            DiskFilesystem::F2fs => (WEIR, &["mkfs", "--volume", "--force", "--type", "f2fs"]),
         }
     }
 
@@ -99,6 +117,7 @@ impl DiskFilesystem {
             DiskFilesystem::Ext4 => (256 << 20, 16 << 20),
             DiskFilesystem::Xfs => (320 << 20, 300 << 20),
             DiskFilesystem::Btrfs => (256 << 20, 128 << 20),
+            DiskFilesystem::BarrierFs | DiskFilesystem::F2fs => (128 << 20, 64 << 20),
         }
     }
 
@@ -106,8 +125,8 @@ impl DiskFilesystem {
     /// disk on which that is torn, whatever a program did.
     const fn sector_bytes(self) -> u64 {
         match self {
-            DiskFilesystem::Ext4 | DiskFilesystem::Xfs => SECTOR_BYTES as u64,
             DiskFilesystem::Btrfs => BLOCK_BYTES as u64,
+            _ => SECTOR_BYTES as u64,
         }
     }
 
@@ -116,6 +135,8 @@ impl DiskFilesystem {
         match self {
             DiskFilesystem::Xfs => "nosuid,nodev,nouuid",
             DiskFilesystem::Ext4 | DiskFilesystem::Btrfs => "nosuid,nodev",
+            // FUSE has both by itself.
+            DiskFilesystem::BarrierFs | DiskFilesystem::F2fs => "",
         }
     }
 
@@ -126,7 +147,12 @@ impl DiskFilesystem {
 
     /// Whether the kernel tells where on the disk a file lies: Btrfs tells places of its own.
     pub(crate) const fn tells_places(self) -> bool {
-        !matches!(self, DiskFilesystem::Btrfs)
+        matches!(self, DiskFilesystem::Ext4 | DiskFilesystem::Xfs)
+    }
+
+    /// Whether it is Weir's, and not the kernel's.
+    const fn is_of_weir(self) -> bool {
+        matches!(self, DiskFilesystem::BarrierFs | DiskFilesystem::F2fs)
     }
 }
 
@@ -156,7 +182,7 @@ pub enum DiskGroundError {
         said: String,
     },
     /// The kernel did not mount it.
-    #[error("cannot mount it: {0}: it takes the superuser, a loop device and a kernel with this filesystem")]
+    #[error("cannot mount it: {0}: the kernel's filesystems take the superuser and a loop device")]
     Mount(#[from] KernelMountError),
     /// The disk fails.
     #[error("cannot use the disk: {0}")]
@@ -225,12 +251,13 @@ impl DiskGround {
         }
     }
 
-    /// Makes the filesystem in a new file.
-    pub(crate) fn make(&self, disk: &Path) -> Result<(), DiskGroundError> {
-        File::create_new(disk)?.set_len(self.bytes)?;
+    /// Makes the filesystem in a new file; one of Weir by the program `weir`.
+    pub(crate) fn make(&self, disk: &Path, weir: &Path) -> Result<(), DiskGroundError> {
+        File::options().write(true).create_new(true).mode(0o600).open(disk)?.set_len(self.bytes)?;
         let (program, options) = self.filesystem.maker();
         let failed = |said| DiskGroundError::Maker { program, said };
-        let made = Command::new(program).args(options).arg(disk).env("PATH", PATH).output();
+        let path = if self.filesystem.is_of_weir() { weir } else { Path::new(program) };
+        let made = Command::new(path).args(options).arg(disk).env("PATH", PATH).output();
         let made = made.map_err(|error| failed(error.to_string()))?;
         match made.status.success() {
             true => Ok(()),
@@ -241,11 +268,15 @@ impl DiskGround {
         }
     }
 
-    /// Mounts it, so that it recovers.
-    pub(crate) fn mount(&self, disk: &Path, at: &Path) -> Result<KernelMount, KernelMountError> {
+    /// Mounts it, so that it recovers; one of Weir by the program `weir`.
+    pub(crate) fn mount(&self, disk: &Path, at: &Path, weir: &Path) -> Result<DiskMount, KernelMountError> {
+        if self.filesystem.is_of_weir() {
+            return Ok(DiskMount::Weir(WeirMount::new(weir, disk, at, &self.options)?));
+        }
         let own = self.filesystem.own_options();
         let comma = if self.options.is_empty() { "" } else { "," };
-        KernelMount::new(disk, at, self.filesystem.name(), &format!("{own}{comma}{}", self.options))
+        let options = format!("{own}{comma}{}", self.options);
+        KernelMount::new(disk, at, self.filesystem.name(), &options).map(DiskMount::Kernel)
     }
 }
 

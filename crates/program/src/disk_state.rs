@@ -3,14 +3,15 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use weir_crash::{KernelMount, KernelMountError};
+use weir_crash::KernelMountError;
 use weir_fuse::DISK_NAME;
 
-use crate::disk_ground::DiskGround;
+use crate::disk_mount::DiskMount;
 use crate::judge::FILES;
+use crate::run_plan::RunDisk;
 use crate::tree::{Content, FileContent, ROOT, Tree, is_zeros};
 
 /// What `mount` says if there is no loop device for it: that is not the image's fault.
@@ -19,13 +20,13 @@ const NO_LOOP_DEVICE: &str = "loop device";
 /// See the head of this file.
 pub(crate) struct DiskState {
     image: PathBuf,
-    mount: KernelMount,
+    mount: DiskMount,
 }
 
 impl DiskState {
     /// Writes the disk of a tree to an image in a directory, and mounts it there as `files`; what the kernel says if it refuses.
     pub(crate) fn mount(
-        ground: &DiskGround,
+        RunDisk { ground, weir }: &RunDisk,
         tree: &Tree,
         place: &Path,
     ) -> io::Result<Result<DiskState, String>> {
@@ -33,7 +34,7 @@ impl DiskState {
         let disk = disk_of(tree).ok_or(io::Error::other("the record has no disk"))?;
         write_image(disk, &image)?;
         fs::create_dir(&files)?;
-        match ground.mount(&image, &files) {
+        match ground.mount(&image, &files, weir) {
             Ok(mount) => Ok(Ok(DiskState { image, mount })),
             Err(KernelMountError::Refused(said)) if !said.contains(NO_LOOP_DEVICE) => Ok(Err(said)),
             Err(error) => Err(io::Error::other(error)),
@@ -59,7 +60,7 @@ fn disk_of(tree: &Tree) -> Option<&FileContent> {
 
 /// Writes the blocks of a disk that are not zeros.
 pub(crate) fn write_image(disk: &FileContent, path: &Path) -> io::Result<()> {
-    let image = File::create_new(path)?;
+    let image = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     image.set_len(disk.size())?;
     let mut blocks = disk.data().filter(|(_, bytes)| !is_zeros(bytes));
     blocks.try_for_each(|(offset, bytes)| image.write_all_at(bytes, offset))

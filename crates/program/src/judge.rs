@@ -17,8 +17,8 @@ use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
 use crate::block_owners::BlockOwners;
-use crate::disk_ground::DiskGround;
 use crate::disk_state::DiskState;
+use crate::run_plan::RunDisk;
 use crate::shell::{Shell, ShellEnd, end_processes_with, tag_of};
 use crate::stop::StopCondition;
 use crate::tree::{BLOCK_BYTES, Content, FileContent, Node, ROOT, Tree};
@@ -59,7 +59,7 @@ pub struct Judge {
     check: String,
     limit: Duration,
     here: PathBuf,
-    disk: Option<DiskGround>,
+    disk: Option<RunDisk>,
     states: AtomicU64,
 }
 
@@ -71,19 +71,19 @@ impl Judge {
         Judge { scratch, check, limit, here, disk: None, states: AtomicU64::new(0) }
     }
 
-    /// Trees are those of a disk: the kernel mounts it for the check.
+    /// Trees are those of a disk, which is mounted for the check.
     #[must_use]
-    pub fn on_disk(mut self, disk: Option<DiskGround>) -> Judge {
+    pub fn on_disk(mut self, disk: Option<RunDisk>) -> Judge {
         self.disk = disk;
         self
     }
 
     /// Whose the blocks of the disk of a tree are: nobody's if it is none, or is not mounted.
     pub(crate) fn find_owners(&self, tree: &Tree) -> io::Result<BlockOwners> {
-        let Some(ground) = &self.disk else { return Ok(BlockOwners::default()) };
+        let Some(disk) = &self.disk else { return Ok(BlockOwners::default()) };
         self.in_place(|place| {
-            let Ok(state) = DiskState::mount(ground, tree, place)? else { return Ok(BlockOwners::default()) };
-            let owners = BlockOwners::find(ground, &place.join(FILES), state.image());
+            let Ok(state) = DiskState::mount(disk, tree, place)? else { return Ok(BlockOwners::default()) };
+            let owners = BlockOwners::find(&disk.ground, &place.join(FILES), state.image());
             state.unmount()?;
             Ok(owners)
         })
@@ -114,12 +114,12 @@ impl Judge {
         }
         self.in_place(|place| {
             write_lines(&place.join(LINES), acknowledged)?;
-            let Some(ground) = &self.disk else {
+            let Some(disk) = &self.disk else {
                 // The scratch directory belongs to this user alone.
                 write_tree(tree, &place.join(FILES), Privileges::Kept)?;
                 return self.run_check(place, stop);
             };
-            let state = match DiskState::mount(ground, tree, place)? {
+            let state = match DiskState::mount(disk, tree, place)? {
                 Ok(state) => state,
                 Err(said) => return Ok(Some(Judgement::of_no_mount(&said))),
             };

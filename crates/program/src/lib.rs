@@ -29,10 +29,10 @@
 //! # Another ground
 //!
 //! With a [`DiskGround`] the program works on a filesystem of the kernel, which lies by a loop device on a file of the recording
-//! mount. The record is that of the disk then: writes of blocks, and flushes, which are the calls `write` and `fsync` of that one
-//! file. What POSIX promises of one file is what the worst legal disk promises, so all that follows is the same, but for two
-//! things: the judge has the kernel mount the file of a [`Tree`] and runs the check there, and what is missing is told by
-//! the blocks, and by whose they are.
+//! mount, or on one of Weir, which lies on that file. The record is that of the disk then: writes of blocks, and flushes, which
+//! are the calls `write` and `fsync` of that one file. What POSIX promises of one file is what the worst legal disk promises, so
+//! all that follows is the same, but for two things: the judge has the file of a [`Tree`] mounted and runs the check there, and
+//! what is missing is told by the blocks, and by whose they are.
 
 mod acks;
 mod block_owners;
@@ -40,6 +40,7 @@ mod campaign;
 mod candidates;
 mod cut_point;
 mod disk_ground;
+mod disk_mount;
 mod disk_record;
 mod disk_session;
 mod disk_state;
@@ -90,7 +91,7 @@ pub use record::{
 };
 pub use rounds::{RoundsError, RoundsFindings, run_rounds};
 pub use run::{RecordedRun, record_run};
-pub use run_plan::{RunBase, RunCut, RunError, RunPlan};
+pub use run_plan::{RunBase, RunCut, RunDisk, RunError, RunPlan};
 pub use shell::ends_within;
 pub use state::{Moments, StateName, StateNameError};
 pub use stop::StopCondition;

@@ -33,7 +33,7 @@ pub struct RunPlan {
     /// What goes wrong while it runs.
     pub faults: Vec<Fault>,
     /// The disk whose filesystem it works on; without one it works on the recording mount itself.
-    pub disk: Option<DiskGround>,
+    pub disk: Option<RunDisk>,
     /// A directory for the mount.
     pub scratch: PathBuf,
     /// The directory that the commands find as `WEIR_HERE`.
@@ -46,6 +46,15 @@ pub struct RunPlan {
     pub base: Option<RunBase>,
     /// The number of the run, which the seed counts with.
     pub round: u64,
+}
+
+/// The disk of a run.
+#[derive(Clone, Debug)]
+pub struct RunDisk {
+    /// What it is.
+    pub ground: DiskGround,
+    /// The program `weir`, for filesystems of Weir.
+    pub weir: PathBuf,
 }
 
 /// A cut while a program runs.

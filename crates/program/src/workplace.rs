@@ -47,7 +47,7 @@ impl<'a> Workplace<'a> {
 
     /// What is known of the disk of the run that has ended, if there was one.
     pub(crate) fn disk_record(&self) -> Option<DiskRecord> {
-        let ground = self.plan.disk.clone()?;
+        let ground = self.plan.disk.as_ref()?.ground.clone();
         Some(DiskRecord { ground, ended: self.ended.get() })
     }
 
@@ -56,11 +56,11 @@ impl<'a> Workplace<'a> {
         if let Some(base) = &self.plan.base {
             self.filesystem.restore(&base.tree).map_err(io::Error::other)?;
         }
-        let Some(ground) = &self.plan.disk else {
+        let Some(disk) = &self.plan.disk else {
             return self.run_in(self.recording, None).await;
         };
         let places = (self.recording, &*self.plan.scratch);
-        let session = DiskSession::begin(self.handle, ground, places, self.plan.base.is_none()).await?;
+        let session = DiskSession::begin(self.handle, disk, places, self.plan.base.is_none()).await?;
         let ran = self.run_in(session.directory(), Some(&session)).await;
         self.ended.set(self.filesystem.operations());
         let synchronised = session.synchronise(self.handle).await;

@@ -8,7 +8,7 @@ use rustix::process::{getegid, geteuid};
 use tempfile::TempDir;
 use weir_program::{
     Call, CampaignError, CampaignFindings, DiskFilesystem, DiskGround, Judge, NewInode, Place, Plan,
-    ProgramCampaign, ProgramMutant, Promises, ROOT, Record, StateName, StopCondition,
+    ProgramCampaign, ProgramMutant, Promises, ROOT, Record, RunDisk, StateName, StopCondition,
 };
 use weir_runtime::{Runtime, Wall};
 use weir_storage::Rules;
@@ -46,6 +46,7 @@ impl Test {
             jobs: 1,
             scratch: directory.path().to_owned(),
             here: directory.path().to_owned(),
+            weir: "weir".into(),
             stops: Arc::new(AtomicBool::new(false)),
             rules: Rules::all(),
         };
@@ -191,7 +192,11 @@ fn a_disk_that_is_not_mounted_is_wrong() {
     let test = Test::new("true");
     let judge = Judge::new(&test.plan.scratch, &test.plan.here, "true", Duration::from_secs(60));
     let stop = StopCondition::from_flag(&test.plan.stops);
-    let judgement = judge.on_disk(Some(ground)).judge(&tree, &[], &stop).unwrap().unwrap();
+    let judgement = judge
+        .on_disk(Some(RunDisk { ground, weir: "weir".into() }))
+        .judge(&tree, &[], &stop)
+        .unwrap()
+        .unwrap();
     assert_eq!((judgement.is_right, &*judgement.ending), (false, "the filesystem cannot be mounted"));
     let judge = Judge::new(&test.plan.scratch, &test.plan.here, "test -s disk", Duration::from_secs(60));
     assert!(judge.judge(&tree, &[], &stop).unwrap().unwrap().is_right, "without a ground it is a file");

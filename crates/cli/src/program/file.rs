@@ -10,10 +10,12 @@ use regex_lite::Regex;
 use serde::Deserialize;
 use serde::de::Error as _;
 use weir_fuse::absolute;
-use weir_program::{CutPoint, CutPointError, DiskGround, Fault, FaultError, Promises, RunPlan, TraceHeader};
+use weir_program::{
+    CutPoint, CutPointError, DiskGround, Fault, FaultError, Promises, RunDisk, RunPlan, TraceHeader,
+};
 
 use super::ground::GroundArguments;
-use super::{CheckArguments, ProgramArguments};
+use super::{CheckArguments, ProgramArguments, this_program};
 use crate::error::CliError;
 use crate::size::Size;
 
@@ -143,7 +145,10 @@ impl Test {
             file.sector_bytes,
         );
         let ground = ground.ok_or_else(|| {
-            wrong("ground is mount, ext4, xfs or btrfs, and disk-size a size such as 256M".to_owned())
+            wrong(
+                "ground is mount, ext4, xfs, btrfs, barrierfs or f2fs, and disk-size a size such as 256M"
+                    .to_owned(),
+            )
         })?;
         let disk = arguments.ground.disk(&ground)?;
         let mut checks = arguments.checks.clone();
@@ -189,7 +194,7 @@ impl Test {
             data_max: self.record_bytes,
             ack_pattern: self.ack_pattern.clone(),
             faults: self.faults.clone(),
-            disk: self.disk.clone(),
+            disk: self.disk.clone().map(|ground| RunDisk { ground, weir: this_program() }),
             scratch: scratch.to_owned(),
             here: self.here.clone(),
             stops: Arc::clone(stops),

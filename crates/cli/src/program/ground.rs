@@ -1,4 +1,4 @@
-//! Where a program works: on a mount that keeps what a set of promises says, or on a filesystem of the kernel on a disk.
+//! Where a program works: on a mount that keeps what a set of promises says, or on a filesystem on a disk.
 
 use clap::Args;
 use weir_program::{DiskFilesystem, DiskGround};
@@ -17,11 +17,13 @@ pub(super) enum GroundName {
 }
 
 impl GroundName {
-    const ALL: [GroundName; 4] = [
+    const ALL: [GroundName; 6] = [
         GroundName::Mount,
         GroundName::Disk(DiskFilesystem::Ext4),
         GroundName::Disk(DiskFilesystem::Xfs),
         GroundName::Disk(DiskFilesystem::Btrfs),
+        GroundName::Disk(DiskFilesystem::BarrierFs),
+        GroundName::Disk(DiskFilesystem::F2fs),
     ];
 
     fn name(self) -> &'static str {
@@ -35,17 +37,17 @@ impl GroundName {
 /// Where the program works, as the command line says it.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct GroundArguments {
-    /// Where it works: mount, which keeps what --promises says, or the kernel's ext4, xfs or btrfs on the worst disk that the
-    /// contract allows, which takes the superuser and loop devices [default: mount]
+    /// Where it works: mount, which keeps what --promises says; on the worst disk that the contract allows, the kernel's ext4, xfs
+    /// or btrfs, which take the superuser and loop devices; or barrierfs or f2fs of Weir, in a volume there [default: mount]
     #[arg(long, value_name = "NAME", value_parser = by_name(GroundName::ALL, GroundName::name))]
     ground: Option<GroundName>,
-    /// With ext4, xfs or btrfs: options of mount, between commas, such as data=writeback,commit=1
+    /// With a disk: options of mount, or of weir mount without their dashes, between commas, such as data=writeback,commit=1
     #[arg(long, value_name = "OPTIONS")]
     mount_options: Option<String>,
-    /// With ext4, xfs or btrfs: the size of the disk [default: 256M, or 320M for xfs]
+    /// With a disk: its size [default: 256M; 320M for xfs; 128M for barrierfs and f2fs]
     #[arg(long, value_name = "SIZE")]
     disk_size: Option<Size>,
-    /// With ext4, xfs or btrfs: what the disk writes whole or not at all, 512 or 4096 bytes [default: 512, or 4096 for btrfs]
+    /// With a disk: what it writes whole or not at all, 512 or 4096 bytes [default: 512, or 4096 for btrfs]
     #[arg(long, value_name = "BYTES")]
     sector_bytes: Option<u64>,
 }
@@ -81,7 +83,7 @@ impl GroundArguments {
             }
             Some(GroundName::Mount) | None if says_nothing => Ok(None),
             _ => Err(CliError::Usage(
-                "--mount-options, --disk-size and --sector-bytes go with --ground ext4, xfs or btrfs",
+                "--mount-options, --disk-size and --sector-bytes go with a disk: --ground ext4 and others",
             )),
         }
     }
