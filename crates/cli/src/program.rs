@@ -92,7 +92,8 @@ pub(crate) struct ProgramArguments {
     #[arg(long, value_name = "REGEX")]
     ack_pattern: Option<Regex>,
     /// Something that goes wrong while it runs, as often as wanted: fsync:2 (the second one fails), read:1+:*.db (all reads of such
-    /// files), write, short-write, or space:65536 (the disk is full then)
+    /// files), write, short-write, slow-fsync=500:1+ (each takes 500 ms longer), or
+    /// space:65536 (the disk is full then)
     #[arg(long, value_name = "FAULT")]
     fault: Vec<Fault>,
     /// Cut the power while it runs, at the third fsync (fsync:3), at that of a path or name (rename:1:*.db), at an acknowledgement

@@ -344,6 +344,25 @@ fn faults_strike_calls_of_the_run() {
     }
 }
 
+#[test]
+fn a_slow_synchronisation_finds_who_does_not_wait_for_it() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // The line comes in time, mostly, but from a process that does not know whether it does.
+    let run = "echo a >f; (sleep 0.5; echo 1 >>\"$WEIR_ACK\") & sync f; wait";
+    let check = "[ ! -s \"$WEIR_ACKED\" ] || [ -s f ] || { echo early; exit 1; }";
+    let program = ["crash", "program", "--run", run, "--check", check, "--promises", "ext4-ordered"];
+    let right = weir(directory.path(), &program);
+    assert_eq!(right.status.code(), Some(0), "{} {}", text(&right.stdout), error_of(&right));
+    let slow = weir(directory.path(), &[&program[..], &["--fault", "slow-fsync=2000:1"]].concat());
+    let printed = text(&slow.stdout);
+    assert_eq!(slow.status.code(), Some(1), "{printed} {}", error_of(&slow));
+    assert!(printed.contains("early") && printed.contains("faults: slow-fsync of `f`"), "{printed}");
+}
+
 /// Counts on from what is there, forever.
 const COUNTER: &str = r#"n=$(cat data 2>/dev/null || echo 0)
 while true; do

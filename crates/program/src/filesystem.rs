@@ -1,6 +1,7 @@
 //! *Recorded filesystem*: a tree in memory as a door of Weir uses it, which records each call.
 //!
-//! No call waits for anything, so the order of the calls is that of the record.
+//! No call waits for anything, but for a synchronisation that is slow by a fault and is recorded when it returns; so the order of
+//! the calls is that of the record.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -37,6 +38,7 @@ const TICKS_A_SECOND: u32 = 1_000_000_000;
 pub struct RecordedFilesystem(Rc<Inner>);
 
 struct Inner {
+    handle: Handle,
     timer: Timer,
     recorded: RefCell<RecordedTree>,
 }
@@ -52,7 +54,7 @@ impl RecordedFilesystem {
     pub fn new(handle: &Handle, owner: (u32, u32), data_max: u64) -> RecordedFilesystem {
         let timer = Timer::new(handle, TICKS_A_SECOND);
         let recorded = RefCell::new(RecordedTree::new(Record::new(owner, data_max), timer.now()));
-        let inner = Inner { timer, recorded };
+        let inner = Inner { handle: handle.clone(), timer, recorded };
         RecordedFilesystem(Rc::new(inner))
     }
 
@@ -489,7 +491,14 @@ impl SyncCalls for RecordedFilesystem {
     fn synchronise(&self, inode: InodeNumber, call: SyncCall) -> LocalBoxFuture<'_, Result<(), FsError>> {
         match call {
             SyncCall::Fsync | SyncCall::Fdatasync => {
-                done(self.0.recorded.borrow_mut().synchronise(inode, call.is_data_only()))
+                let delay = self.0.recorded.borrow_mut().delay_of_sync(inode);
+                let Some(delay) = delay else {
+                    return done(self.0.recorded.borrow_mut().synchronise(inode, call.is_data_only()));
+                };
+                Box::pin(async move {
+                    self.0.handle.sleep(delay).await;
+                    self.0.recorded.borrow_mut().synchronise(inode, call.is_data_only())
+                })
             }
             SyncCall::Fbarrier | SyncCall::Fdatabarrier => done(Err(FsError::Unsupported("barriers"))),
         }

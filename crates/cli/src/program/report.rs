@@ -19,7 +19,6 @@ pub(super) const JUNIT_BEGINNING: &str = "<?xml version=\"1.0\" encoding=\"UTF-8
 pub(super) const CHECK_LIMIT: u64 = 60;
 
 /// What a failure was found with.
-#[derive(Clone, Copy)]
 pub(super) struct Basis<'a> {
     pub(super) plan: &'a Plan,
     disk: Option<&'a DiskGround>,
