@@ -2,6 +2,7 @@
 
 mod file;
 mod ground;
+mod page;
 mod report;
 mod rounds;
 
@@ -31,6 +32,7 @@ use crate::size::Size;
 use crate::{Verdict, in_wall_time, messages, plain, print, report_file};
 use file::Test;
 use ground::GroundArguments;
+use page::PAGE_BEGINNING;
 use report::{Basis, CHECK_LIMIT, JUNIT_BEGINNING, Report};
 
 /// The record of a failure, if no other file was named.
@@ -70,6 +72,9 @@ pub(crate) struct CheckArguments {
     /// Write a report in the form of JUnit, for CI
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Write a page with the timeline of each failure
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Arguments of `weir crash program`.
@@ -156,7 +161,7 @@ pub(crate) fn run(arguments: &ProgramArguments) -> Result<Verdict, CliError> {
     let trace = arguments.trace.clone().unwrap_or_else(|| TRACE_NAME.into());
     // A failure may come after hours, and needs its file then.
     report_file::check(&trace, TRACE_BEGINNING)?;
-    check_junit(&test.checks)?;
+    check_reports(&test.checks)?;
     let scratch = scratch(&arguments.checks)?;
     let interrupted = interrupted()?;
     if let Some(cuts) = test.cuts {
@@ -196,7 +201,7 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<Verdict, CliError> {
     checks.seed.get_or_insert(header.seed);
     let check = checks.check.get_or_insert_with(|| header.check.clone()).clone();
     let header = TraceHeader { check, here: find_here_directory(header.here.clone()), ..header };
-    check_junit(&checks)?;
+    check_reports(&checks)?;
     let (scratch, interrupted) = (scratch(&checks)?, interrupted()?);
     let campaign = Campaign { record: &record, header: &header, checks: &checks, interrupted: &interrupted };
     match &arguments.state {
@@ -216,16 +221,23 @@ fn find_here_directory(recorded: PathBuf) -> PathBuf {
     current
 }
 
-/// That a report for CI can be written.
-fn check_junit(checks: &CheckArguments) -> Result<(), CliError> {
-    checks.junit.as_ref().map_or(Ok(()), |path| report_file::check(path, JUNIT_BEGINNING))
+/// That the reports that are wanted can be written.
+fn check_reports(checks: &CheckArguments) -> Result<(), CliError> {
+    for (path, beginning) in [(&checks.junit, JUNIT_BEGINNING), (&checks.html, PAGE_BEGINNING)] {
+        path.as_ref().map_or(Ok(()), |path| report_file::check(path, beginning))?;
+    }
+    Ok(())
 }
 
-/// Writes a report for CI, if one is wanted.
-fn write_junit(checks: &CheckArguments, report: &str) -> Result<(), CliError> {
-    let Some(path) = &checks.junit else { return Ok(()) };
-    let failed = |source| CliError::File { doing: "write", path: path.clone(), source };
-    report_file::create(path, JUNIT_BEGINNING)?.write_all(report.as_bytes()).map_err(failed)
+/// Writes the reports that are wanted: one for CI, and a page.
+fn write_reports(checks: &CheckArguments, junit: &str, page: &str) -> Result<(), CliError> {
+    let reports = [(&checks.junit, JUNIT_BEGINNING, junit), (&checks.html, PAGE_BEGINNING, page)];
+    for (path, beginning, report) in reports {
+        let Some(path) = path else { continue };
+        let failed = |source| CliError::File { doing: "write", path: path.clone(), source };
+        report_file::create(path, beginning)?.write_all(report.as_bytes()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 fn print_warnings(warnings: &[String]) {
@@ -341,7 +353,7 @@ impl Campaign<'_> {
         let basis = Basis::new(&plan, self.disk(), trace);
         let report = Report { findings: &findings, record: self.record, basis, run_seconds, faults };
         print_warnings(&findings.warnings);
-        write_junit(self.checks, &report.to_junit(&self.header.run))?;
+        write_reports(self.checks, &report.to_junit(&self.header.run), &report.to_page(&self.header.run))?;
         match self.checks.json {
             true => print(&serde_json::to_string_pretty(&report.to_json())?)?,
             false => print(plain::of_text(&report.to_text()).trim_end())?,

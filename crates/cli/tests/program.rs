@@ -116,11 +116,28 @@ fn a_failure_replays_from_its_trace_and_a_seed_gives_the_same_states() {
     }
     let directory = tempfile::tempdir().unwrap();
     let file = examples().join("mistakes/rename_without_sync.toml");
-    let arguments =
-        ["crash", "program", file.to_str().unwrap(), "--json", "--states", "30", "--junit", "junit.xml"];
+    let arguments = [
+        "crash",
+        "program",
+        file.to_str().unwrap(),
+        "--json",
+        "--states",
+        "30",
+        "--junit",
+        "junit.xml",
+        "--html",
+        "page.html",
+    ];
     let found = document(&weir(directory.path(), &arguments));
     let junit = fs::read_to_string(directory.path().join("junit.xml")).unwrap();
     assert!(junit.contains("<failure message=") && junit.contains("failures=\"1\""), "{junit}");
+    let page = fs::read_to_string(directory.path().join("page.html")).unwrap();
+    let is_row = |words: &str, fate: &str| {
+        page.split("<tr").any(|row| row.contains(words) && row.contains(&format!("<td>{fate}</td>")))
+    };
+    // Its size is there, and its data is not.
+    assert!(is_row("the write of 6000 bytes at 0 to tmp", "partly"), "{page}");
+    assert!(is_row("rename(tmp, data)", "durable") && page.contains("The power is cut."), "{page}");
     let replay =
         found["failures"][0]["replay"].as_str().unwrap().strip_prefix("weir ").unwrap().replace('\'', "");
     let replay: Vec<&str> = replay.split_whitespace().collect();

@@ -8,8 +8,8 @@ use weir_crash::leave_out;
 use weir_runtime::{Handle, Random, Runtime, Simulation, share_among_threads};
 
 use crate::candidates::Candidates;
-use crate::explain::explain;
-use crate::explain_disk::explain_disk;
+use crate::explain::{describe_calls, explain};
+use crate::explain_disk::{describe_request, explain_disk};
 use crate::findings::{CampaignFindings, CampaignProgress, REPORTED_MAX, StateFailure};
 use crate::judge::{Judge, Judgement, Privileges, write_tree};
 use crate::mutants::ProgramMutant;
@@ -18,6 +18,7 @@ use crate::record::Record;
 use crate::run_plan::RunDisk;
 use crate::state::{Moments, StateName, StateNameError};
 use crate::stop::StopCondition;
+use crate::timeline::make_timeline;
 use crate::tree::Tree;
 use crate::unit::{UnitNumber, union_of_sectors};
 use crate::units::{Moment, MomentKind, Units};
@@ -435,18 +436,25 @@ impl<'a> ProgramCampaign<'a> {
         judgement: Judgement,
         missing_at_first: usize,
     ) -> Result<StateFailure, CampaignError> {
-        let explanation = match &self.record.disk {
-            None => explain(self.record, &self.units, self.plan.promises, &name),
+        let (record, units, moments) = (self.record, &*self.units, self.moment(name.moment)?);
+        let (explanation, timeline) = match &record.disk {
+            None => {
+                let describe = describe_calls(record, units.moments[name.moment].operations);
+                let explanation = explain(record, units, self.plan.promises, &name);
+                (explanation, make_timeline(record, units, &moments, &name, describe))
+            }
             Some(disk) => {
                 // Files come and go: those of this moment count, and then those of the end.
                 let whole = StateName { moment: name.moment, ..StateName::default() };
                 let now = self.judge.find_owners(&self.tree(&whole)?)?;
-                let end = self.record.tree_after(self.record.operations.len())?;
+                let end = record.tree_after(record.operations.len())?;
                 let owners = now.or(self.judge.find_owners(&end)?);
-                explain_disk(self.record, disk, &self.units, &name, &owners)
+                let describe = |nth: usize| describe_request(&record.operations[nth].call, &owners);
+                let timeline = make_timeline(record, units, &moments, &name, describe);
+                (explain_disk(record, disk, units, &name, &owners), timeline)
             }
         };
-        Ok(StateFailure { name, judgement, explanation, missing_at_first })
+        Ok(StateFailure { name, judgement, explanation, timeline, missing_at_first })
     }
 
     /// Makes a failure smaller and keeps it, if there are few so far and none of them is a part of it.

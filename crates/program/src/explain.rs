@@ -178,6 +178,12 @@ fn add_to_groups(groups: &mut Vec<Group>, units: &Units, number: UnitNumber, nam
     }
 }
 
+/// The calls of a record until an operation, in words.
+pub(crate) fn describe_calls(record: &Record, end: usize) -> impl Fn(usize) -> String {
+    let calls = CallDescriptions::new(record, end);
+    move |nth| calls.call(nth).replace('`', "")
+}
+
 /// The calls of a record in words, with the paths that their files had then.
 struct CallDescriptions {
     /// A call's description, and the path of its inode then.

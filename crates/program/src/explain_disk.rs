@@ -38,6 +38,20 @@ pub(crate) fn explain_disk(
     }
 }
 
+/// A request to a disk, in words.
+pub(crate) fn describe_request(call: &Call, owners: &BlockOwners) -> String {
+    match call {
+        Call::Write { offset, data, .. } => {
+            let bytes = counted(data.end - data.start, "byte", "bytes");
+            format!("write of {bytes} at {offset}, to {}", owners.describe(*offset).replace('`', ""))
+        }
+        Call::Zero { offset, length, .. } => format!("discard of {length} bytes at {offset}"),
+        Call::SyncFailed { .. } => "flush".to_owned(),
+        call if call.is_sync() => "flush".to_owned(),
+        _ => "another request".to_owned(),
+    }
+}
+
 fn describe_unit(units: &Units, number: UnitNumber, name: &StateName, owners: &BlockOwners) -> String {
     let unit = &units.all[number];
     let UnitKind::Data { offset, data, .. } = &unit.kind else {

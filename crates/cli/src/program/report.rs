@@ -7,6 +7,7 @@ use maud::html;
 use serde_json::{Value, json};
 use weir_program::{CampaignFindings, DiskGround, Plan, Record, StateFailure, TraceHeader};
 
+use super::page;
 use crate::plain::{self, counted};
 
 /// Lines of a check's output that are shown.
@@ -102,6 +103,13 @@ impl<'a> Basis<'a> {
             "missing_units": failure.name.missing.len(),
             "replay": self.replay_line(failure),
         })
+    }
+
+    /// A page with the timelines of failures.
+    pub(super) fn to_page(&self, run: &str, text: &str, failures: &[StateFailure]) -> String {
+        let described: Vec<(&StateFailure, String)> =
+            failures.iter().map(|failure| (failure, self.describe_failure(failure))).collect();
+        page::to_page(run, text, &described)
     }
 
     /// A report for CI with one case: the program.
@@ -227,6 +235,10 @@ impl Report<'_> {
             "states_per_minute": self.states_per_minute(),
             "trace": self.basis.trace,
         })
+    }
+
+    pub(super) fn to_page(&self, run: &str) -> String {
+        self.basis.to_page(run, &self.to_text(), &self.findings.reported)
     }
 
     pub(super) fn to_junit(&self, run: &str) -> String {

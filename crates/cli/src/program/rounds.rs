@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use signal_hook::consts::SIGUSR1;
-use weir_program::{RoundsFindings, RunCut, RunPlan, run_rounds};
+use weir_program::{RoundsFindings, RunCut, RunPlan, StateFailure, run_rounds};
 
 use super::file::Test;
 use super::report::Basis;
-use super::{plan, print_warnings, write_junit, write_record};
+use super::{plan, print_warnings, write_record, write_reports};
 use crate::error::CliError;
 use crate::plain::{self, counted};
 use crate::progress::ProgressReporter;
@@ -44,7 +44,9 @@ pub(super) fn run(
     };
     let basis = Basis::new(&plan, test.disk.as_ref(), trace);
     let (text, failing) = (to_text(&findings, &basis), u64::from(findings.failure.is_some()));
-    write_junit(&test.checks, &basis.to_junit(&header.run, failing, findings.seconds, &text))?;
+    let failures: Vec<StateFailure> = findings.failure.iter().map(|(_, failure)| failure.clone()).collect();
+    let junit = basis.to_junit(&header.run, failing, findings.seconds, &text);
+    write_reports(&test.checks, &junit, &basis.to_page(&header.run, &text, &failures))?;
     match test.checks.json {
         true => print(&serde_json::to_string_pretty(&to_json(&findings, &basis))?)?,
         false => print(plain::of_text(&text).trim_end())?,
