@@ -11,7 +11,7 @@ use weir_flash::ProfileError;
 use weir_format::FormatError;
 use weir_fuse::ServerError;
 use weir_image::ImageError;
-use weir_program::{CampaignError, RoundsError, RunError, RunTraceError};
+use weir_program::{CampaignError, DiskGroundError, RoundsError, RunError, RunTraceError};
 use weir_runtime::{RuntimeError, Stalled};
 use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
@@ -62,6 +62,9 @@ pub(crate) enum CliError {
     /// States of a program cannot be checked.
     #[error(transparent)]
     States(#[from] CampaignError),
+    /// There is no such disk for a program.
+    #[error(transparent)]
+    DiskGround(#[from] DiskGroundError),
     /// A program cannot be cut and started again.
     #[error(transparent)]
     Rounds(#[from] RoundsError),

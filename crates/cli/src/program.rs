@@ -1,6 +1,8 @@
 //! `weir crash program`: power cuts under any program; `weir crash replay`, the same for a record; and `weir crash ack`.
 
 mod file;
+mod ground;
+mod page;
 mod report;
 mod rounds;
 
@@ -17,8 +19,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 use weir_fuse::absolute;
 use weir_program::{
-    CampaignError, CutPoint, Fault, Plan, ProgramCampaign, Promises, Record, RecordedRun, StateName,
-    TRACE_BEGINNING, TraceHeader, read_trace, record_run, write_trace,
+    CampaignError, CutPoint, DiskGround, Fault, Plan, ProgramCampaign, Promises, Record, RecordedRun,
+    StateName, TRACE_BEGINNING, TraceHeader, read_trace, record_run, write_trace,
 };
 use weir_runtime::{Handle, Runtime, Wall, cores};
 use weir_storage::Rules;
@@ -29,7 +31,9 @@ use crate::progress::ProgressReporter;
 use crate::size::Size;
 use crate::{Verdict, in_wall_time, messages, plain, print, report_file};
 use file::Test;
-use report::{CHECK_LIMIT, JUNIT_BEGINNING, Report};
+use ground::GroundArguments;
+use page::PAGE_BEGINNING;
+use report::{Basis, CHECK_LIMIT, JUNIT_BEGINNING, Report};
 
 /// The record of a failure, if no other file was named.
 const TRACE_NAME: &str = "weir-crash.trace";
@@ -68,6 +72,9 @@ pub(crate) struct CheckArguments {
     /// Write a report in the form of JUnit, for CI
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Write a page with the timeline of each failure
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Arguments of `weir crash program`.
@@ -83,12 +90,15 @@ pub(crate) struct ProgramArguments {
     #[arg(long, value_name = "CMD")]
     run: Option<String>,
     #[command(flatten)]
+    ground: GroundArguments,
+    #[command(flatten)]
     checks: CheckArguments,
     /// Lines of the run's standard output that acknowledge: the first group of the pattern, or all that matches
     #[arg(long, value_name = "REGEX")]
     ack_pattern: Option<Regex>,
     /// Something that goes wrong while it runs, as often as wanted: fsync:2 (the second one fails), read:1+:*.db (all reads of such
-    /// files), write, short-write, or space:65536 (the disk is full then)
+    /// files), write, short-write, slow-fsync=500:1+ (each takes 500 ms longer), or
+    /// space:65536 (the disk is full then)
     #[arg(long, value_name = "FAULT")]
     fault: Vec<Fault>,
     /// Cut the power while it runs, at the third fsync (fsync:3), at that of a path or name (rename:1:*.db), at an acknowledgement
@@ -151,7 +161,7 @@ pub(crate) fn run(arguments: &ProgramArguments) -> Result<Verdict, CliError> {
     let trace = arguments.trace.clone().unwrap_or_else(|| TRACE_NAME.into());
     // A failure may come after hours, and needs its file then.
     report_file::check(&trace, TRACE_BEGINNING)?;
-    check_junit(&test.checks)?;
+    check_reports(&test.checks)?;
     let scratch = scratch(&arguments.checks)?;
     let interrupted = interrupted()?;
     if let Some(cuts) = test.cuts {
@@ -184,11 +194,14 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<Verdict, CliError> {
     }
     let promises = Promises::from_name(&header.promises).unwrap_or_default();
     let mut checks = arguments.checks.clone();
+    if record.disk.is_some() && checks.promises.is_some() {
+        return Err(CliError::Usage("--promises is not for a trace of a disk, which makes its own"));
+    }
     checks.promises.get_or_insert(promises);
     checks.seed.get_or_insert(header.seed);
     let check = checks.check.get_or_insert_with(|| header.check.clone()).clone();
     let header = TraceHeader { check, here: find_here_directory(header.here.clone()), ..header };
-    check_junit(&checks)?;
+    check_reports(&checks)?;
     let (scratch, interrupted) = (scratch(&checks)?, interrupted()?);
     let campaign = Campaign { record: &record, header: &header, checks: &checks, interrupted: &interrupted };
     match &arguments.state {
@@ -208,16 +221,23 @@ fn find_here_directory(recorded: PathBuf) -> PathBuf {
     current
 }
 
-/// That a report for CI can be written.
-fn check_junit(checks: &CheckArguments) -> Result<(), CliError> {
-    checks.junit.as_ref().map_or(Ok(()), |path| report_file::check(path, JUNIT_BEGINNING))
+/// That the reports that are wanted can be written.
+fn check_reports(checks: &CheckArguments) -> Result<(), CliError> {
+    for (path, beginning) in [(&checks.junit, JUNIT_BEGINNING), (&checks.html, PAGE_BEGINNING)] {
+        path.as_ref().map_or(Ok(()), |path| report_file::check(path, beginning))?;
+    }
+    Ok(())
 }
 
-/// Writes a report for CI, if one is wanted.
-fn write_junit(checks: &CheckArguments, report: &str) -> Result<(), CliError> {
-    let Some(path) = &checks.junit else { return Ok(()) };
-    let failed = |source| CliError::File { doing: "write", path: path.clone(), source };
-    report_file::create(path, JUNIT_BEGINNING)?.write_all(report.as_bytes()).map_err(failed)
+/// Writes the reports that are wanted: one for CI, and a page.
+fn write_reports(checks: &CheckArguments, junit: &str, page: &str) -> Result<(), CliError> {
+    let reports = [(&checks.junit, JUNIT_BEGINNING, junit), (&checks.html, PAGE_BEGINNING, page)];
+    for (path, beginning, report) in reports {
+        let Some(path) = path else { continue };
+        let failed = |source| CliError::File { doing: "write", path: path.clone(), source };
+        report_file::create(path, beginning)?.write_all(report.as_bytes()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 fn print_warnings(warnings: &[String]) {
@@ -258,6 +278,11 @@ fn write_record(path: &Path, header: &TraceHeader, record: &Record) -> Result<()
     wrote.map_err(|source| CliError::ProgramTrace { path: path.to_owned(), source })
 }
 
+/// The program that runs.
+fn this_program() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "weir".into())
+}
+
 /// How states are checked.
 fn plan(
     checks: &CheckArguments,
@@ -276,6 +301,7 @@ fn plan(
         jobs: checks.jobs.unwrap_or_else(cores),
         scratch: scratch.to_owned(),
         here: header.here.clone(),
+        weir: this_program(),
         stops: Arc::clone(interrupted),
         rules: Rules::all(),
     }
@@ -290,6 +316,10 @@ struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
+    fn disk(&self) -> Option<&DiskGround> {
+        self.record.disk.as_ref().map(|disk| &disk.ground)
+    }
+
     fn plan(&self, scratch: &Path) -> Plan {
         plan(self.checks, self.header, scratch, self.interrupted)
     }
@@ -320,10 +350,10 @@ impl Campaign<'_> {
             findings => findings?,
         };
         let trace = keep(findings.failures > 0)?;
-        let report =
-            Report { findings: &findings, record: self.record, plan: &plan, run_seconds, faults, trace };
+        let basis = Basis::new(&plan, self.disk(), trace);
+        let report = Report { findings: &findings, record: self.record, basis, run_seconds, faults };
         print_warnings(&findings.warnings);
-        write_junit(self.checks, &report.to_junit(&self.header.run))?;
+        write_reports(self.checks, &report.to_junit(&self.header.run), &report.to_page(&self.header.run))?;
         match self.checks.json {
             true => print(&serde_json::to_string_pretty(&report.to_json())?)?,
             false => print(plain::of_text(&report.to_text()).trim_end())?,
@@ -370,13 +400,11 @@ impl Campaign<'_> {
         }
         let judged = campaign.judge_state(state)?;
         let is_right = judged.judgement.is_right;
-        let text = report::describe_failure(&judged, &plan, Some(trace));
+        let basis = Basis::new(&plan, self.disk(), Some(trace));
         match self.checks.json {
-            true => {
-                print(&serde_json::to_string_pretty(&report::failure_to_json(&judged, &plan, Some(trace)))?)?
-            }
+            true => print(&serde_json::to_string_pretty(&basis.failure_to_json(&judged))?)?,
             false if is_right => print("the check accepts this state")?,
-            false => print(plain::of_text(&text).trim_end())?,
+            false => print(plain::of_text(&basis.describe_failure(&judged)).trim_end())?,
         }
         Ok(if is_right { Verdict::Good } else { Verdict::Damaged })
     }

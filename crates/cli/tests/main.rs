@@ -41,6 +41,7 @@ mod owners;
 mod positions;
 mod privileges;
 mod program;
+mod program_disk;
 mod programs;
 mod promises;
 mod readers;

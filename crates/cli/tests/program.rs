@@ -116,11 +116,28 @@ fn a_failure_replays_from_its_trace_and_a_seed_gives_the_same_states() {
     }
     let directory = tempfile::tempdir().unwrap();
     let file = examples().join("mistakes/rename_without_sync.toml");
-    let arguments =
-        ["crash", "program", file.to_str().unwrap(), "--json", "--states", "30", "--junit", "junit.xml"];
+    let arguments = [
+        "crash",
+        "program",
+        file.to_str().unwrap(),
+        "--json",
+        "--states",
+        "30",
+        "--junit",
+        "junit.xml",
+        "--html",
+        "page.html",
+    ];
     let found = document(&weir(directory.path(), &arguments));
     let junit = fs::read_to_string(directory.path().join("junit.xml")).unwrap();
     assert!(junit.contains("<failure message=") && junit.contains("failures=\"1\""), "{junit}");
+    let page = fs::read_to_string(directory.path().join("page.html")).unwrap();
+    let is_row = |words: &str, fate: &str| {
+        page.split("<tr").any(|row| row.contains(words) && row.contains(&format!("<td>{fate}</td>")))
+    };
+    // Its size is there, and its data is not.
+    assert!(is_row("the write of 6000 bytes at 0 to tmp", "partly"), "{page}");
+    assert!(is_row("rename(tmp, data)", "durable") && page.contains("The power is cut."), "{page}");
     let replay =
         found["failures"][0]["replay"].as_str().unwrap().strip_prefix("weir ").unwrap().replace('\'', "");
     let replay: Vec<&str> = replay.split_whitespace().collect();
@@ -342,6 +359,25 @@ fn faults_strike_calls_of_the_run() {
     for wrong in ["fault = ['fsink']", "[[fault]]\ncall = 'space'\n", "[[fault]]\nnth = 1\n"] {
         assert_eq!(file(wrong).status.code(), Some(2), "{wrong}");
     }
+}
+
+#[test]
+fn a_slow_synchronisation_finds_who_does_not_wait_for_it() {
+    if !mounts() {
+        eprintln!("skipped: there is no FUSE");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // The line comes in time, mostly, but from a process that does not know whether it does.
+    let run = "echo a >f; (sleep 0.5; echo 1 >>\"$WEIR_ACK\") & sync f; wait";
+    let check = "[ ! -s \"$WEIR_ACKED\" ] || [ -s f ] || { echo early; exit 1; }";
+    let program = ["crash", "program", "--run", run, "--check", check, "--promises", "ext4-ordered"];
+    let right = weir(directory.path(), &program);
+    assert_eq!(right.status.code(), Some(0), "{} {}", text(&right.stdout), error_of(&right));
+    let slow = weir(directory.path(), &[&program[..], &["--fault", "slow-fsync=2000:1"]].concat());
+    let printed = text(&slow.stdout);
+    assert_eq!(slow.status.code(), Some(1), "{printed} {}", error_of(&slow));
+    assert!(printed.contains("early") && printed.contains("faults: slow-fsync of `f`"), "{printed}");
 }
 
 /// Counts on from what is there, forever.

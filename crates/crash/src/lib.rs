@@ -55,6 +55,7 @@
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
 //! | [`UpdateCampaign`] | the same for atomic files, which are at one commit all together, and for units |
 //! | [`SqliteFaults`] | fault injection: every call of SQLite fails in one repetition |
+//! | [`KernelMount`] | an image that the kernel has mounted |
 //! | [`push_page`], [`stamp_of`] | pages that name the request that wrote them |
 //!
 //! `weir crash campaign` runs the campaigns, each with its control. The examples: `kill_loop` kills writers on a real disk;
@@ -67,6 +68,7 @@ mod cuts;
 mod findings;
 mod flash;
 mod fs;
+mod kernel_mount;
 mod model;
 mod named;
 mod options;
@@ -97,6 +99,7 @@ pub use fs::workload::{
     generate, is_visible, operation_lines,
 };
 pub use fs::{Condition, F2fsCampaign, F2fsTotals, FsCampaign, FsGround, FsTotals, Judgement, Judges};
+pub use kernel_mount::{KernelMount, KernelMountError};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use permuter::{Overlaps, Permutation, Permuter};

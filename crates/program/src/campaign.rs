@@ -8,14 +8,17 @@ use weir_crash::leave_out;
 use weir_runtime::{Handle, Random, Runtime, Simulation, share_among_threads};
 
 use crate::candidates::Candidates;
-use crate::explain::explain;
+use crate::explain::{describe_calls, explain};
+use crate::explain_disk::{describe_request, explain_disk};
 use crate::findings::{CampaignFindings, CampaignProgress, REPORTED_MAX, StateFailure};
 use crate::judge::{Judge, Judgement, Privileges, write_tree};
 use crate::mutants::ProgramMutant;
 use crate::plan::{CampaignError, Plan};
 use crate::record::Record;
+use crate::run_plan::RunDisk;
 use crate::state::{Moments, StateName, StateNameError};
 use crate::stop::StopCondition;
+use crate::timeline::make_timeline;
 use crate::tree::Tree;
 use crate::unit::{UnitNumber, union_of_sectors};
 use crate::units::{Moment, MomentKind, Units};
@@ -97,6 +100,9 @@ impl<'a> ProgramCampaign<'a> {
     pub fn new(record: &'a Record, plan: &'a Plan) -> ProgramCampaign<'a> {
         let units = Arc::new(Units::from_record(record, plan.promises, plan.rules));
         let judge = Judge::new(&plan.scratch, &plan.here, &plan.check, plan.check_limit);
+        let judge = judge.on_disk(
+            record.disk.as_ref().map(|disk| RunDisk { ground: disk.ground.clone(), weir: plan.weir.clone() }),
+        );
         let stop = StopCondition::from_flag(&plan.stops);
         let chance = Runtime::simulated(Simulation { seed: plan.seed, ..Simulation::default() }).handle();
         let findings =
@@ -184,7 +190,7 @@ impl<'a> ProgramCampaign<'a> {
         self.check_uncut(&whole, self.record.lines.len(), WHOLE)?;
         let judgement = self.judge(&tree, self.units.moments[name.moment].acknowledged)?;
         let judgement = require_check_run(judgement)?;
-        Ok(self.failure(name.clone(), judgement, name.missing.len()))
+        self.failure(name.clone(), judgement, name.missing.len())
     }
 
     /// A state of a cut at the end of the record, by the seed and a label.
@@ -215,7 +221,7 @@ impl<'a> ProgramCampaign<'a> {
         }
         let missing_at_first = name.missing.len();
         let (name, judgement) = self.shrink(name.clone(), judgement)?;
-        Ok(Some(self.failure(name, judgement, missing_at_first)))
+        self.failure(name, judgement, missing_at_first).map(Some)
     }
 
     /// Writes one state as a directory, which must not be there, to be looked at; files get no rights of their own.
@@ -252,8 +258,11 @@ impl<'a> ProgramCampaign<'a> {
         for (tree, acknowledged, when) in controls {
             self.check_uncut(tree, acknowledged, when)?;
         }
-        let empty = Tree::new(self.record.owner);
-        let losses = [(&empty, "an empty directory"), (&last.with_empty_files(), "files without content")];
+        let (empty, emptied) = (Tree::new(self.record.owner), last.with_empty_files());
+        let losses = match self.record.disk {
+            None => vec![(&empty, "an empty directory"), (&emptied, "files without content")],
+            Some(_) => vec![(&first, "what --setup has made")],
+        };
         let mut accepted = Vec::new();
         for (tree, what) in losses {
             if tree.hash() != last.hash() && self.judge(tree, lines)?.is_right {
@@ -270,8 +279,13 @@ impl<'a> ProgramCampaign<'a> {
         if lines == 0 {
             warnings.push("nothing was acknowledged, so the check cannot know what must be there".to_owned());
         }
-        if !self.record.operations[self.record.setup..].iter().any(|operation| operation.call.is_sync()) {
-            warnings.push("the run never synchronised anything: all of it may be missing (sync and syncfs are not seen)".to_owned());
+        let (ended, unseen) = match &self.record.disk {
+            None => (end, " (sync and syncfs are not seen)"),
+            Some(disk) => (disk.ended, ""),
+        };
+        if !self.record.operations[self.record.setup..ended].iter().any(|operation| operation.call.is_sync())
+        {
+            warnings.push(format!("the run never synchronised anything: all of it may be missing{unseen}"));
         }
         Ok(())
     }
@@ -342,6 +356,14 @@ impl<'a> ProgramCampaign<'a> {
         Ok(is_exhausted)
     }
 
+    /// Checks that run at one time.
+    fn jobs(&self) -> u64 {
+        match &self.record.disk {
+            Some(disk) if !disk.ground.filesystem.mounts_copies() => 1,
+            _ => self.plan.jobs.max(1),
+        }
+    }
+
     /// Judges states side by side, a few at a time, and takes in what was found in their order.
     fn judge_batch(
         &mut self,
@@ -355,13 +377,14 @@ impl<'a> ProgramCampaign<'a> {
             let is_last = self.chosen.get(&candidate.hash) == Some(&candidate.acknowledged);
             (is_last || candidate.kind == MomentKind::Acknowledgement) && self.judged.insert(of_tree)
         });
-        let at_once = 8 * self.plan.jobs.max(1) as usize;
+        let jobs = self.jobs();
+        let at_once = 8 * jobs as usize;
         let mut batch = batch.into_iter().peekable();
         while batch.peek().is_some() && !self.is_over() {
             let left = self.plan.states.saturating_sub(self.findings.distinct) as usize;
             let some: Vec<Candidate> = batch.by_ref().take(at_once.min(left)).collect();
             let (judge, lines, stop) = (&self.judge, &self.record.lines, &self.search);
-            let judged = share_among_threads(self.plan.jobs, some.len() as u64, |nth| {
+            let judged = share_among_threads(jobs, some.len() as u64, |nth| {
                 let candidate = &some[nth as usize];
                 // One that fails to be judged does not take away what others say.
                 Ok::<_, Infallible>(judge.judge(&candidate.tree, &lines[..candidate.acknowledged], stop))
@@ -407,9 +430,31 @@ impl<'a> ProgramCampaign<'a> {
         Ok(judgement)
     }
 
-    fn failure(&self, name: StateName, judgement: Judgement, missing_at_first: usize) -> StateFailure {
-        let explanation = explain(self.record, &self.units, self.plan.promises, &name);
-        StateFailure { name, judgement, explanation, missing_at_first }
+    fn failure(
+        &self,
+        name: StateName,
+        judgement: Judgement,
+        missing_at_first: usize,
+    ) -> Result<StateFailure, CampaignError> {
+        let (record, units, moments) = (self.record, &*self.units, self.moment(name.moment)?);
+        let (explanation, timeline) = match &record.disk {
+            None => {
+                let describe = describe_calls(record, units.moments[name.moment].operations);
+                let explanation = explain(record, units, self.plan.promises, &name);
+                (explanation, make_timeline(record, units, &moments, &name, describe))
+            }
+            Some(disk) => {
+                // Files come and go: those of this moment count, and then those of the end.
+                let whole = StateName { moment: name.moment, ..StateName::default() };
+                let now = self.judge.find_owners(&self.tree(&whole)?)?;
+                let end = record.tree_after(record.operations.len())?;
+                let owners = now.or(self.judge.find_owners(&end)?);
+                let describe = |nth: usize| describe_request(&record.operations[nth].call, &owners);
+                let timeline = make_timeline(record, units, &moments, &name, describe);
+                (explain_disk(record, disk, units, &name, &owners), timeline)
+            }
+        };
+        Ok(StateFailure { name, judgement, explanation, timeline, missing_at_first })
     }
 
     /// Makes a failure smaller and keeps it, if there are few so far and none of them is a part of it.
@@ -426,7 +471,7 @@ impl<'a> ProgramCampaign<'a> {
         self.shrunk += 1;
         let missing_at_first = name.missing.len();
         let (name, judgement) = self.shrink(name, judgement)?;
-        let failure = self.failure(name, judgement, missing_at_first);
+        let failure = self.failure(name, judgement, missing_at_first)?;
         // Two may be one when they are small: of one call, the size is missing here and the data there.
         let calls_of = |failure: &StateFailure| -> BTreeSet<usize> {
             failure.name.missing.iter().map(|unit| self.units.all[*unit].operation).collect()

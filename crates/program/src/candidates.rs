@@ -94,7 +94,7 @@ impl<'a> Candidates<'a> {
     fn draw(&mut self) -> Recipe {
         let window = Window { units: self.units, pending: self.pending };
         let percent = [10, 30, 50, 70, 90][self.random.below(5) as usize];
-        if self.random.below(5) == 0 {
+        if self.random.below(5) == 0 && self.units.has_tears {
             let data: Vec<usize> = window.data().collect();
             if !data.is_empty() {
                 let last = data[self.random.below(data.len() as u64) as usize];
@@ -224,6 +224,9 @@ impl Window<'_> {
     /// Each piece of data torn in the middle: its first half is there, or its second. Of a block that several calls write to,
     /// also a later one there without all before it, or without the one before it.
     fn tears(&self, random: &mut Random) -> Vec<Recipe> {
+        if !self.units.has_tears {
+            return Vec::new();
+        }
         let blocks: Vec<Vec<usize>> = self.by_block().into_values().collect();
         let mut tears = Vec::new();
         for (block, units) in blocks.iter().enumerate() {

@@ -22,6 +22,17 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
+/// What is acknowledged of a record, for a person.
+pub(crate) fn describe_acknowledged(record: &Record, acknowledged: usize) -> String {
+    match acknowledged.checked_sub(1).and_then(|last| record.lines.get(last)) {
+        Some(line) => {
+            let count = counted(acknowledged as u64, "line is", "lines are");
+            format!("{count} acknowledged, the last {:?}", String::from_utf8_lossy(line))
+        }
+        None => "nothing is acknowledged".to_owned(),
+    }
+}
+
 /// What a failing state lacks, and why it may.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Explanation {
@@ -167,6 +178,12 @@ fn add_to_groups(groups: &mut Vec<Group>, units: &Units, number: UnitNumber, nam
     }
 }
 
+/// The calls of a record until an operation, in words.
+pub(crate) fn describe_calls(record: &Record, end: usize) -> impl Fn(usize) -> String {
+    let calls = CallDescriptions::new(record, end);
+    move |nth| calls.call(nth).replace('`', "")
+}
+
 /// The calls of a record in words, with the paths that their files had then.
 struct CallDescriptions {
     /// A call's description, and the path of its inode then.
@@ -204,18 +221,9 @@ impl CallDescriptions {
             Some(Operation { call: Call::Acknowledge(_), .. }) => "before a line is acknowledged",
             _ => "at the end of the run",
         };
-        let calls = operations - record.setup;
-        let last = match acknowledged.checked_sub(1).and_then(|last| record.lines.get(last)) {
-            Some(line) => {
-                let count = counted(acknowledged as u64, "line is", "lines are");
-                format!("{count} acknowledged, the last {:?}", String::from_utf8_lossy(line))
-            }
-            None => "nothing is acknowledged".to_owned(),
-        };
-        format!(
-            "the power is cut after call {calls} of {}, {next}; {last}",
-            record.operations.len() - record.setup
-        )
+        let (calls, all) = (operations - record.setup, record.operations.len() - record.setup);
+        let acknowledged = describe_acknowledged(record, acknowledged);
+        format!("the power is cut after call {calls} of {all}, {next}; {acknowledged}")
     }
 
     fn describe_group(&self, record: &Record, group: &Group) -> String {

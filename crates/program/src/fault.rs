@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use regex_lite::Regex;
 use thiserror::Error;
@@ -12,12 +13,18 @@ use weir_vfs::FsError;
 /// Of the calls that a fault without a number may strike, it strikes one in so many.
 const SEEDED_SHARE: u64 = 4;
 
+/// How much longer a slow call takes, if nothing is said, and at most.
+const DELAY: Duration = Duration::from_secs(1);
+const DELAY_MAX: Duration = Duration::from_secs(3600);
+
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// `fsync` or `fdatasync` fails with EIO. What was written and not yet durable is lost for the disk: the next call says yes,
     /// and makes none of it durable.
     Sync,
+    /// `fsync` or `fdatasync` takes longer, and covers what was written when it returns.
+    SlowSync,
     /// A read fails with EIO.
     Read,
     /// A write fails with EIO, and writes nothing.
@@ -30,14 +37,21 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 5] =
-        [FaultKind::Sync, FaultKind::Read, FaultKind::Write, FaultKind::ShortWrite, FaultKind::Space];
+    pub const ALL: [FaultKind; 6] = [
+        FaultKind::Sync,
+        FaultKind::SlowSync,
+        FaultKind::Read,
+        FaultKind::Write,
+        FaultKind::ShortWrite,
+        FaultKind::Space,
+    ];
 
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             FaultKind::Sync => "fsync",
+            FaultKind::SlowSync => "slow-fsync",
             FaultKind::Read => "read",
             FaultKind::Write => "write",
             FaultKind::ShortWrite => "short-write",
@@ -77,7 +91,8 @@ impl PathPattern {
 /// A fault, and when it strikes.
 ///
 /// As text: its name, a number, `+` behind that if it lasts, and a pattern for paths, between colons: `fsync:2`,
-/// `read:1+:*.db`, `short-write:log`, `space:65536`. Without a number, the seed says when it strikes.
+/// `read:1+:*.db`, `short-write:log`, `space:65536`. Without a number, the seed says when it strikes. Behind `slow-fsync` may be
+/// how many milliseconds it takes longer: `slow-fsync=500:1+`.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// What goes wrong.
@@ -88,12 +103,14 @@ pub struct Fault {
     pub lasts: bool,
     /// The files that it strikes; all without one.
     pub path: Option<PathPattern>,
+    /// How much longer a call takes, of [`FaultKind::SlowSync`].
+    pub delay: Duration,
 }
 
 /// A text that names no fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{0:?} names no fault: it is written as fsync:2, read:1+:*.db, write:3, short-write:1:log, or space:65536"
+    "{0:?} names no fault: it is written as fsync:2, slow-fsync=500:1+, read:1+:*.db, write:3, short-write:1:log, or space:65536"
 )]
 pub struct FaultError(String);
 
@@ -103,7 +120,15 @@ impl FromStr for Fault {
     fn from_str(text: &str) -> Result<Fault, FaultError> {
         let parse = || {
             let (name, mut rest) = text.split_once(':').unwrap_or((text, ""));
+            let (name, delay) =
+                name.split_once('=').map_or((name, None), |(name, delay)| (name, Some(delay)));
             let kind = FaultKind::ALL.into_iter().find(|kind| kind.name() == name)?;
+            let delay = match delay {
+                None => Some(DELAY),
+                Some(text) if kind == FaultKind::SlowSync => text.parse().ok().map(Duration::from_millis),
+                Some(_) => None,
+            };
+            let delay = delay.filter(|delay| *delay <= DELAY_MAX)?;
             let (first, others) = rest.split_once(':').unwrap_or((rest, ""));
             let (digits, lasts) = first.strip_suffix('+').map_or((first, false), |digits| (digits, true));
             let nth = digits.parse().ok();
@@ -112,7 +137,7 @@ impl FromStr for Fault {
             }
             let path = if rest.is_empty() { None } else { Some(PathPattern::new(rest)?) };
             let is_right = nth.is_none_or(|nth: u64| nth > 0) && (nth.is_some() || kind != FaultKind::Space);
-            is_right.then_some(Fault { kind, nth, lasts: lasts && nth.is_some(), path })
+            is_right.then_some(Fault { kind, nth, lasts: lasts && nth.is_some(), path, delay })
         };
         parse().ok_or_else(|| FaultError(text.to_owned()))
     }
@@ -121,6 +146,9 @@ impl FromStr for Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}", self.kind.name())?;
+        if self.kind == FaultKind::SlowSync {
+            write!(to, "={}", self.delay.as_millis())?;
+        }
         if let Some(nth) = self.nth {
             write!(to, ":{nth}{}", if self.lasts { "+" } else { "" })?;
         }
@@ -181,6 +209,13 @@ impl Faults {
         is_struck
     }
 
+    /// How much longer a synchronisation takes; where several faults say so, what the longest says.
+    pub(crate) fn delay_of_sync(&mut self, path: impl Fn() -> String) -> Option<Duration> {
+        let slow = self.planned.iter().filter(|planned| planned.fault.kind == FaultKind::SlowSync);
+        let longest = slow.map(|planned| planned.fault.delay).max()?;
+        self.strikes(FaultKind::SlowSync, path).then_some(longest)
+    }
+
     /// How many bytes of a write are taken.
     pub(crate) fn take_write(&mut self, bytes: u64, path: impl Fn() -> String) -> Result<u64, FsError> {
         if self.strikes(FaultKind::Write, &path) {
@@ -225,10 +260,18 @@ mod tests {
 
     #[test]
     fn a_fault_is_read_as_it_is_written() {
-        for text in ["fsync", "fsync:2", "read:1+:*.db", "short-write:log", "space:65536", "write:3:a:b"] {
+        for text in [
+            "fsync",
+            "fsync:2",
+            "read:1+:*.db",
+            "short-write:log",
+            "space:65536",
+            "write:3:a:b",
+            "slow-fsync=500:1+:*.db",
+        ] {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
         }
-        for text in ["", "sync:1", "fsync:0", "space", "space:log", ":1"] {
+        for text in ["", "sync:1", "fsync:0", "space", "space:log", ":1", "fsync=5:1", "slow-fsync=x"] {
             assert_eq!(text.parse::<Fault>().unwrap_err(), FaultError(text.to_owned()), "{text}");
         }
     }

@@ -1,6 +1,7 @@
 //! *Recorded filesystem*: a tree in memory as a door of Weir uses it, which records each call.
 //!
-//! No call waits for anything, so the order of the calls is that of the record.
+//! No call waits for anything, but for a synchronisation that is slow by a fault and is recorded when it returns; so the order of
+//! the calls is that of the record.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -21,7 +22,7 @@ use crate::cut_point::CutTrigger;
 use crate::fault::{Fault, Faults};
 use crate::record::Record;
 use crate::recorded_tree::RecordedTree;
-use crate::run::RunCut;
+use crate::run_plan::RunCut;
 use crate::tree::{BLOCK_BYTES, Content, ROOT, Tree};
 
 /// Blocks that it claims to have: 2 GiB.
@@ -37,6 +38,7 @@ const TICKS_A_SECOND: u32 = 1_000_000_000;
 pub struct RecordedFilesystem(Rc<Inner>);
 
 struct Inner {
+    handle: Handle,
     timer: Timer,
     recorded: RefCell<RecordedTree>,
 }
@@ -52,7 +54,7 @@ impl RecordedFilesystem {
     pub fn new(handle: &Handle, owner: (u32, u32), data_max: u64) -> RecordedFilesystem {
         let timer = Timer::new(handle, TICKS_A_SECOND);
         let recorded = RefCell::new(RecordedTree::new(Record::new(owner, data_max), timer.now()));
-        let inner = Inner { timer, recorded };
+        let inner = Inner { handle: handle.clone(), timer, recorded };
         RecordedFilesystem(Rc::new(inner))
     }
 
@@ -96,6 +98,11 @@ impl RecordedFilesystem {
     /// Adds a line that was acknowledged by another way than the file.
     pub fn acknowledge(&self, line: Vec<u8>) {
         self.0.recorded.borrow_mut().acknowledge(line);
+    }
+
+    /// How many operations are recorded by now.
+    pub(crate) fn operations(&self) -> usize {
+        self.0.recorded.borrow().record.operations.len()
     }
 
     /// The record. The filesystem has an empty one from now on.
@@ -484,7 +491,14 @@ impl SyncCalls for RecordedFilesystem {
     fn synchronise(&self, inode: InodeNumber, call: SyncCall) -> LocalBoxFuture<'_, Result<(), FsError>> {
         match call {
             SyncCall::Fsync | SyncCall::Fdatasync => {
-                done(self.0.recorded.borrow_mut().synchronise(inode, call.is_data_only()))
+                let delay = self.0.recorded.borrow_mut().delay_of_sync(inode);
+                let Some(delay) = delay else {
+                    return done(self.0.recorded.borrow_mut().synchronise(inode, call.is_data_only()));
+                };
+                Box::pin(async move {
+                    self.0.handle.sleep(delay).await;
+                    self.0.recorded.borrow_mut().synchronise(inode, call.is_data_only())
+                })
             }
             SyncCall::Fbarrier | SyncCall::Fdatabarrier => done(Err(FsError::Unsupported("barriers"))),
         }

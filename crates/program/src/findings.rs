@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::explain::Explanation;
 use crate::judge::Judgement;
 use crate::state::StateName;
+use crate::timeline::TimelineEntry;
 
 /// Failures that are made smaller and reported.
 pub const REPORTED_MAX: usize = 3;
@@ -18,6 +19,8 @@ pub struct StateFailure {
     pub judgement: Judgement,
     /// What it lacks.
     pub explanation: Explanation,
+    /// The last calls before the cut.
+    pub timeline: Vec<TimelineEntry>,
     /// Units that were missing where it was found, before it was made smaller.
     pub missing_at_first: usize,
 }

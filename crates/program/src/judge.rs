@@ -16,12 +16,18 @@ use rustix::process::geteuid;
 use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
-use crate::shell::{Shell, ShellEnd};
+use crate::block_owners::BlockOwners;
+use crate::disk_state::DiskState;
+use crate::run_plan::RunDisk;
+use crate::shell::{Shell, ShellEnd, end_processes_with, tag_of};
 use crate::stop::StopCondition;
 use crate::tree::{BLOCK_BYTES, Content, FileContent, Node, ROOT, Tree};
 
 /// Directories within each other at most: no path is longer.
 const DEPTH_MAX: usize = 2048;
+/// The files of a state, and what is acknowledged, in a directory of its own.
+pub(crate) const FILES: &str = "files";
+const LINES: &str = "acknowledged";
 /// What is written to a file at one time.
 const RUN_BYTES: usize = 1 << 20;
 
@@ -38,6 +44,14 @@ pub struct Judgement {
     pub output: Vec<u8>,
 }
 
+impl Judgement {
+    /// Of a disk whose filesystem the kernel does not mount.
+    fn of_no_mount(said: &str) -> Judgement {
+        let ending = "the filesystem cannot be mounted".to_owned();
+        Judgement { is_right: false, ending, is_not_run: false, output: said.as_bytes().to_vec() }
+    }
+}
+
 /// Runs the check.
 #[derive(Debug)]
 pub struct Judge {
@@ -45,6 +59,7 @@ pub struct Judge {
     check: String,
     limit: Duration,
     here: PathBuf,
+    disk: Option<RunDisk>,
     states: AtomicU64,
 }
 
@@ -53,7 +68,35 @@ impl Judge {
     #[must_use]
     pub fn new(scratch: &Path, here: &Path, check: &str, limit: Duration) -> Judge {
         let (scratch, here, check) = (scratch.to_owned(), here.to_owned(), check.to_owned());
-        Judge { scratch, check, limit, here, states: AtomicU64::new(0) }
+        Judge { scratch, check, limit, here, disk: None, states: AtomicU64::new(0) }
+    }
+
+    /// Trees are those of a disk, which is mounted for the check.
+    #[must_use]
+    pub fn on_disk(mut self, disk: Option<RunDisk>) -> Judge {
+        self.disk = disk;
+        self
+    }
+
+    /// Whose the blocks of the disk of a tree are: nobody's if it is none, or is not mounted.
+    pub(crate) fn find_owners(&self, tree: &Tree) -> io::Result<BlockOwners> {
+        let Some(disk) = &self.disk else { return Ok(BlockOwners::default()) };
+        self.in_place(|place| {
+            let Ok(state) = DiskState::mount(disk, tree, place)? else { return Ok(BlockOwners::default()) };
+            let owners = BlockOwners::find(&disk.ground, &place.join(FILES), state.image());
+            state.unmount()?;
+            Ok(owners)
+        })
+    }
+
+    /// Does something in a directory of its own.
+    fn in_place<T>(&self, does: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+        let nth = self.states.fetch_add(1, Ordering::Relaxed);
+        let place = self.scratch.join(format!("state-{nth}"));
+        fs::create_dir(&place)?;
+        let done = does(&place);
+        remove_all(&place)?;
+        done
     }
 
     /// Runs the check on a tree and what was acknowledged; none if `stop` was met before it has ended.
@@ -69,25 +112,27 @@ impl Judge {
         if stop.is_met() {
             return Ok(None);
         }
-        let nth = self.states.fetch_add(1, Ordering::Relaxed);
-        let place = self.scratch.join(format!("state-{nth}"));
-        fs::create_dir(&place)?;
-        let judgement = self.judge_in(&place, tree, acknowledged, stop);
-        remove_all(&place)?;
-        judgement
+        self.in_place(|place| {
+            write_lines(&place.join(LINES), acknowledged)?;
+            let Some(disk) = &self.disk else {
+                // The scratch directory belongs to this user alone.
+                write_tree(tree, &place.join(FILES), Privileges::Kept)?;
+                return self.run_check(place, stop);
+            };
+            let state = match DiskState::mount(disk, tree, place)? {
+                Ok(state) => state,
+                Err(said) => return Ok(Some(Judgement::of_no_mount(&said))),
+            };
+            let judgement = self.run_check(place, stop);
+            // Whatever has left the check's group would keep the mount.
+            end_processes_with(&tag_of("WEIR_DIR", &place.join(FILES)));
+            state.unmount()?;
+            judgement
+        })
     }
 
-    fn judge_in(
-        &self,
-        place: &Path,
-        tree: &Tree,
-        acknowledged: &[Vec<u8>],
-        stop: &StopCondition,
-    ) -> io::Result<Option<Judgement>> {
-        let [directory, lines] = ["files", "acknowledged"].map(|name| place.join(name));
-        // The scratch directory belongs to this user alone.
-        write_tree(tree, &directory, Privileges::Kept)?;
-        write_lines(&lines, acknowledged)?;
+    fn run_check(&self, place: &Path, stop: &StopCondition) -> io::Result<Option<Judgement>> {
+        let [directory, lines] = [FILES, LINES].map(|name| place.join(name));
         let variables = [("WEIR_DIR", &*directory), ("WEIR_ACKED", &*lines), ("WEIR_HERE", &*self.here)];
         let shell = Shell::start(&self.check, &directory, &variables, false)?;
         let ShellEnd { status, output, .. } = shell.wait_within(stop, self.limit, |_| ())?;

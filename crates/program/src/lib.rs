@@ -28,14 +28,24 @@
 //!
 //! # Another ground
 //!
-//! Steps 1 and 2 are one ground: a mount that keeps what POSIX, or a filesystem of the kernel, promises. What follows needs of a
-//! ground the moments, and for each a state by name as a [`Tree`], so a ground that records blocks fits in their place.
+//! With a [`DiskGround`] the program works on a filesystem of the kernel, which lies by a loop device on a file of the recording
+//! mount, or on one of Weir, which lies on that file. The record is that of the disk then: writes of blocks, and flushes, which
+//! are the calls `write` and `fsync` of that one file. What POSIX promises of one file is what the worst legal disk promises, so
+//! all that follows is the same, but for two things: the judge has the file of a [`Tree`] mounted and runs the check there, and
+//! what is missing is told by the blocks, and by whose they are.
 
 mod acks;
+mod block_owners;
 mod campaign;
 mod candidates;
 mod cut_point;
+mod disk_ground;
+mod disk_mount;
+mod disk_record;
+mod disk_session;
+mod disk_state;
 mod explain;
+mod explain_disk;
 mod fault;
 mod filesystem;
 mod findings;
@@ -49,19 +59,24 @@ mod record;
 mod recorded_tree;
 mod rounds;
 mod run;
+mod run_plan;
 mod shell;
 mod state;
 mod stop;
+mod timeline;
 mod trace;
 mod tree;
 mod unit;
 mod unit_builder;
 mod units;
+mod workplace;
 
 pub use acks::ACK_NAME;
 pub use campaign::ProgramCampaign;
 pub use candidates::Candidates;
 pub use cut_point::{CutPoint, CutPointError};
+pub use disk_ground::{DiskFilesystem, DiskGround, DiskGroundError};
+pub use disk_record::DiskRecord;
 pub use explain::{Explanation, counted, explain};
 pub use fault::{Fault, FaultError, FaultKind, PathPattern};
 pub use filesystem::RecordedFilesystem;
@@ -76,10 +91,12 @@ pub use record::{
     LINE_BYTES_MAX, LINES_BYTES_MAX, OPERATIONS_MAX, Process, Record, RecordError, WrittenData,
 };
 pub use rounds::{RoundsError, RoundsFindings, run_rounds};
-pub use run::{RecordedRun, RunBase, RunCut, RunError, RunPlan, record_run};
+pub use run::{RecordedRun, record_run};
+pub use run_plan::{RunBase, RunCut, RunDisk, RunError, RunPlan};
 pub use shell::ends_within;
 pub use state::{Moments, StateName, StateNameError};
 pub use stop::StopCondition;
+pub use timeline::{Fate, TimelineEntry};
 pub use trace::{RunTraceError, TRACE_BEGINNING, TraceHeader, read_trace, write_trace};
 pub use tree::{BLOCK_BYTES, Content, FILE_BYTES_MAX, FileContent, Name, Node, ROOT, Tree};
 pub use unit::{SECTOR_BYTES, Unit, UnitKind, UnitNumber};

@@ -34,6 +34,8 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// The directory that the check finds as `WEIR_HERE`.
     pub here: PathBuf,
+    /// The program `weir`, for disks with its filesystems.
+    pub weir: PathBuf,
     /// Becomes true when the checks are to be ended.
     pub stops: Arc<AtomicBool>,
     /// The rules that are kept: all, outside tests.

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::disk_record::DiskRecord;
 use crate::operation::{Call, Operation};
 use crate::tree::Tree;
 
@@ -122,6 +123,8 @@ pub struct Record {
     pub lines: Vec<Vec<u8>>,
     /// The processes.
     pub processes: Vec<Process>,
+    /// The disk that it is the record of; none of a mount.
+    pub disk: Option<DiskRecord>,
     line_bytes: usize,
     data_max: u64,
     error: Option<RecordError>,
@@ -138,6 +141,7 @@ impl Record {
             data: WrittenData::default(),
             lines: Vec::new(),
             processes: vec![Process { id: 0, command: "kernel".to_owned() }],
+            disk: None,
             line_bytes: 0,
             data_max,
             error: None,
@@ -206,6 +210,12 @@ impl Record {
             Call::Write { data, .. } => self.data.read(data),
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// How many of the run's operations until then asked for something: all but acknowledgements.
+    pub(crate) fn requests(&self, until: usize) -> usize {
+        let is_request = |operation: &&Operation| !matches!(operation.call, Call::Acknowledge(_));
+        self.operations[self.setup..until].iter().filter(is_request).count()
     }
 
     /// The tree after so many operations.

@@ -1,6 +1,7 @@
 //! *Recorded tree*: the tree that a program works on, and the record of what it does to it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use weir_format::{FileTime, FileType};
 use weir_storage::CommandKind;
@@ -543,6 +544,12 @@ impl RecordedTree {
             return Err(device_error(CommandKind::Flush));
         }
         self.perform(Call::Sync { inode, data_only }, &[])
+    }
+
+    /// How much longer a synchronisation of a file takes.
+    pub(crate) fn delay_of_sync(&mut self, inode: InodeNumber) -> Option<Duration> {
+        let paths = &self.paths;
+        self.faults.as_mut().filter(|_| inode != ACK)?.delay_of_sync(|| paths.of_inode(inode))
     }
 
     /// Whether a call on a file goes wrong.

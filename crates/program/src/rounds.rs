@@ -10,7 +10,8 @@ use crate::campaign::ProgramCampaign;
 use crate::findings::StateFailure;
 use crate::plan::{CampaignError, Plan};
 use crate::record::Record;
-use crate::run::{RecordedRun, RunBase, RunError, RunPlan, record_run};
+use crate::run::{RecordedRun, record_run};
+use crate::run_plan::{RunBase, RunError, RunPlan};
 
 /// Why there are no more rounds.
 #[derive(Debug, Error)]

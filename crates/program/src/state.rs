@@ -172,6 +172,7 @@ impl<'a> Moments<'a> {
         let is_missing = |unit: &UnitNumber| name.missing.binary_search(unit).is_ok();
         let needs_missing = |unit: &UnitNumber| self.units.all[*unit].needs.iter().any(is_missing);
         self.at == Some(name.moment)
+            && (name.torn.is_empty() || self.units.has_tears)
             && name.missing.iter().all(|unit| self.pending.binary_search(unit).is_ok())
             && self.pending.iter().all(|unit| is_missing(unit) || !needs_missing(unit))
             && name

@@ -14,15 +14,17 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use weir_vfs::check_ordinary_name;
 
+use crate::disk_record::DiskRecord;
 use crate::operation::{Call, Operation, Place};
 use crate::record::{Process, Record, WrittenData};
 use crate::tree::FILE_BYTES_MAX;
 
 /// The first bytes of every trace.
 pub const TRACE_BEGINNING: &str = "weir-crash-trace ";
-const FIRST_LINE: &str = "weir-crash-trace 1\n";
+/// The first line by what it is the record of: a mount, or a disk, which the first version does not know.
+const FIRST_LINES: [&str; 2] = ["weir-crash-trace 1\n", "weir-crash-trace 2\n"];
 /// Bytes of the first line and the two lengths.
-const START_BYTES: u64 = FIRST_LINE.len() as u64 + 16;
+const START_BYTES: u64 = FIRST_LINES[0].len() as u64 + 16;
 /// Bytes of a trace that are read at most.
 const BYTES_MAX: u64 = 8 << 30;
 
@@ -52,7 +54,7 @@ pub enum RunTraceError {
     NoTrace,
     /// Another version.
     #[error(
-        "it has version {0} of the format, and this program reads version 1: take the program that wrote it"
+        "it has version {0} of the format, and this program reads versions 1 and 2: take the program that wrote it"
     )]
     Version(String),
     /// It was cut or changed.
@@ -72,6 +74,8 @@ struct Body<'a> {
     operations: Cow<'a, [Operation]>,
     lines: Cow<'a, [Vec<u8>]>,
     processes: Cow<'a, [Process]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disk: Option<Cow<'a, DiskRecord>>,
 }
 
 /// Writes a trace.
@@ -86,6 +90,7 @@ pub fn write_trace(file: &mut File, header: &TraceHeader, record: &Record) -> Re
         operations: Cow::Borrowed(&record.operations),
         lines: Cow::Borrowed(&record.lines),
         processes: Cow::Borrowed(&record.processes),
+        disk: record.disk.as_ref().map(Cow::Borrowed),
     };
     let body = serde_json::to_vec(&body).map_err(io::Error::from)?;
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
@@ -93,7 +98,7 @@ pub fn write_trace(file: &mut File, header: &TraceHeader, record: &Record) -> Re
         digest.update(bytes);
         file.write_all(bytes)
     };
-    put(FIRST_LINE.as_bytes())?;
+    put(FIRST_LINES[usize::from(record.disk.is_some())].as_bytes())?;
     put(&(body.len() as u64).to_le_bytes())?;
     put(&record.data.bytes().to_le_bytes())?;
     put(&body)?;
@@ -136,6 +141,7 @@ pub fn read_trace(file: &mut File) -> Result<(TraceHeader, Record), RunTraceErro
     record.lines = body.lines.into_owned();
     record.processes = body.processes.into_owned();
     record.setup = body.setup;
+    record.disk = body.disk.map(Cow::into_owned);
     record.data = WrittenData::from_bytes(data);
     check_record(&record)?;
     Ok((body.header.into_owned(), record))
@@ -143,7 +149,8 @@ pub fn read_trace(file: &mut File) -> Result<(TraceHeader, Record), RunTraceErro
 
 /// The lengths of the two parts.
 fn read_start(bytes: &[u8]) -> Result<(u64, u64), RunTraceError> {
-    let Some(rest) = bytes.strip_prefix(FIRST_LINE.as_bytes()) else {
+    let mut known = FIRST_LINES.iter();
+    let Some(rest) = known.find_map(|line| bytes.strip_prefix(line.as_bytes())) else {
         let other = bytes.strip_prefix(TRACE_BEGINNING.as_bytes()).ok_or(RunTraceError::NoTrace)?;
         let version = other.iter().take_while(|byte| byte.is_ascii_graphic());
         return Err(RunTraceError::Version(version.map(|byte| char::from(*byte)).collect()));
@@ -159,6 +166,12 @@ fn read_start(bytes: &[u8]) -> Result<(u64, u64), RunTraceError> {
 fn check_record(record: &Record) -> Result<(), RunTraceError> {
     if record.setup > record.operations.len() {
         return Err(RunTraceError::Damaged("its setup is longer than the run"));
+    }
+    if let Some(disk) = &record.disk {
+        let is_within = (record.setup..=record.operations.len()).contains(&disk.ended);
+        if !is_within || disk.ground.check().is_err() {
+            return Err(RunTraceError::Damaged("its disk cannot be"));
+        }
     }
     let (mut written, mut lines) = (0, 0);
     for operation in &record.operations {
@@ -240,7 +253,7 @@ mod tests {
         assert!(matches!(endless.unwrap(), Err(RunTraceError::NoTrace)));
         let of_lengths = |body: u64| {
             let file = &mut trace(&record(b"a"));
-            file.write_all_at(&body.to_le_bytes(), FIRST_LINE.len() as u64).unwrap();
+            file.write_all_at(&body.to_le_bytes(), FIRST_LINES[0].len() as u64).unwrap();
             let read = read_trace(file);
             (read, file.stream_position().unwrap())
         };

@@ -49,6 +49,8 @@ pub struct Units {
     /// The moments, in order.
     pub moments: Vec<Moment>,
     pub(crate) rules: Rules<ProgramMutant>,
+    /// A block may be there in part.
+    pub(crate) has_tears: bool,
 }
 
 impl Units {
@@ -87,7 +89,9 @@ impl Units {
         if rules.drops(ProgramMutant::AcknowledgesEarly) {
             moments.iter_mut().for_each(|moment| moment.acknowledged = acknowledged);
         }
-        Units { all: builder.all, moments, rules }
+        let has_tears =
+            record.disk.as_ref().is_none_or(|disk| disk.ground.sector_bytes == SECTOR_BYTES as u64);
+        Units { all: builder.all, moments, rules, has_tears }
     }
 
     /// The sectors that are there of a unit that is missing in a state: none, unless it is a part of a block that is torn.

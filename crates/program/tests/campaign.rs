@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::process::{getegid, geteuid};
 use tempfile::TempDir;
 use weir_program::{
-    Call, CampaignError, CampaignFindings, NewInode, Place, Plan, ProgramCampaign, ProgramMutant, Promises,
-    ROOT, Record, StateName,
+    Call, CampaignError, CampaignFindings, DiskFilesystem, DiskGround, Judge, NewInode, Place, Plan,
+    ProgramCampaign, ProgramMutant, Promises, ROOT, Record, RunDisk, StateName, StopCondition,
 };
 use weir_runtime::{Runtime, Wall};
 use weir_storage::Rules;
@@ -46,6 +46,7 @@ impl Test {
             jobs: 1,
             scratch: directory.path().to_owned(),
             here: directory.path().to_owned(),
+            weir: "weir".into(),
             stops: Arc::new(AtomicBool::new(false)),
             rules: Rules::all(),
         };
@@ -170,4 +171,33 @@ fn a_check_that_cannot_be_run_says_nothing_of_a_state() {
     assert!(matches!(judge("test -e f0 || exit 127"), Err(CampaignError::CheckNotRun { .. })));
     assert!(matches!(judge("./there-is-no-such-command"), Err(CampaignError::CheckNotRun { .. })));
     assert!(matches!(judge("false"), Err(CampaignError::FailsUncut { .. })));
+}
+
+/// A record of a disk on which nothing is that any kernel would mount.
+#[test]
+fn a_disk_that_is_not_mounted_is_wrong() {
+    let can_loop = geteuid().is_root() && std::path::Path::new("/dev/loop-control").exists();
+    let knows_ext4 = std::fs::read_to_string("/proc/filesystems").is_ok_and(|known| known.contains("ext4"));
+    if !can_loop || !knows_ext4 {
+        eprintln!("skipped: there is no loop device, or no ext4 in the kernel");
+        return;
+    }
+    let owner = (geteuid().as_raw(), getegid().as_raw());
+    let mut record = Record::new(owner, 1 << 20);
+    let new = NewInode { mode: 0o100_600, uid: owner.0, gid: owner.1, target: Vec::new(), device: (0, 0) };
+    record.push(0, Call::Make { inode: 10, new, at: Some(Place { directory: ROOT, name: b"disk".into() }) });
+    record.push(0, Call::SetSize { inode: 10, size: 16 << 20, before: 0 });
+    let tree = record.tree_after(2).unwrap();
+    let ground = DiskGround::new(DiskFilesystem::Ext4, None, Some(16 << 20), None).unwrap();
+    let test = Test::new("true");
+    let judge = Judge::new(&test.plan.scratch, &test.plan.here, "true", Duration::from_secs(60));
+    let stop = StopCondition::from_flag(&test.plan.stops);
+    let judgement = judge
+        .on_disk(Some(RunDisk { ground, weir: "weir".into() }))
+        .judge(&tree, &[], &stop)
+        .unwrap()
+        .unwrap();
+    assert_eq!((judgement.is_right, &*judgement.ending), (false, "the filesystem cannot be mounted"));
+    let judge = Judge::new(&test.plan.scratch, &test.plan.here, "test -s disk", Duration::from_secs(60));
+    assert!(judge.judge(&tree, &[], &stop).unwrap().unwrap().is_right, "without a ground it is a file");
 }

@@ -10,9 +10,12 @@ use regex_lite::Regex;
 use serde::Deserialize;
 use serde::de::Error as _;
 use weir_fuse::absolute;
-use weir_program::{CutPoint, CutPointError, Fault, FaultError, Promises, RunPlan, TraceHeader};
+use weir_program::{
+    CutPoint, CutPointError, DiskGround, Fault, FaultError, Promises, RunDisk, RunPlan, TraceHeader,
+};
 
-use super::{CheckArguments, ProgramArguments};
+use super::ground::GroundArguments;
+use super::{CheckArguments, ProgramArguments, this_program};
 use crate::error::CliError;
 use crate::size::Size;
 
@@ -36,6 +39,10 @@ struct TestFile {
     ack_pattern: Option<String>,
     cut_at: Option<String>,
     cuts: Option<u64>,
+    ground: Option<String>,
+    mount_options: Option<String>,
+    disk_size: Option<String>,
+    sector_bytes: Option<u64>,
     #[serde(default)]
     fault: Vec<FaultEntry>,
 }
@@ -95,6 +102,8 @@ pub(super) struct Test {
     pub(super) cut_at: Option<CutPoint>,
     /// How often the power is cut while it runs; none if states are made of the record.
     pub(super) cuts: Option<u64>,
+    /// The disk whose filesystem it works on; none if it works on the recording mount itself.
+    pub(super) disk: Option<DiskGround>,
     run_limit: u64,
     record_bytes: u64,
     here: PathBuf,
@@ -129,8 +138,25 @@ impl Test {
             .map(|text| text.parse().map_err(|error: CutPointError| wrong(error.to_string())));
         let cut_at = arguments.cut_at.clone().or(cut_at.transpose()?);
         let cuts = arguments.cuts.or(file.cuts).or(cut_at.as_ref().map(|_| 1));
+        let ground = GroundArguments::from_file(
+            file.ground.as_deref(),
+            file.mount_options.clone(),
+            file.disk_size.as_deref(),
+            file.sector_bytes,
+        );
+        let ground = ground.ok_or_else(|| {
+            wrong(
+                "ground is mount, ext4, xfs, btrfs, barrierfs or f2fs, and disk-size a size such as 256M"
+                    .to_owned(),
+            )
+        })?;
+        let disk = arguments.ground.disk(&ground)?;
         let mut checks = arguments.checks.clone();
-        checks.promises = checks.promises.or(of_file.0);
+        if disk.is_some() && checks.promises.is_some() {
+            return Err(CliError::Usage("--promises goes with --ground mount: a disk makes its own"));
+        }
+        // A test that says both is run on either ground.
+        checks.promises = checks.promises.or(of_file.0.filter(|_| disk.is_none()));
         // A limit on the command line takes the place of both in the file.
         if checks.states.is_none() && checks.time.is_none() {
             (checks.states, checks.time) = (file.states, file.time);
@@ -149,6 +175,7 @@ impl Test {
             ack_pattern: arguments.ack_pattern.clone().or(of_file.1),
             cut_at,
             cuts,
+            disk,
             faults: if arguments.fault.is_empty() { faults } else { arguments.fault.clone() },
             run_limit: arguments.run_limit.or(file.run_limit).unwrap_or(600),
             record_bytes: arguments.record_bytes.map_or(RECORD_BYTES, |Size(bytes)| bytes),
@@ -167,6 +194,7 @@ impl Test {
             data_max: self.record_bytes,
             ack_pattern: self.ack_pattern.clone(),
             faults: self.faults.clone(),
+            disk: self.disk.clone().map(|ground| RunDisk { ground, weir: this_program() }),
             scratch: scratch.to_owned(),
             here: self.here.clone(),
             stops: Arc::clone(stops),

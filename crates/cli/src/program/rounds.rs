@@ -6,10 +6,11 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use signal_hook::consts::SIGUSR1;
-use weir_program::{Plan, RoundsFindings, RunCut, RunPlan, run_rounds};
+use weir_program::{RoundsFindings, RunCut, RunPlan, StateFailure, run_rounds};
 
 use super::file::Test;
-use super::{plan, print_warnings, report, write_junit, write_record};
+use super::report::Basis;
+use super::{plan, print_warnings, write_record, write_reports};
 use crate::error::CliError;
 use crate::plain::{self, counted};
 use crate::progress::ProgressReporter;
@@ -41,18 +42,20 @@ pub(super) fn run(
         Some((record, _)) => write_record(trace, &header, record).map(|()| Some(trace))?,
         None => None,
     };
-    let (text, failing) = (to_text(&findings, &plan, trace), u64::from(findings.failure.is_some()));
-    write_junit(&test.checks, &report::to_junit(&header.run, &plan, failing, findings.seconds, &text))?;
+    let basis = Basis::new(&plan, test.disk.as_ref(), trace);
+    let (text, failing) = (to_text(&findings, &basis), u64::from(findings.failure.is_some()));
+    let failures: Vec<StateFailure> = findings.failure.iter().map(|(_, failure)| failure.clone()).collect();
+    let junit = basis.to_junit(&header.run, failing, findings.seconds, &text);
+    write_reports(&test.checks, &junit, &basis.to_page(&header.run, &text, &failures))?;
     match test.checks.json {
-        true => print(&serde_json::to_string_pretty(&to_json(&findings, &plan, trace))?)?,
+        true => print(&serde_json::to_string_pretty(&to_json(&findings, &basis))?)?,
         false => print(plain::of_text(&text).trim_end())?,
     }
     Ok(if failing > 0 { Verdict::Damaged } else { Verdict::Good })
 }
 
-fn to_text(findings: &RoundsFindings, plan: &Plan, trace: Option<&Path>) -> String {
-    let failure =
-        findings.failure.as_ref().map(|(_, failure)| report::describe_failure(failure, plan, trace));
+fn to_text(findings: &RoundsFindings, basis: &Basis<'_>) -> String {
+    let failure = findings.failure.as_ref().map(|(_, failure)| basis.describe_failure(failure));
     let faults = match findings.faults.is_empty() {
         true => String::new(),
         false => format!("faults: {}\n", findings.faults.join(", ")),
@@ -69,16 +72,19 @@ fn to_text(findings: &RoundsFindings, plan: &Plan, trace: Option<&Path>) -> Stri
         counted(findings.acknowledged, "acknowledged line", "acknowledged lines"),
         match findings.failure {
             Some(_) => "what the last cut left fails".to_owned(),
-            None => format!("no failure under the promises of {}", plan.promises.name()),
+            None => format!("no failure {}", basis.describe_ground()),
         }
     )
 }
 
-fn to_json(findings: &RoundsFindings, plan: &Plan, trace: Option<&Path>) -> Value {
-    let failures = findings.failure.iter().map(|(_, failure)| report::failure_to_json(failure, plan, trace));
+fn to_json(findings: &RoundsFindings, basis: &Basis<'_>) -> Value {
+    let failures = findings.failure.iter().map(|(_, failure)| basis.failure_to_json(failure));
+    let [ground, mount_options, promises] = basis.ground_to_json();
     json!({
-        "promises": plan.promises.name(),
-        "seed": plan.seed,
+        "ground": ground,
+        "mount_options": mount_options,
+        "promises": promises,
+        "seed": basis.plan.seed,
         "cuts": findings.cuts,
         "at_end": findings.at_end,
         "calls": findings.calls,
@@ -88,6 +94,6 @@ fn to_json(findings: &RoundsFindings, plan: &Plan, trace: Option<&Path>) -> Valu
         "faults": findings.faults,
         "warnings": findings.warnings,
         "seconds": findings.seconds,
-        "trace": trace,
+        "trace": basis.trace,
     })
 }

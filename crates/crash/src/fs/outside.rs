@@ -20,13 +20,13 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::rc::Rc;
-use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
 use weir_ext4::journal::JournalSuperblock;
 use weir_ext4::{Feature, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
+
+use crate::kernel_mount::{KernelMount, KernelMountError};
 
 use super::judges::Condition;
 use super::tree::{FileId, Kind, Thing, Tree};
@@ -253,31 +253,10 @@ fn journal_in(bytes: &[u8]) -> Range<usize> {
     journals.next().map_or(0..0, |(start, journal)| start..start + journal.blocks() as usize)
 }
 
-/// Attempts to unmount, and the pause between two: 10 s in all.
-const UNMOUNTS: u32 = 500;
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// Unmounts. Other threads start programs, and a child holds every file that was open here until it is a program: so
-/// the mount may be busy for a moment without a user. If it stays busy, it is detached, and ends with its last user.
-///
-/// # Errors
-/// `EBUSY` if it is still busy after so many attempts, and what else the kernel says.
-#[expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
-fn unmount(at: &Path, attempts: u32) -> io::Result<()> {
-    for _ in 0..attempts {
-        match rustix::mount::unmount(at, UnmountFlags::empty()) {
-            Err(Errno::BUSY) => std::thread::sleep(PAUSE),
-            ended => return Ok(ended?),
-        }
-    }
-    rustix::mount::unmount(at, UnmountFlags::DETACH)?;
-    Err(Errno::BUSY.into())
-}
-
 /// What becomes of an image that the kernel is given.
 enum Mounted {
     /// Why it is not mounted.
-    Refused(Output),
+    Refused(String),
     /// What the kernel shows, if it can be read.
     Tree(io::Result<Visible>),
 }
@@ -286,23 +265,22 @@ enum Mounted {
 fn mounted(image: &Path, place: &Path) -> Result<Mounted, Complaint> {
     let at = place.join("mounted");
     fs::create_dir(&at).map_err(|error| Complaint::Io("a mount point", error))?;
-    let output = Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(&at).output();
-    let output = output.map_err(|error| Complaint::Io("mount", error))?;
-    if !output.status.success() {
-        return Ok(Mounted::Refused(output));
-    }
+    let mount = match KernelMount::new(image, &at, "ext4", "") {
+        Err(KernelMountError::Io(error)) => return Err(Complaint::Io("mount", error)),
+        Err(KernelMountError::Refused(said)) => return Ok(Mounted::Refused(said)),
+        Ok(mount) => mount,
+    };
     let theirs = walk(&at);
-    unmount(&at, UNMOUNTS).map_err(|error| Complaint::Io("umount", error))?;
+    mount.unmount().map_err(|error| Complaint::Io("umount", error))?;
     Ok(Mounted::Tree(theirs))
 }
 
 /// Lets the kernel recover, and compares the tree; false if it does not mount here for anybody.
 fn kernel(image: &Path, place: &Path, found: &Visible) -> Result<bool, Complaint> {
     match mounted(image, place)? {
-        Mounted::Refused(output) => {
-            let said = said(&output);
+        Mounted::Refused(said) => {
             match said.contains("wrong fs type") || said.contains("Structure needs cleaning") {
-                true => Err(Complaint::Unclean { judge: "the kernel", code: output.status.code(), said }),
+                true => Err(Complaint::Unclean { judge: "the kernel", code: None, said }),
                 false => Ok(false),
             }
         }
@@ -360,50 +338,5 @@ fn attribute(path: &Path) -> io::Result<Option<Vec<u8>>> {
         Ok(length) => Ok(Some(value[..length].to_vec())),
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM) => Ok(None),
         Err(error) => Err(error.into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A mount point in `place` with a filesystem in memory; none where this machine does not mount for us.
-    fn mounted(place: &TempDir) -> Option<PathBuf> {
-        let at = place.path().join("mounted");
-        fs::create_dir(&at).expect("a mount point");
-        let output = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&at).output();
-        if output.is_ok_and(|output| output.status.success()) {
-            return Some(at);
-        }
-        eprintln!("skipped: this machine does not mount for us");
-        None
-    }
-
-    fn is_mounted(at: &Path) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mounts").expect("a list of mounts");
-        mounts.lines().any(|line| line.split(' ').nth(1) == at.to_str())
-    }
-
-    #[test]
-    fn a_mount_that_is_busy_for_a_moment_is_waited_for() {
-        let place = TempDir::new().expect("room");
-        let Some(at) = mounted(&place) else { return };
-        let mut holder =
-            Command::new("sleep").arg("0.3").current_dir(&at).spawn().expect("sleep is installed");
-        assert_eq!(unmount(&at, UNMOUNTS).map_err(|error| error.raw_os_error()), Ok(()));
-        assert!(!is_mounted(&at));
-        holder.wait().expect("it ends");
-    }
-
-    #[test]
-    fn a_mount_that_stays_busy_is_told_and_does_not_stay_behind() {
-        let place = TempDir::new().expect("room");
-        let Some(at) = mounted(&place) else { return };
-        let _held = File::create(at.join("file")).expect("room");
-        let busy = unmount(&at, 3).map_err(|error| error.raw_os_error());
-        assert_eq!(busy, Err(Some(Errno::BUSY.raw_os_error())));
-        assert!(!is_mounted(&at));
-        let nothing = unmount(&at, 3).map_err(|error| error.raw_os_error());
-        assert_eq!(nothing, Err(Some(Errno::INVAL.raw_os_error())));
     }
 }

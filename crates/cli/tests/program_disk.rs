@@ -1,0 +1,177 @@
+//! `weir crash program --ground`: programs on filesystems over the worst legal disk: what was synchronised is there,
+//! what was not is found missing, a failure names the blocks and replays, and a filesystem that is not mounted is a failure.
+//!
+//! Where loop devices are not to be had, this says that it was skipped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::{error_of, is_there, mounts, of_project, text, weir_program};
+
+/// Saves numbers, each acknowledged when it is saved.
+const SAVE: &str = r#"for n in 1 2 3 4; do
+    seq $n 1500 >new; SYNC; mv new data; echo "$n" >>"$WEIR_ACK"
+done"#;
+/// The file is there, whole, and not older than what was acknowledged.
+const CHECK: &str = r#"n=$(tail -n 1 "$WEIR_ACKED"); [ -n "$n" ] || exit 0
+[ "$(head -n 1 data)" -ge "$n" ] && [ "$(tail -n 1 data)" = 1500 ] || { echo "lost $n"; exit 1; }"#;
+
+fn is_skipped(filesystem: &str) -> bool {
+    let is_known = fs::read_to_string("/proc/filesystems").is_ok_and(|known| known.contains(filesystem));
+    let can_loop = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
+    let maker = format!("mkfs.{filesystem}");
+    let is_made = ["/sbin", "/usr/sbin"].iter().any(|place| Path::new(place).join(&maker).exists());
+    let is_skipped = !mounts() || !can_loop || !is_known || !is_made;
+    if is_skipped {
+        eprintln!("skipped: there is no FUSE, no loop device, no {filesystem} in the kernel, or no {maker}");
+    }
+    is_skipped
+}
+
+/// Runs the command in a directory.
+fn weir(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(weir_program()).args(arguments).current_dir(directory).output().unwrap()
+}
+
+/// The same with a test of a program, and its document.
+fn test(directory: &Path, ground: &str, [run, check]: [&str; 2], more: &[&str]) -> (Option<i32>, Value) {
+    let test = ["crash", "program", "--ground", ground, "--run", run, "--check", check, "--json"];
+    let output = weir(directory, &[&test[..], more].concat());
+    let document = serde_json::from_slice(&output.stdout);
+    (output.status.code(), document.unwrap_or_else(|_| panic!("{}", error_of(&output))))
+}
+
+#[test]
+fn what_was_synchronised_survives_on_each_filesystem() {
+    for (ground, size) in
+        [("ext4", "32M"), ("xfs", "320M"), ("btrfs", "128M"), ("barrierfs", "64M"), ("f2fs", "64M")]
+    {
+        let is_of_weir = ["barrierfs", "f2fs"].contains(&ground);
+        if is_of_weir && !mounts() || !is_of_weir && is_skipped(ground) {
+            continue;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let limits = ["--disk-size", size, "--states", "60"];
+        let run = SAVE.replace("SYNC", "sync new").replace("; echo", "; sync .; echo");
+        let (status, right) = test(directory.path(), ground, [&run, CHECK], &limits);
+        assert_eq!(status, Some(0), "{ground}: {right}");
+        assert!(right["distinct"].as_u64().unwrap() > 20 && right["acknowledged"] == 4, "{ground}: {right}");
+        assert_eq!((&right["ground"], &right["promises"]), (&Value::from(ground), &Value::Null));
+        // Nothing of it is on the disk when the run ends.
+        let (status, wrong) = test(directory.path(), ground, [&SAVE.replace("SYNC", "true"), CHECK], &limits);
+        assert_eq!(status, Some(1), "{ground}: {wrong}");
+        let output = wrong["failures"][0]["output"].as_str().unwrap();
+        assert!(output.contains("lost "), "{ground}: {wrong}");
+    }
+}
+
+/// A write that went to the disk and was not flushed is missing, and is named by its file; and the state replays from the trace.
+#[test]
+fn a_missing_write_is_named_by_its_file_and_replays() {
+    if is_skipped("ext4") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let run = "printf %4096s b | dd of=table bs=4096 iflag=fullblock oflag=direct conv=notrunc 2>/dev/null; SYNC; \
+               echo 1 >>\"$WEIR_ACK\"";
+    let check =
+        "[ ! -s \"$WEIR_ACKED\" ] || [ \"$(head -c 4096 table | tail -c 1)\" = b ] || { echo old; exit 1; }";
+    let limits = ["--setup", "printf %8192s a >table", "--disk-size", "32M", "--states", "60"];
+    let (status, right) =
+        test(directory.path(), "ext4", [&run.replace("SYNC", "sync table"), check], &limits);
+    assert_eq!(status, Some(0), "{right}");
+    let (status, found) = test(directory.path(), "ext4", [&run.replace("SYNC", "true"), check], &limits);
+    assert_eq!(status, Some(1), "{found}");
+    let missing = found["failures"][0]["missing"].to_string();
+    assert!(missing.contains("of the disk, to `table` at 0"), "{found}");
+    let cause = found["failures"][0]["causes"].to_string().replace("\\\"", "\"");
+    assert!(cause.contains("not flushed behind what is missing") && cause.contains("\"1\" was"), "{cause}");
+    let failure = &found["failures"][0];
+    assert!(failure["moment"].as_str().unwrap().contains(" to the disk, "), "{failure}");
+    let replay = failure["replay"].as_str().unwrap().strip_prefix("weir ").unwrap().replace('\'', "");
+    let replay: Vec<&str> = replay.split_whitespace().collect();
+    let again = weir(directory.path(), &[&replay[..], &["--json"]].concat());
+    assert_eq!(again.status.code(), Some(1), "{}", error_of(&again));
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    for key in ["state", "ending", "output", "missing", "causes", "moment"] {
+        assert_eq!(again[key], failure[key], "{key}");
+    }
+    let shown = weir(directory.path(), &["crash", "replay", "weir-crash.trace", "--show"]);
+    assert!(text(&shown.stdout).contains("ground:       ext4, of 33554432 bytes"), "{}", text(&shown.stdout));
+    let promised = weir(directory.path(), &["crash", "replay", "weir-crash.trace", "--promises", "posix"]);
+    assert!(error_of(&promised).contains("makes its own"), "{}", error_of(&promised));
+}
+
+#[test]
+fn sqlite_loses_what_its_settings_say() {
+    if is_skipped("ext4") || !is_there("sqlite3") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = of_project("examples/crash/sqlite.toml");
+    let with = |settings: &str| {
+        let run = format!("\"$WEIR_HERE\"/sqlite.sh run {settings}");
+        let test = ["crash", "program", file.to_str().unwrap(), "--ground", "ext4", "--states", "80"];
+        let output = weir(directory.path(), &[&test[..], &["--disk-size", "32M", "--run", &run]].concat());
+        (output.status.code(), text(&output.stdout) + &error_of(&output))
+    };
+    let (status, printed) = with("wal full");
+    assert!(
+        status == Some(0) && printed.contains("no failure with ext4 on the worst legal disk"),
+        "{printed}"
+    );
+    let (status, printed) = with("delete off");
+    assert!(status == Some(1) && printed.contains("and 10 was committed"), "{printed}");
+}
+
+#[test]
+fn mount_options_reach_the_kernel_and_mistakes_are_told() {
+    if is_skipped("ext4") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let options = "grep \" $WEIR_DIR ext4 \" /proc/self/mounts | grep -q data=journal || exit 9; echo a >f";
+    for (more, code, words) in [
+        (&["--mount-options", "data=journal"][..], 0, "ext4 (data=journal)"),
+        (&["--mount-options", "none=1"], 2, "cannot mount it"),
+        (&["--mount-options", "loop=/dev/null"], 2, "is no list of mount options"),
+        (&["--disk-size", "1M"], 2, "choose another --disk-size"),
+        (&["--sector-bytes", "100"], 2, "sectors of 512 or 4096 bytes"),
+        (&["--promises", "posix"], 2, "goes with --ground mount"),
+        (&["--ground", "mount", "--disk-size", "32M"], 2, "go with a disk"),
+    ] {
+        let ground: &[&str] = if more[0] == "--ground" { &[] } else { &["--ground", "ext4"] };
+        let program = ["crash", "program", "--run", options, "--check", "true", "--states", "3"];
+        let output = weir(directory.path(), &[&program[..], ground, more].concat());
+        let printed = text(&output.stdout) + &error_of(&output);
+        assert!(output.status.code() == Some(code) && printed.contains(words), "{more:?}: {printed}");
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(directory.path().to_str().unwrap()), "{mounts}");
+}
+
+#[test]
+fn a_disk_is_cut_and_goes_on_and_may_fail() {
+    if is_skipped("ext4") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let run = r#"n=$(cat data 2>/dev/null || echo 0)
+while true; do n=$((n + 1)); echo $n >new; sync new; mv new data; sync .; echo $n >>"$WEIR_ACK"; done"#;
+    let check = r#"n=$(tail -n 1 "$WEIR_ACKED"); [ -z "$n" ] || [ "$(cat data)" -ge "$n" ]"#;
+    let cuts = ["--disk-size", "32M", "--cut-at", "ack:2", "--cuts", "3"];
+    let (status, found) = test(directory.path(), "ext4", [run, check], &cuts);
+    assert_eq!(status, Some(0), "{found}");
+    assert!(found["cuts"] == 3 && found["at_end"] == 0 && found["acknowledged"] == 6, "{found}");
+    let run = "echo a >f; sync f && echo 1 >>\"$WEIR_ACK\"";
+    let fault = ["--disk-size", "32M", "--fault", "fsync:1", "--states", "20"];
+    let (status, found) =
+        test(directory.path(), "ext4", [run, "[ ! -s \"$WEIR_ACKED\" ] || [ -s f ]"], &fault);
+    assert!(status == Some(0) && found["faults"][0] == "fsync of `disk`", "{found}");
+    assert_eq!(found["acknowledged"], 0, "the kernel tells the program that the disk has failed");
+}
