@@ -69,9 +69,9 @@ impl Checkpointer {
         }
         let most = PAGES_DOUBLED.min(self.blocks.borrow().map.limit() / COMMANDS_AT_ONCE);
         let single = self.newest.borrow().pages.single(most);
-        // One that cannot be read stays in its one place.
-        let _ = self.log.pager.load(WhenFull::Exceed, |_| single.clone()).await;
         for page in single {
+            // One that cannot be read stays in its one place.
+            let _ = self.log.pager.load(WhenFull::Exceed, |_| vec![page]).await;
             self.blocks.borrow_mut().map.write_again(page);
         }
         self.take().await
@@ -115,6 +115,8 @@ impl Checkpointer {
             let mut blocks = self.blocks.borrow_mut();
             blocks.segments.commit(joined, frozen.log_segments);
             blocks.map.settle(&frozen.pages);
+            // What exceeds the limit can be evicted now.
+            blocks.map.make_room(0, &[]);
         }
         self.log.set_checkpoint(next.number);
         self.newest.replace(next);

@@ -121,6 +121,13 @@ impl Cleaner {
         self.log_is_long() || self.blocks.borrow().map.is_crowded()
     }
 
+    /// So many pages of the map have changed that what is moved next would exceed the limit too far.
+    fn must_checkpoint(&self) -> bool {
+        let map = &mut self.blocks.borrow_mut().map;
+        let most = VICTIMS * self.common.geometry.segment_blocks as usize;
+        map.exceeds_by(most) && !map.make_room(0, &[]) && map.exceeds_by(most)
+    }
+
     fn upkeep_is_due(&self) -> bool {
         self.checkpoint_is_due() || !self.long_enough(0)
     }
@@ -172,7 +179,7 @@ impl Cleaner {
 
     /// One round of upkeep.
     async fn upkeep(&self) -> Result<(), Rejected> {
-        if self.log_is_long() {
+        if self.log_is_long() || self.checkpoint_is_due() && self.long_enough(0) {
             return self.checkpointer.take().await;
         }
         self.clean_some().await?;
@@ -380,7 +387,7 @@ impl Cleaner {
         loop {
             // Each checkpoint ends a chunk, and cleaning is to write full ones. But its names may be many, each in a page of
             // its own.
-            if self.blocks.borrow().map.exceeds_by(VICTIMS * self.common.geometry.segment_blocks as usize) {
+            if self.must_checkpoint() {
                 self.checkpointer.take().await?;
             }
             let logical = |blocks: &Blocks| Log::looked_up_to_move(blocks, &moving);

@@ -191,7 +191,8 @@ impl Log {
             return Ok(self.placed_to());
         }
         let parts = || writes.iter().flat_map(|write| write.parts);
-        self.pager.prepare(written as usize, || parts().flat_map(|part| map_pages_of(part.extent())))?;
+        self.pager
+            .prepare(written as usize, true, || parts().flat_map(|part| map_pages_of(part.extent())))?;
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
         if !blocks.have_space_for(writes, written) {
@@ -220,7 +221,8 @@ impl Log {
     /// more than it takes.
     pub(crate) fn append_discard(&self, extents: &[Extent]) -> Result<u64, Rejected> {
         let needs = Needs::discards(extents);
-        self.pager.prepare(needs.map_pages, || extents.iter().flat_map(|extent| map_pages_of(*extent)))?;
+        self.pager
+            .prepare(needs.map_pages, false, || extents.iter().flat_map(|extent| map_pages_of(*extent)))?;
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
         let writer = if self.stuck.get() { Writer::Cleaner } else { Writer::User };
@@ -243,7 +245,7 @@ impl Log {
     /// record.
     pub(crate) fn append_share(&self, pairs: &[SharePair]) -> Result<u64, Rejected> {
         let pairs = one_by_one(pairs);
-        self.pager.prepare(2 * pairs.len(), || pairs.iter().flat_map(|(to, from)| [*to, *from]))?;
+        self.pager.prepare(2 * pairs.len(), true, || pairs.iter().flat_map(|(to, from)| [*to, *from]))?;
         if !self.blocks.borrow().have_space_to_share(&pairs) {
             return Err(Rejected::Failed(StorageError::NoSpace));
         }

@@ -5,8 +5,8 @@
 //! first change to a frozen page copies it aside (copy on write), so that the checkpoint holds the map
 //! exactly as it was when the checkpoint began, and a prefix of the log stays a prefix.
 //!
-//! No more pages are in memory than a limit says. A page that is as on the disk can be evicted; before an entry of it is
-//! looked at, it is loaded again (`pager.rs`).
+//! The pages in memory have a limit, which recovery, cleaning and large commands may exceed for a time. A page that is as
+//! on the disk can be evicted; before an entry of it is looked at, it is loaded again (`pager.rs`).
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -75,7 +75,6 @@ pub(crate) struct Map {
     pages: Sparse<Option<Box<Page>>>,
     /// What the disk holds of pages that are there only; of others, [`PageSlot::Nowhere`].
     evicted: Sparse<Stored>,
-    map_pages: usize,
     /// Pages in memory at most, where they can be evicted.
     limit: usize,
     pages_in_memory: usize,
@@ -98,7 +97,6 @@ impl Map {
         Map {
             pages: Sparse::new(map_pages),
             evicted: Sparse::new(map_pages),
-            map_pages,
             limit,
             pages_in_memory: 0,
             pages_evicted: 0,
@@ -247,7 +245,7 @@ impl Map {
     /// Those in `kept`, which are in order, stay.
     fn evict_page(&mut self, kept: &[u32]) -> bool {
         // In the first round all marks of use go.
-        for _ in 0..2 * self.map_pages {
+        for _ in 0..2 * self.pages.capacity() {
             let number = self.hand;
             self.hand = self.pages.next_in_memory(number + 1).unwrap_or(0);
             let Some(Some(page)) = self.pages.get(number) else { continue };

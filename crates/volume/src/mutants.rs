@@ -30,6 +30,8 @@ pub enum VolumeMutant {
     ReserveUnbounded,
     /// V6: a checkpoint is written whole, and not only where it holds something.
     CheckpointWhole,
+    /// S1: a write overtakes a read of the same block that waits for a page of the map.
+    WriteOvertakesRead,
     /// V6: a page of the map is evicted while it is on its way to the disk.
     PageEvictedEarly,
     /// checks: a page of the map that is loaded again is not compared with what was written.

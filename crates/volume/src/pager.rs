@@ -1,7 +1,8 @@
 //! The *pager* loads pages of the map that are on the disk only, before one of their entries is looked at (V6).
 //!
-//! 1. A command of a user that looks at such a page is refused as by a full queue, and the page is read; when it is in
-//!    memory, the command is taken. A read waits by itself instead, and so does the cleaner.
+//! 1. A command of a user that changes such a page is refused as by a full queue, and the page is read; when it is in
+//!    memory, the command is taken. If the page cannot be read, the command fails, and the volume goes on. A read waits by
+//!    itself instead, and so does the cleaner.
 //! 2. Before pages are read, others are evicted. Where most pages have changed, a checkpoint has to write them first: users wait
 //!    for it, and the cleaner, which takes that checkpoint itself, exceeds the limit by the pages that it looks at.
 
@@ -26,6 +27,9 @@ use crate::mutants::VolumeMutant;
 /// Pages that are read at one time.
 const LOADS_AT_ONCE: usize = 64;
 
+/// Pages that could not be read are remembered for so many commands at most.
+const FAILURES_KEPT: usize = 1024;
+
 /// What to do where the limit is reached and no page can be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
@@ -40,7 +44,7 @@ pub(crate) enum WhenFull {
 struct Load {
     ended: Event,
     outcome: Cell<Option<Result<(), StorageError>>>,
-    /// A writer waits for it, which a failure would let wait for ever.
+    /// A command that changes the page was refused, and is told of a failure when it comes again.
     is_to_change: Cell<bool>,
 }
 
@@ -61,39 +65,51 @@ pub(crate) struct Pager {
     common: Rc<Common>,
     blocks: Rc<RefCell<Blocks>>,
     loading: RefCell<BTreeMap<u32, Rc<Load>>>,
+    /// Pages that could not be read for a command that changes them, until that is told.
+    failures: RefCell<BTreeMap<u32, StorageError>>,
     at_once: Semaphore,
 }
 
 impl Pager {
     pub(crate) fn new(common: &Rc<Common>, blocks: &Rc<RefCell<Blocks>>) -> Rc<Pager> {
         let (common, blocks) = (Rc::clone(common), Rc::clone(blocks));
-        Rc::new(Pager { common, blocks, loading: RefCell::default(), at_once: Semaphore::new(LOADS_AT_ONCE) })
+        let (loading, failures) = Default::default();
+        Rc::new(Pager { common, blocks, loading, failures, at_once: Semaphore::new(LOADS_AT_ONCE) })
     }
 
     /// Sees to it that a command can change these logical blocks. [`Rejected::Busy`] if pages are on their way: `slots`
-    /// tells when they are there. `most` is an upper bound of how many pages these are.
+    /// tells when they are there. `pages_max` is an upper bound of how many pages these are. The command maps blocks, or only
+    /// discards some, which makes no page.
+    ///
+    /// # Errors
+    /// What the disk answered when a page was read for such a command before.
     #[inline]
     pub(crate) fn prepare<I: Iterator<Item = u32>>(
         self: &Rc<Pager>,
-        most: usize,
+        pages_max: usize,
+        maps_blocks: bool,
         logical: impl FnOnce() -> I,
     ) -> Result<(), Rejected> {
-        if self.blocks.borrow().map.is_small(most) {
+        if self.blocks.borrow().map.is_small(pages_max) {
             return Ok(());
         }
-        self.prepare_pages(&pages_of(logical()))
+        self.prepare_pages(&pages_of(logical()), maps_blocks)
     }
 
     #[cold]
-    fn prepare_pages(self: &Rc<Pager>, pages: &[u32]) -> Result<(), Rejected> {
+    fn prepare_pages(self: &Rc<Pager>, pages: &[u32], maps_blocks: bool) -> Result<(), Rejected> {
         if self.blocks.borrow().map.is_crowded() {
             self.common.upkeep_needed.notify(1);
         }
         if let Some(error) = self.common.watermark.failure() {
             return Err(Rejected::Failed(error));
         }
+        if let Some(error) = pages.iter().find_map(|page| self.failures.borrow_mut().remove(page)) {
+            return Err(Rejected::Failed(error));
+        }
         let missing = self.missing(pages);
-        let empty = pages.iter().filter(|page| self.blocks.borrow().map.is_empty(**page)).count();
+        let is_empty = |page: &&u32| maps_blocks && self.blocks.borrow().map.is_empty(**page);
+        let empty = pages.iter().filter(is_empty).count();
         if missing.is_empty() && empty == 0 {
             return Ok(());
         }
@@ -185,9 +201,14 @@ impl Pager {
         drop(permit);
         let outcome = outcome.map(|entries| self.blocks.borrow_mut().map.admit(page, stored, &entries));
         if let (Err(error), true) = (outcome, load.is_to_change.get()) {
-            self.common.fail(Rejected::Failed(error));
+            let mut failures = self.failures.borrow_mut();
+            // Callers that have given up do not ask for theirs.
+            if failures.len() == FAILURES_KEPT {
+                failures.pop_first();
+            }
+            failures.insert(page, error);
         }
-        self.common.count(|stats| stats.map_pages_loaded += 1);
+        self.common.count(|stats| stats.map_pages_loaded += u64::from(outcome.is_ok()));
         self.loading.borrow_mut().remove(&page);
         load.outcome.set(Some(outcome));
         load.ended.notify(usize::MAX);

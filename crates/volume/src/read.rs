@@ -31,8 +31,8 @@ pub(crate) struct Reader {
     blocks: Rc<RefCell<Blocks>>,
     log: Rc<Log>,
     under_way: Cell<u64>,
-    /// Of these, reads that have not begun, as pages of the map are on their way.
-    waiting: Cell<u64>,
+    /// What reads want that have not begun, as pages of the map are on their way.
+    waiting: RefCell<Vec<Extent>>,
     /// Logical blocks whose failed read is in the log.
     logged: RefCell<BTreeSet<u64>>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(log: Rc<Log>) -> Reader {
         let (common, blocks) = (Rc::clone(&log.common), Rc::clone(&log.blocks));
-        let (under_way, waiting) = Default::default();
+        let (under_way, waiting) = (Cell::new(0), RefCell::default());
         Reader { common, blocks, log, under_way, waiting, logged: RefCell::default() }
     }
 
@@ -49,9 +49,10 @@ impl Reader {
         self.under_way.get()
     }
 
-    /// Reads that wait for pages of the map: what they read is what is there when they begin.
-    pub(crate) fn waiting(&self) -> u64 {
-        self.waiting.get()
+    /// Whether a read that was submitted before is still to look where one of these blocks is (S1): it waits for a page of
+    /// the map.
+    pub(crate) fn is_waiting_for(&self, changed: impl Fn(Extent) -> bool) -> bool {
+        self.waiting.borrow().iter().any(|extent| changed(*extent))
     }
 
     /// Submits a read. What is in memory is copied now, if the map's pages are there; the rest is read by a task.
@@ -65,7 +66,9 @@ impl Reader {
         }
         let reader = Rc::clone(self);
         self.under_way.set(self.under_way.get() + 1);
-        self.waiting.set(self.waiting.get() + u64::from(begun.is_none()));
+        if begun.is_none() {
+            self.waiting.borrow_mut().push(extent);
+        }
         self.common.handle.spawn(async move {
             let outcome = match begun {
                 Some(missing) => reader.read_missing(extent, data, missing).await,
@@ -89,10 +92,11 @@ impl Reader {
     /// Reads where pages of the map are not in memory.
     async fn read_with_pages(&self, extent: Extent, mut data: Buffer) -> Result<Buffer, StorageError> {
         let loaded = self.log.pager.load(WhenFull::Wait, |_| pages_of(extent).collect()).await;
-        self.waiting.set(self.waiting.get() - 1);
-        if self.waiting.get() == 0 {
-            self.common.slots.notify(usize::MAX);
+        {
+            let mut waiting = self.waiting.borrow_mut();
+            waiting.iter().position(|other| *other == extent).map(|i| waiting.swap_remove(i));
         }
+        self.common.slots.notify(usize::MAX);
         loaded.map_err(failure)?;
         let missing = self.copy_from_memory(extent, &mut data);
         self.read_missing(extent, data, missing).await

@@ -46,6 +46,11 @@ impl<T: Default> Sparse<T> {
         })
     }
 
+    /// Elements that it has, rounded up to whole groups.
+    pub(crate) fn capacity(&self) -> usize {
+        self.groups.len() * GROUP
+    }
+
     /// The first index from `from` on whose element has memory.
     pub(crate) fn next_in_memory(&self, from: usize) -> Option<usize> {
         let first = from / GROUP;

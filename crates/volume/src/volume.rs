@@ -8,7 +8,7 @@ use event_listener::Event;
 use tracing::{info, warn};
 use weir_runtime::{Buffer, Handle, Instant, Task};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Discard, Lba, LogPhase, Ordering, Part, Priority, Recorder, Rejected,
+    BLOCK_BYTES, Capabilities, Command, Discard, Extent, Lba, LogPhase, Ordering, Part, Recorder, Rejected,
     Rules, Storage, StorageError, Ticket, Write, flush, write,
 };
 
@@ -288,9 +288,10 @@ impl Volume {
     }
 
     /// Bytes of memory that the volume takes at most, but for what reads that are under way hold themselves: its segment
-    /// buffers, 8 segments that are being cleaned, 4,144 bytes for each page of the map (510 blocks) that may be in memory
+    /// buffers, 8 segments that are being cleaned, 4,124 bytes for each page of the map (510 blocks) that may be in memory
     /// ([`map_pages`](VolumeOptions::map_pages)) and 24 bytes for each page of all, 4 MiB of pages that change during a
     /// checkpoint, 64 bytes for each segment, and what a checkpoint writes, which takes 8 MiB at one time.
+    /// A recovery holds what the log has changed, which is more if the volume was open with a higher limit before.
     /// Each logical block that reads a shared block takes 32 bytes more ([`Stats::shared_names`]): those that do now are in
     /// it.
     #[must_use]
@@ -348,10 +349,6 @@ impl Volume {
     /// Takes a write, or the writes of a packed command, which are one record: what their flags ask for in turn, it does at
     /// once for all of them.
     fn write(&self, writes: &[Write<'_>]) -> Result<Ticket, Rejected> {
-        // S1: a write with ordered priority is serviced behind the reads before it.
-        if self.reader.waiting() > 0 && writes.iter().any(|write| write.priority == Priority::Ordered) {
-            return Err(Rejected::Busy);
-        }
         let sequence = self.log.append(writes)?;
         if writes.iter().any(|write| write.flags.fua || write.flags.preflush) {
             // In a log, what was written before is durable no later than what comes after it.
@@ -380,6 +377,20 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Whether a command changes what `extent` reads.
+fn changes(command: &Command<'_>, extent: Extent) -> bool {
+    let writes = |write: &Write<'_>| write.parts.iter().any(|part| part.extent().overlaps(extent));
+    match command {
+        Command::Write(write) => writes(write),
+        Command::Packed(packed) => packed.iter().any(writes),
+        Command::Discard(extents) => extents.iter().any(|discarded| discarded.overlaps(extent)),
+        Command::Share(pairs) => {
+            pairs.iter().any(|pair| Extent::new(pair.to, pair.from.blocks).overlaps(extent))
+        }
+        Command::Read { .. } | Command::Barrier { .. } | Command::Flush => false,
     }
 }
 
@@ -441,6 +452,10 @@ impl Storage for Volume {
             return Err(Rejected::Failed(StorageError::Gone));
         }
         if self.commands_in_flight() >= u64::from(QUEUE_DEPTH) {
+            return Err(Rejected::Busy);
+        }
+        let overtakes = self.reader.is_waiting_for(|read| changes(&command, read));
+        if overtakes && !self.common.drops(VolumeMutant::WriteOvertakesRead) {
             return Err(Rejected::Busy);
         }
         match command {
