@@ -216,10 +216,11 @@ impl Map {
         self.pages_in_memory - self.dirty.len() - self.in_checkpoint
     }
 
-    /// So many pages in memory have changed that a checkpoint is due: only then they can be evicted.
+    /// So many pages in memory have changed that a checkpoint is due: only then they can be evicted. A map that fits in memory
+    /// as a whole needs none for that.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
-        self.is_full || self.dirty.len() > self.limit / 2
+        self.is_full || self.dirty.len() > self.limit / 2 && self.pages.capacity() > self.limit
     }
 
     /// More than so many pages beyond the limit are in memory.
