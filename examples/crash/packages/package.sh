@@ -2,7 +2,8 @@
 # Runs a program that is written here for a package, with one version of that package, which it gets first and keeps.
 #
 # package.sh PACKAGE VERSION COMMAND, and package.sh go-stores STORE COMMAND, or rust-stores; it needs the tools of the package's
-# language: npm, pip, go or cargo. A first run takes as long as these need to build it.
+# language: npm, pip, go or cargo. A first run takes as long as these need to build it; what is kept must be deleted when versions or a
+# program here change.
 set -eu
 here=$(dirname "$(realpath "$0")")
 
@@ -59,7 +60,7 @@ case $1 in
         ;;
     go-stores)
         get "$1" go_program go_stores go.etcd.io/bbolt@v1.5.0 github.com/dgraph-io/badger/v4@v4.9.6 github.com/tidwall/buntdb@v1.3.0 \
-            github.com/syndtr/goleveldb@v1.0.1-0.20210819022825-2ae1ddf74ef7 github.com/cockroachdb/pebble@v1.1.5
+            github.com/syndtr/goleveldb@v1.0.1-0.20220721030215-126854af5e6d github.com/cockroachdb/pebble/v2@v2.1.7
         exec "$kept/program" "$2" "$3"
         ;;
     rust-stores)

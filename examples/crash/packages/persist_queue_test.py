@@ -1,4 +1,6 @@
-"""persist-queue under power cuts: the queue can be opened, and its items can be taken out."""
+"""persist-queue under power cuts: the queue can be opened, and its items can be taken out.
+
+Only this is checked, and not that what was acknowledged is there."""
 
 import sys
 
