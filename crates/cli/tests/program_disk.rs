@@ -138,7 +138,8 @@ fn mount_options_reach_the_kernel_and_mistakes_are_told() {
     let options = "grep \" $WEIR_DIR ext4 \" /proc/self/mounts | grep -q data=journal || exit 9; echo a >f";
     for (more, code, words) in [
         (&["--mount-options", "data=journal"][..], 0, "ext4 (data=journal)"),
-        (&["--mount-options", "none=1"], 2, "cannot mount it"),
+        (&["--mount-options", "data=none"], 2, "cannot mount it"),
+        (&["--mount-options", "errors=panic"], 2, "is no list of mount options"),
         (&["--mount-options", "loop=/dev/null"], 2, "is no list of mount options"),
         (&["--disk-size", "1M"], 2, "choose another --disk-size"),
         (&["--sector-bytes", "100"], 2, "sectors of 512 or 4096 bytes"),

@@ -22,6 +22,8 @@ struct Extent {
     /// The file, and the offset in it; none in the filesystem's own.
     owner: String,
     offset: Option<u64>,
+    /// It is data of a file, and not names or the filesystem's own.
+    is_data: bool,
 }
 
 /// The pieces of a disk that are known, by where they begin.
@@ -49,7 +51,7 @@ impl BlockOwners {
             let told =
                 told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
             for block in told.split_whitespace().filter_map(|block| block.parse::<u64>().ok()) {
-                owners.add(block..block + 1, "the journal of ext4".to_owned(), None);
+                owners.add(block..block + 1, ("the journal of ext4".to_owned(), false), None);
             }
         }
         owners
@@ -63,9 +65,18 @@ impl BlockOwners {
         self
     }
 
-    fn add(&mut self, blocks: Range<u64>, owner: String, offset: Option<u64>) {
+    fn add(&mut self, blocks: Range<u64>, (owner, is_data): (String, bool), offset: Option<u64>) {
         let (start, end) = (blocks.start.saturating_mul(BLOCK), blocks.end.saturating_mul(BLOCK));
-        self.0.entry(start).or_insert(Extent { end, owner, offset });
+        self.0.entry(start).or_insert(Extent { end, owner, offset, is_data });
+    }
+
+    /// Whether a file has the byte at an offset.
+    pub(crate) fn has_data(&self, offset: u64) -> bool {
+        self.find_extent(offset).is_some_and(|(_, extent)| extent.is_data)
+    }
+
+    fn find_extent(&self, offset: u64) -> Option<(&u64, &Extent)> {
+        self.0.range(..=offset).next_back().filter(|(_, extent)| offset < extent.end)
     }
 
     /// Takes in what `filefrag -v` prints.
@@ -75,17 +86,19 @@ impl BlockOwners {
             if let Some(rest) = line.strip_prefix("File size of ") {
                 // A name may have words of its own: the last ones count.
                 let whole = rest.rsplit_once(" is ").map(|(path, _)| Path::new(path));
-                path = whole.map(|path| path.strip_prefix(directory).unwrap_or(path).display().to_string());
-            } else if let (Some(path), Some((blocks, logical))) = (&path, parse_extent(line)) {
-                self.add(blocks, format!("`{path}`"), Some(logical * BLOCK));
+                path = whole.map(|path| {
+                    let name = path.strip_prefix(directory).unwrap_or(path).display();
+                    (format!("`{name}`"), !path.is_dir())
+                });
+            } else if let (Some(owner), Some((blocks, logical))) = (&path, parse_extent(line)) {
+                self.add(blocks, owner.clone(), Some(logical * BLOCK));
             }
         }
     }
 
     /// Whose bytes from an offset on are, for a person.
     pub(crate) fn describe(&self, offset: u64) -> String {
-        let found = self.0.range(..=offset).next_back().filter(|(_, extent)| offset < extent.end);
-        match found {
+        match self.find_extent(offset) {
             Some((start, Extent { owner, offset: Some(first), .. })) => {
                 format!("{owner} at {}", first + (offset - start))
             }
@@ -142,7 +155,7 @@ File size of /m/a is b is 8193 (3 blocks of 4096 bytes)
 ";
         let mut owners = BlockOwners::default();
         owners.take_in(told, Path::new("/m"));
-        owners.add(7..8, "the journal of ext4".to_owned(), None);
+        owners.add(7..8, ("the journal of ext4".to_owned(), false), None);
         let whose = |block: u64| owners.describe(block * BLOCK + 512);
         assert_eq!(
             [whose(101), whose(300), whose(7)],
