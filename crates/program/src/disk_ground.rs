@@ -20,7 +20,7 @@ use crate::tree::BLOCK_BYTES;
 use crate::unit::SECTOR_BYTES;
 
 /// Where programs of the superuser are.
-const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+pub(crate) const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 /// The program that makes and mounts filesystems of Weir.
 const WEIR: &str = "weir";
 /// The largest disk: no program of a test needs more.
