@@ -98,7 +98,8 @@ pub struct HelperEnd {
 }
 
 impl HelperEnd {
-    /// Why there is no mount. Only the status `refused` is the answer of a filesystem: with any other, or a signal, nothing is known.
+    /// Why there is no mount. Only the status `refused` is the answer of a filesystem: with any other, or a signal, nothing
+    /// is known.
     #[must_use]
     pub fn into_error(self, refused: i32) -> KernelMountError {
         match self.status.code() == Some(refused) {
