@@ -16,11 +16,10 @@ use std::time::Duration;
 use clap::Args;
 use regex_lite::Regex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tempfile::TempDir;
 use weir_fuse::absolute;
 use weir_program::{
     CampaignError, CutPoint, DiskGround, Fault, Plan, ProgramCampaign, Promises, Record, RecordedRun,
-    StateName, TRACE_BEGINNING, TraceHeader, read_trace, record_run, write_trace,
+    Scratch, StateName, TRACE_BEGINNING, TraceHeader, read_trace, record_run, write_trace,
 };
 use weir_runtime::{Handle, Runtime, Wall, cores};
 use weir_storage::Rules;
@@ -247,18 +246,17 @@ fn print_warnings(warnings: &[String]) {
 }
 
 /// Where states are written.
-fn scratch(checks: &CheckArguments) -> Result<TempDir, CliError> {
+fn scratch(checks: &CheckArguments) -> Result<Scratch, CliError> {
     let in_memory = Path::new("/dev/shm");
-    let make = |parent: &Path| tempfile::Builder::new().prefix("weir-crash-").tempdir_in(parent);
     if let Some(parent) = &checks.scratch {
         let failed = |source| CliError::File { doing: "make a directory in", path: parent.clone(), source };
         // The mount and the commands have other working directories.
         let parent = parent.canonicalize().map_err(failed)?;
-        return make(&parent).map_err(failed);
+        return Scratch::new_in(&parent).map_err(failed);
     }
     let parent = std::env::temp_dir();
     let failed = |source| CliError::File { doing: "make a directory in", path: parent.clone(), source };
-    make(in_memory).or_else(|_| make(&parent)).map_err(failed)
+    Scratch::new_in(in_memory).or_else(|_| Scratch::new_in(&parent)).map_err(failed)
 }
 
 /// Becomes true with SIGINT, SIGTERM or SIGHUP; the second one of them ends the program.

@@ -138,7 +138,8 @@ fn mount_options_reach_the_kernel_and_mistakes_are_told() {
     let options = "grep \" $WEIR_DIR ext4 \" /proc/self/mounts | grep -q data=journal || exit 9; echo a >f";
     for (more, code, words) in [
         (&["--mount-options", "data=journal"][..], 0, "ext4 (data=journal)"),
-        (&["--mount-options", "none=1"], 2, "cannot mount it"),
+        (&["--mount-options", "data=none"], 2, "cannot mount it"),
+        (&["--mount-options", "errors=panic"], 2, "is no list of mount options"),
         (&["--mount-options", "loop=/dev/null"], 2, "is no list of mount options"),
         (&["--disk-size", "1M"], 2, "choose another --disk-size"),
         (&["--sector-bytes", "100"], 2, "sectors of 512 or 4096 bytes"),
@@ -153,6 +154,46 @@ fn mount_options_reach_the_kernel_and_mistakes_are_told() {
     }
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(directory.path().to_str().unwrap()), "{mounts}");
+}
+
+/// XFS takes it that a block of its own is written whole: where it is not, that is no failure of the program.
+#[test]
+fn a_torn_block_of_a_filesystem_is_no_failure_of_the_program() {
+    if is_skipped("xfs") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let run = r#"name=$(printf %0200d 0)
+for n in $(seq 60); do : >$name$n; done; sync .; echo 1 >>"$WEIR_ACK"
+for n in $(seq 60); do mv $name$n new$name$n; done; sync .; echo 2 >>"$WEIR_ACK""#;
+    let check = r#"[ ! -s "$WEIR_ACKED" ] || [ "$(ls | wc -l)" = 60 ] || { ls | wc -l; exit 1; }"#;
+    for sectors in [&[][..], &["--sector-bytes", "512"]] {
+        let (status, found) =
+            test(directory.path(), "xfs", [run, check], &[&["--states", "250"], sectors].concat());
+        assert_eq!(status, Some(0), "{sectors:?}: {found}");
+    }
+}
+
+/// `weir umount` synchronises, which a disk whose power is cut refuses: nothing stays behind all the same.
+#[test]
+fn a_cut_disk_of_weir_leaves_no_mount_behind() {
+    if !mounts() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let scratch = directory.path().join("scratch");
+    fs::create_dir(&scratch).unwrap();
+    let run =
+        r#"for n in 1 2 3 4 5; do echo $n >new; sync new; mv new data; sync .; echo $n >>"$WEIR_ACK"; done"#;
+    for ground in ["barrierfs", "f2fs"] {
+        let more = ["--scratch", scratch.to_str().unwrap(), "--cut-at", "ack:2", "--cuts", "2"];
+        let (status, found) = test(directory.path(), ground, [run, "true"], &more);
+        assert!(status == Some(0) && found["cuts"] == 2, "{ground}: {found}");
+        assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0, "{ground}");
+    }
+    // A check that always fails says nothing of a cut.
+    let never = ["crash", "program", "--run", run, "--check", "exit 1", "--cut-at", "ack:2"];
+    assert_eq!(weir(directory.path(), &never).status.code(), Some(2));
 }
 
 #[test]

@@ -99,7 +99,7 @@ pub use fs::workload::{
     generate, is_visible, operation_lines,
 };
 pub use fs::{Condition, F2fsCampaign, F2fsTotals, FsCampaign, FsGround, FsTotals, Judgement, Judges};
-pub use kernel_mount::{KernelMount, KernelMountError};
+pub use kernel_mount::{HelperEnd, KernelMount, KernelMountError, ends_within, run_helper};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use permuter::{Overlaps, Permutation, Permuter};

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::disk_ground::{DiskFilesystem, DiskGround};
+use crate::disk_ground::{DiskFilesystem, DiskGround, PATH};
 use crate::tree::BLOCK_BYTES;
 
 /// Files that are asked for at most, and how many at one time.
@@ -22,11 +22,17 @@ struct Extent {
     /// The file, and the offset in it; none in the filesystem's own.
     owner: String,
     offset: Option<u64>,
+    /// It is data of a file, and not names or the filesystem's own.
+    is_data: bool,
 }
 
 /// The pieces of a disk that are known, by where they begin.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BlockOwners(BTreeMap<u64, Extent>);
+pub(crate) struct BlockOwners {
+    known: BTreeMap<u64, Extent>,
+    /// Who says what these do not.
+    others: Option<Box<BlockOwners>>,
+}
 
 impl BlockOwners {
     /// Those of a mounted filesystem, and of its image; as far as the programs `filefrag` and `debugfs` are there and say them.
@@ -38,18 +44,24 @@ impl BlockOwners {
         let mut files = Vec::new();
         list_files(directory, &mut files);
         for some in files.chunks(FILES_AT_ONCE) {
-            let told = Command::new("filefrag").args(["-v", "-b4096"]).args(some).env("LC_ALL", "C").output();
+            let told = Command::new("filefrag")
+                .args(["-v", "-b4096"])
+                .args(some)
+                .env("LC_ALL", "C")
+                .env("PATH", PATH)
+                .output();
             if let Ok(told) = told {
                 owners.take_in(&String::from_utf8_lossy(&told.stdout), directory);
             }
         }
         if ground.filesystem == DiskFilesystem::Ext4 {
             // The inode of the journal.
-            let told = Command::new("debugfs").args(["-R", "blocks <8>"]).arg(image).output();
+            let told =
+                Command::new("debugfs").args(["-R", "blocks <8>"]).arg(image).env("PATH", PATH).output();
             let told =
                 told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
             for block in told.split_whitespace().filter_map(|block| block.parse::<u64>().ok()) {
-                owners.add(block..block + 1, "the journal of ext4".to_owned(), None);
+                owners.add(block..block + 1, ("the journal of ext4".to_owned(), false), None);
             }
         }
         owners
@@ -57,15 +69,23 @@ impl BlockOwners {
 
     /// Adds what others know, where nothing is known.
     pub(crate) fn or(mut self, others: BlockOwners) -> BlockOwners {
-        for (start, extent) in others.0 {
-            self.0.entry(start).or_insert(extent);
-        }
+        self.others = Some(Box::new(others));
         self
     }
 
-    fn add(&mut self, blocks: Range<u64>, owner: String, offset: Option<u64>) {
+    fn add(&mut self, blocks: Range<u64>, (owner, is_data): (String, bool), offset: Option<u64>) {
         let (start, end) = (blocks.start.saturating_mul(BLOCK), blocks.end.saturating_mul(BLOCK));
-        self.0.entry(start).or_insert(Extent { end, owner, offset });
+        self.known.entry(start).or_insert(Extent { end, owner, offset, is_data });
+    }
+
+    /// Whether a file has the byte at an offset.
+    pub(crate) fn has_data(&self, offset: u64) -> bool {
+        self.find_extent(offset).is_some_and(|(_, extent)| extent.is_data)
+    }
+
+    fn find_extent(&self, offset: u64) -> Option<(&u64, &Extent)> {
+        let known = self.known.range(..=offset).next_back().filter(|(_, extent)| offset < extent.end);
+        known.or_else(|| self.others.as_ref()?.find_extent(offset))
     }
 
     /// Takes in what `filefrag -v` prints.
@@ -75,17 +95,20 @@ impl BlockOwners {
             if let Some(rest) = line.strip_prefix("File size of ") {
                 // A name may have words of its own: the last ones count.
                 let whole = rest.rsplit_once(" is ").map(|(path, _)| Path::new(path));
-                path = whole.map(|path| path.strip_prefix(directory).unwrap_or(path).display().to_string());
-            } else if let (Some(path), Some((blocks, logical))) = (&path, parse_extent(line)) {
-                self.add(blocks, format!("`{path}`"), Some(logical * BLOCK));
+                path = whole.map(|path| {
+                    let name = path.strip_prefix(directory).unwrap_or(path);
+                    let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
+                    (format!("`{}`", name.display()), !path.is_dir())
+                });
+            } else if let (Some(owner), Some((blocks, logical))) = (&path, parse_extent(line)) {
+                self.add(blocks, owner.clone(), Some(logical * BLOCK));
             }
         }
     }
 
     /// Whose bytes from an offset on are, for a person.
     pub(crate) fn describe(&self, offset: u64) -> String {
-        let found = self.0.range(..=offset).next_back().filter(|(_, extent)| offset < extent.end);
-        match found {
+        match self.find_extent(offset) {
             Some((start, Extent { owner, offset: Some(first), .. })) => {
                 format!("{owner} at {}", first + (offset - start))
             }
@@ -97,6 +120,7 @@ impl BlockOwners {
 
 /// The files and directories below a directory, not more than are asked for.
 fn list_files(directory: &Path, files: &mut Vec<PathBuf>) {
+    files.push(directory.to_owned());
     let mut left = vec![directory.to_owned()];
     while let Some(place) = left.pop() {
         let mut entries: Vec<PathBuf> =
@@ -142,12 +166,21 @@ File size of /m/a is b is 8193 (3 blocks of 4096 bytes)
 ";
         let mut owners = BlockOwners::default();
         owners.take_in(told, Path::new("/m"));
-        owners.add(7..8, "the journal of ext4".to_owned(), None);
+        owners.add(7..8, ("the journal of ext4".to_owned(), false), None);
         let whose = |block: u64| owners.describe(block * BLOCK + 512);
         assert_eq!(
             [whose(101), whose(300), whose(7)],
             ["`a is b` at 4608", "`a is b` at 20992", "the journal of ext4"]
         );
+        // What others say of a part of an extent does not hide it.
+        let mut others = BlockOwners::default();
+        others.take_in(
+            &told.replace("100..       101", "101..       103").replace("a is b", "c"),
+            Path::new("/m"),
+        );
+        let both = owners.clone().or(others);
+        let whose_of_both = |block: u64| both.describe(block * BLOCK);
+        assert_eq!([whose_of_both(101), whose_of_both(103)], ["`a is b` at 4096", "`c` at 8192"]);
         assert!(whose(102).starts_with("blocks of the filesystem's own") && whose(99) == whose(102));
     }
 }

@@ -8,7 +8,7 @@ use weir_crash::leave_out;
 use weir_runtime::{Handle, Random, Runtime, Simulation, share_among_threads};
 
 use crate::candidates::Candidates;
-use crate::explain::{describe_calls, explain};
+use crate::explain::{counted, describe_calls, explain};
 use crate::explain_disk::{describe_request, explain_disk};
 use crate::findings::{CampaignFindings, CampaignProgress, REPORTED_MAX, StateFailure};
 use crate::judge::{Judge, Judgement, Privileges, write_tree};
@@ -19,7 +19,7 @@ use crate::run_plan::RunDisk;
 use crate::state::{Moments, StateName, StateNameError};
 use crate::stop::StopCondition;
 use crate::timeline::make_timeline;
-use crate::tree::Tree;
+use crate::tree::{BLOCK_BYTES, Tree};
 use crate::unit::{UnitNumber, union_of_sectors};
 use crate::units::{Moment, MomentKind, Units};
 
@@ -43,6 +43,7 @@ const DRAWN_OF: u64 = 64;
 const IDLE_PASSES_MAX: u32 = 3;
 
 /// Where nothing is lost.
+const BEGINNING: &str = "on what --setup has made, with nothing acknowledged";
 const WHOLE: &str = "on what the run has left";
 
 /// A campaign on one record.
@@ -67,6 +68,8 @@ pub struct ProgramCampaign<'a> {
     shrunk: usize,
     /// The check has given two answers for one state, and there is a warning that says so.
     is_unsteady: bool,
+    /// States that are wrong by what the filesystem takes a torn block of its own for.
+    own_tears: u64,
 }
 
 /// Refuses the judgement of a check whose command could not be run.
@@ -121,6 +124,7 @@ impl<'a> ProgramCampaign<'a> {
             findings,
             shrunk: 0,
             is_unsteady: false,
+            own_tears: 0,
         }
     }
 
@@ -156,6 +160,12 @@ impl<'a> ProgramCampaign<'a> {
             Err(error) => return Err(error),
         }
         self.findings.seconds = seconds();
+        if self.own_tears > 0 {
+            let states = counted(self.own_tears, "state", "states");
+            self.findings.warnings.push(format!(
+                "{states} failed only with a torn block of the filesystem's own, which is no failure of the program"
+            ));
+        }
         match self.findings {
             CampaignFindings { is_interrupted: true, failures: 0, .. } => Err(CampaignError::Interrupted),
             CampaignFindings { distinct: 0, .. } => Err(CampaignError::NothingChecked),
@@ -189,7 +199,10 @@ impl<'a> ProgramCampaign<'a> {
         let whole = self.record.tree_after(self.record.operations.len())?;
         self.check_uncut(&whole, self.record.lines.len(), WHOLE)?;
         let judgement = self.judge(&tree, self.units.moments[name.moment].acknowledged)?;
-        let judgement = require_check_run(judgement)?;
+        let mut judgement = require_check_run(judgement)?;
+        if !judgement.is_right && self.is_own_tear(name, &judgement)? {
+            judgement.ending.push_str(", but only with a torn block of the filesystem's own");
+        }
         self.failure(name.clone(), judgement, name.missing.len())
     }
 
@@ -208,20 +221,41 @@ impl<'a> ProgramCampaign<'a> {
         Ok((name, tree))
     }
 
-    /// Judges a state that was drawn: the failure, made smaller, if it is wrong.
+    /// That the check takes what the run began with, and so can say yes.
+    pub(crate) fn check_beginning(&self) -> Result<(), CampaignError> {
+        let first = self.record.tree_after(self.record.setup)?;
+        self.check_uncut(&first, 0, BEGINNING)
+    }
+
+    /// Judges a state that was drawn, once more if it is wrong: the failure, made smaller; or the tree to go on with, which is not
+    /// torn where only the filesystem fails by that.
     pub(crate) fn judge_drawn(
-        &self,
+        &mut self,
         name: &StateName,
-        tree: &Tree,
-    ) -> Result<Option<StateFailure>, CampaignError> {
+        tree: Tree,
+    ) -> Result<Result<Tree, Box<StateFailure>>, CampaignError> {
         let acknowledged = self.units.moments[name.moment].acknowledged;
-        let judgement = require_check_run(self.judge(tree, acknowledged)?)?;
+        let judgement = require_check_run(self.judge(&tree, acknowledged)?)?;
         if judgement.is_right {
-            return Ok(None);
+            return Ok(Ok(tree));
+        }
+        let judgement = require_check_run(self.judge(&tree, acknowledged)?)?;
+        if judgement.is_right {
+            self.warn_of_unsteady_check(name);
+            return Ok(Ok(tree));
+        }
+        if self.is_own_tear(name, &judgement)? {
+            let whole = StateName { torn: Vec::new(), ..name.clone() };
+            return Ok(Ok(self.tree(&whole)?));
         }
         let missing_at_first = name.missing.len();
         let (name, judgement) = self.shrink(name.clone(), judgement)?;
-        self.failure(name, judgement, missing_at_first).map(Some)
+        Ok(Err(Box::new(self.failure(name, judgement, missing_at_first)?)))
+    }
+
+    /// What was found that makes the result worth less.
+    pub(crate) fn into_warnings(self) -> Vec<String> {
+        self.findings.warnings
     }
 
     /// Writes one state as a directory, which must not be there, to be looked at; files get no rights of their own.
@@ -253,8 +287,7 @@ impl<'a> ProgramCampaign<'a> {
     fn check_controls(&mut self) -> Result<(), CampaignError> {
         let (lines, end) = (self.record.lines.len(), self.record.operations.len());
         let (first, last) = (self.record.tree_after(self.record.setup)?, self.record.tree_after(end)?);
-        let controls =
-            [(&first, 0, "on what --setup has made, with nothing acknowledged"), (&last, lines, WHOLE)];
+        let controls = [(&first, 0, BEGINNING), (&last, lines, WHOLE)];
         for (tree, acknowledged, when) in controls {
             self.check_uncut(tree, acknowledged, when)?;
         }
@@ -401,7 +434,9 @@ impl<'a> ProgramCampaign<'a> {
                     },
                 };
                 self.findings.distinct += 1;
-                if !judgement.is_right {
+                if !judgement.is_right && self.is_own_tear(&candidate.name, &judgement)? {
+                    self.own_tears += 1;
+                } else if !judgement.is_right {
                     self.findings.failures += 1;
                     self.take_failure(candidate, judgement)?;
                 }
@@ -419,15 +454,53 @@ impl<'a> ProgramCampaign<'a> {
     fn judge_alone(&mut self, candidate: &Candidate) -> Result<Option<Judgement>, CampaignError> {
         let lines = &self.record.lines[..candidate.acknowledged];
         let judgement = self.judge.judge(&candidate.tree, lines, &self.shrinking)?;
-        if judgement.as_ref().is_some_and(|judgement| judgement.is_right) && !self.is_unsteady {
-            self.is_unsteady = true;
-            self.findings.warnings.push(format!(
-                "the check gives different answers for the same state: it failed for {}, and then it did not; \
-                 use --jobs 1 if checks disturb each other",
-                candidate.name
-            ));
+        if judgement.as_ref().is_some_and(|judgement| judgement.is_right) {
+            self.warn_of_unsteady_check(&candidate.name);
         }
         Ok(judgement)
+    }
+
+    fn warn_of_unsteady_check(&mut self, name: &StateName) {
+        if !std::mem::replace(&mut self.is_unsteady, true) {
+            self.findings.warnings.push(format!(
+                "the check gives different answers for the same state: it failed for {name}, and then it did not; \
+                 use --jobs 1 if checks disturb each other"
+            ));
+        }
+    }
+
+    /// Whether a state that is wrong is so for a torn block of the filesystem on a disk: the same is right with its torn blocks
+    /// whole, old or new, and the filesystem is not mounted, or no file has these blocks.
+    fn is_own_tear(&self, name: &StateName, judgement: &Judgement) -> Result<bool, CampaignError> {
+        let Some(disk) = self.record.disk.as_ref().filter(|_| !name.torn.is_empty()) else {
+            return Ok(false);
+        };
+        if !judgement.is_refused && !disk.ground.filesystem.tells_places() {
+            return Ok(false);
+        }
+        let blocks: Vec<_> = name.torn.iter().map(|(last, _)| self.units.all[*last].block()).collect();
+        let is_torn = |unit: UnitNumber| {
+            let of_block = |(last, _): &(UnitNumber, u8)| {
+                unit <= *last && self.units.all[unit].block() == self.units.all[*last].block()
+            };
+            name.torn.iter().any(of_block)
+        };
+        let old = StateName { torn: Vec::new(), ..name.clone() };
+        let is_old = |unit: &UnitNumber| !is_torn(*unit);
+        let missing = name.missing.iter().copied().filter(is_old).collect();
+        let new = StateName { missing, ..old.clone() };
+        let (moments, acknowledged) =
+            (self.moment(name.moment)?, self.units.moments[name.moment].acknowledged);
+        for whole in [&old, &new].into_iter().filter(|whole| moments.allows(whole)) {
+            if !self.judge(&moments.tree(whole)?, acknowledged)?.is_right {
+                return Ok(false);
+            }
+        }
+        if judgement.is_refused {
+            return Ok(true);
+        }
+        let owners = self.judge.find_owners(&moments.tree(&new)?)?;
+        Ok(!blocks.iter().flatten().any(|(_, block)| owners.has_data(block * BLOCK_BYTES as u64)))
     }
 
     fn failure(

@@ -12,38 +12,21 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use weir_crash::{KernelMount, KernelMountError};
+use weir_crash::{KernelMount, KernelMountError, run_helper};
 
 use crate::disk_mount::{DiskMount, WeirMount};
+use crate::disk_options::takes_option;
 use crate::tree::BLOCK_BYTES;
 use crate::unit::SECTOR_BYTES;
 
 /// Where programs of the superuser are.
-const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+pub(crate) const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 /// The program that makes and mounts filesystems of Weir.
 const WEIR: &str = "weir";
 /// The largest disk: no program of a test needs more.
 const BYTES_MAX: u64 = 1 << 40;
 /// A disk has whole pieces of so many bytes.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Options that say which bytes of which device are mounted, or give rights: a trace may come from anybody.
-const OPTIONS_REFUSED: [&str; 14] = [
-    "loop",
-    "offset",
-    "sizelimit",
-    "bind",
-    "rbind",
-    "move",
-    "remount",
-    "suid",
-    "dev",
-    "user",
-    "users",
-    "owner",
-    "group",
-    "journal_dev",
-];
-
 /// A filesystem on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -121,11 +104,11 @@ impl DiskFilesystem {
         }
     }
 
-    /// The sectors of its disk, if nothing is said. Btrfs takes it that its superblock of 4 KiB is written whole: it mounts no
-    /// disk on which that is torn, whatever a program did.
+    /// The sectors of its disk, if nothing is said. Btrfs and XFS take it that a block of their own of 4 KiB is written whole: they
+    /// mount no disk on which one is torn, whatever a program did.
     const fn sector_bytes(self) -> u64 {
         match self {
-            DiskFilesystem::Btrfs => BLOCK_BYTES as u64,
+            DiskFilesystem::Btrfs | DiskFilesystem::Xfs => BLOCK_BYTES as u64,
             _ => SECTOR_BYTES as u64,
         }
     }
@@ -134,7 +117,9 @@ impl DiskFilesystem {
     const fn own_options(self) -> &'static str {
         match self {
             DiskFilesystem::Xfs => "nosuid,nodev,nouuid",
-            DiskFilesystem::Ext4 | DiskFilesystem::Btrfs => "nosuid,nodev",
+            // A disk may say that an error stops the machine.
+            DiskFilesystem::Ext4 => "nosuid,nodev,errors=continue",
+            DiskFilesystem::Btrfs => "nosuid,nodev",
             // FUSE has both by itself.
             DiskFilesystem::BarrierFs | DiskFilesystem::F2fs => "",
         }
@@ -160,7 +145,9 @@ impl DiskFilesystem {
 #[derive(Debug, Error)]
 pub enum DiskGroundError {
     /// Options that are none, or that say more than how a filesystem works.
-    #[error("{0:?} is no list of mount options of a filesystem: write them as data=writeback,noatime")]
+    #[error(
+        "{0:?} is no list of mount options that this filesystem may have in a test: write data=writeback,noatime"
+    )]
     Options(String),
     /// It is too small, or too large.
     #[error("a disk with {name} has {least} to {BYTES_MAX} bytes, and whole MiB: choose another --disk-size")]
@@ -228,6 +215,7 @@ impl DiskGround {
     /// # Errors
     /// As of [`DiskGround::new`].
     pub fn check(&self) -> Result<(), DiskGroundError> {
+        let is_option = |option| is_option(self.filesystem, option);
         if !self.options.is_empty() && !self.options.split(',').all(is_option) {
             return Err(DiskGroundError::Options(self.options.clone()));
         }
@@ -257,14 +245,15 @@ impl DiskGround {
         let (program, options) = self.filesystem.maker();
         let failed = |said| DiskGroundError::Maker { program, said };
         let path = if self.filesystem.is_of_weir() { weir } else { Path::new(program) };
-        let made = Command::new(path).args(options).arg(disk).env("PATH", PATH).output();
+        let made = run_helper(Command::new(path).args(options).arg(disk).env("PATH", PATH));
         let made = made.map_err(|error| failed(error.to_string()))?;
         match made.status.success() {
             true => Ok(()),
             // Its usage comes behind the reason.
-            false => Err(failed(
-                String::from_utf8_lossy(&made.stderr).lines().next().unwrap_or_default().to_owned(),
-            )),
+            false => Err(failed(match made.said.lines().next() {
+                Some(said) => said.to_owned(),
+                None => made.status.to_string(),
+            })),
         }
     }
 
@@ -280,13 +269,11 @@ impl DiskGround {
     }
 }
 
-/// Whether this is one mount option of a filesystem.
-fn is_option(option: &str) -> bool {
+/// Whether this is one mount option that a filesystem may have.
+fn is_option(filesystem: DiskFilesystem, option: &str) -> bool {
     let (name, value) = option.split_once('=').unwrap_or((option, "value"));
-    let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
     let is_value = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
-    let is_text = !name.is_empty() && name.bytes().all(is_name) && !value.is_empty();
-    is_text && value.bytes().all(is_value) && !name.starts_with("x-") && !OPTIONS_REFUSED.contains(&name)
+    takes_option(filesystem, name) && !value.is_empty() && value.bytes().all(is_value)
 }
 
 #[cfg(test)]
@@ -296,12 +283,37 @@ mod tests {
     #[test]
     fn options_say_how_a_filesystem_works_and_not_what_is_mounted() {
         let takes = |options: &str| DiskGround::new(DiskFilesystem::Ext4, Some(options), None, None).is_ok();
-        for options in ["", "data=writeback", "noatime,commit=1,nobarrier", "compress=zstd:3"] {
+        for options in ["", "data=writeback", "noatime,commit=1,nobarrier"] {
             assert!(takes(options), "{options}");
         }
-        for options in ["loop=/dev/sda", "a b", ",", "noatime,", "suid", "x-systemd", "device=/dev/sda", "=1"]
-        {
+        for options in [
+            "loop=/dev/sda",
+            "a b",
+            ",",
+            "noatime,",
+            "suid",
+            "x-systemd",
+            "journal_path=a",
+            "=1",
+            "errors=panic",
+            "noload",
+            "data=a/b",
+        ] {
             assert!(!takes(options), "{options}");
+        }
+        for (filesystem, options, expected) in [
+            (DiskFilesystem::Btrfs, "compress=zstd:3,commit=5", true),
+            (DiskFilesystem::Btrfs, "fatal_errors=panic", false),
+            (DiskFilesystem::Btrfs, "device=a", false),
+            (DiskFilesystem::Xfs, "wsync,logbsize=32k", true),
+            (DiskFilesystem::Xfs, "logdev=a", false),
+            (DiskFilesystem::BarrierFs, "engine=jbd2,journal=data", true),
+            (DiskFilesystem::BarrierFs, "foreground", false),
+            (DiskFilesystem::F2fs, "log=a", false),
+            (DiskFilesystem::F2fs, "data=ordered", false),
+        ] {
+            let taken = DiskGround::new(filesystem, Some(options), None, None).is_ok();
+            assert_eq!(taken, expected, "{options}");
         }
     }
 

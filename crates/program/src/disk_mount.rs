@@ -5,8 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{XattrFlags, setxattr, syncfs};
-use weir_crash::{KernelMount, KernelMountError};
+use weir_crash::{HelperEnd, KernelMount, KernelMountError, run_helper};
 use weir_fuse::control::{STATUS_ATTRIBUTE, SYNC_ALL};
+
+use crate::mount_points::detach_mounts_in;
+use crate::shell::{end_processes_with, tag_of};
+
+/// A variable of the environment of a server: where it has mounted.
+const SERVER_TAG: &str = "WEIR_CRASH_SERVER";
+/// What `weir mount` ends with if there is no mount, as the filesystem is damaged, or for any other reason.
+const MOUNT_REFUSED: i32 = 2;
 
 /// See the head of this file.
 pub(crate) enum DiskMount {
@@ -58,8 +66,16 @@ impl WeirMount {
         let mut mount = Command::new(weir);
         // The server that had the disk of a state is not asked whether it lives.
         mount.args(["mount", "--after-crash"]).args(options.map(|option| format!("--{option}")));
-        run(mount.arg(disk).arg(at))?.map_err(KernelMountError::Refused)?;
-        Ok(WeirMount { weir: weir.to_owned(), at: at.to_owned(), is_mounted: true })
+        // By this variable its server is found.
+        let ended = run_helper(mount.arg(disk).arg(at).env(SERVER_TAG, at));
+        let mut mount = WeirMount { weir: weir.to_owned(), at: at.to_owned(), is_mounted: true };
+        if matches!(&ended, Ok(HelperEnd { status, .. }) if status.success()) {
+            return Ok(mount);
+        }
+        // One that was ended may have left a server.
+        mount.is_mounted = false;
+        mount.detach()?;
+        Err(ended?.into_error(MOUNT_REFUSED))
     }
 
     fn unmount(mut self) -> io::Result<()> {
@@ -67,8 +83,20 @@ impl WeirMount {
         self.end()
     }
 
+    /// Unmounts. Of a disk that takes nothing any more, the server is ended, and the mount detached.
     fn end(&self) -> io::Result<()> {
-        run(Command::new(&self.weir).arg("umount").arg(&self.at))?.map_err(io::Error::other)
+        let ended = run_helper(Command::new(&self.weir).arg("umount").arg(&self.at));
+        if matches!(&ended, Ok(HelperEnd { status, .. }) if status.success()) {
+            return Ok(());
+        }
+        self.detach()?;
+        Err(io::Error::other(ended?.said))
+    }
+
+    fn detach(&self) -> io::Result<()> {
+        detach_mounts_in(&self.at)?;
+        end_processes_with(&tag_of(SERVER_TAG, &self.at));
+        Ok(())
     }
 }
 
@@ -78,14 +106,5 @@ impl Drop for WeirMount {
             // Nobody is left who could be told.
             let _ = self.end();
         }
-    }
-}
-
-/// Runs a program; what it says if it fails.
-fn run(command: &mut Command) -> io::Result<Result<(), String>> {
-    let output = command.output()?;
-    match output.status.success() {
-        true => Ok(Ok(())),
-        false => Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
     }
 }

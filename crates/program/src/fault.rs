@@ -190,7 +190,12 @@ impl Faults {
 
     /// Whether a call on a path is struck.
     pub(crate) fn strikes(&mut self, kind: FaultKind, path: impl Fn() -> String) -> bool {
-        let mut is_struck = false;
+        self.strike(kind, path).is_some()
+    }
+
+    /// The longest delay of the faults that strike a call on a path; none if none does.
+    fn strike(&mut self, kind: FaultKind, path: impl Fn() -> String) -> Option<Duration> {
+        let mut longest = None;
         for Planned { fault, seen, has_struck } in &mut self.planned {
             if fault.kind != kind || !fault.path.as_ref().is_none_or(|pattern| pattern.matches(&path())) {
                 continue;
@@ -201,19 +206,17 @@ impl Faults {
                 None => !*has_struck && self.random.below(SEEDED_SHARE) == 0,
             };
             *has_struck |= strikes;
-            is_struck |= strikes;
+            longest = longest.max(strikes.then_some(fault.delay));
         }
-        if is_struck && self.met.len() < MET_MAX {
+        if longest.is_some() && self.met.len() < MET_MAX {
             self.met.push(format!("{} of `{}`", kind.name(), path()));
         }
-        is_struck
+        longest
     }
 
     /// How much longer a synchronisation takes; where several faults say so, what the longest says.
     pub(crate) fn delay_of_sync(&mut self, path: impl Fn() -> String) -> Option<Duration> {
-        let slow = self.planned.iter().filter(|planned| planned.fault.kind == FaultKind::SlowSync);
-        let longest = slow.map(|planned| planned.fault.delay).max()?;
-        self.strikes(FaultKind::SlowSync, path).then_some(longest)
+        self.strike(FaultKind::SlowSync, path)
     }
 
     /// How many bytes of a write are taken.
@@ -288,6 +291,9 @@ mod tests {
         assert_eq!(struck("fsync:1:*.db", &["log", "d/x.db", "x.db"]), [false, true, false]);
         assert_eq!(struck("fsync:1:d/*", &["log", "d/x.db", "x.db"]), [false, true, false]);
         assert_eq!(struck("read:1", &["a"]), [false]);
+        let mut slow = faults(&["slow-fsync=5:1+:a", "slow-fsync=900:1+:b"], 1);
+        let delays = ["a", "b", "c"].map(|path| slow.delay_of_sync(|| path.to_owned()));
+        assert_eq!(delays, [Some(Duration::from_millis(5)), Some(Duration::from_millis(900)), None]);
         // By the seed: once, and elsewhere with another seed.
         let seeded = |seed| {
             let mut faults = faults(&["fsync"], seed);

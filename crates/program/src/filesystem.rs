@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use weir_format::acl::Acl;
@@ -30,6 +32,9 @@ const BLOCKS: u64 = (2 << 30) / BLOCK_BYTES as u64;
 /// Names that are read at one time.
 const NAMES_AT_ONCE: usize = 512;
 
+/// How often a delay looks whether it ends early.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Ticks of the clock of changes: each nanosecond.
 const TICKS_A_SECOND: u32 = 1_000_000_000;
 
@@ -41,6 +46,8 @@ struct Inner {
     handle: Handle,
     timer: Timer,
     recorded: RefCell<RecordedTree>,
+    /// Each becomes true when nothing is waited for any more.
+    stops: RefCell<Vec<Arc<AtomicBool>>>,
 }
 
 /// A call that is done when it is made.
@@ -54,7 +61,7 @@ impl RecordedFilesystem {
     pub fn new(handle: &Handle, owner: (u32, u32), data_max: u64) -> RecordedFilesystem {
         let timer = Timer::new(handle, TICKS_A_SECOND);
         let recorded = RefCell::new(RecordedTree::new(Record::new(owner, data_max), timer.now()));
-        let inner = Inner { handle: handle.clone(), timer, recorded };
+        let inner = Inner { handle: handle.clone(), timer, recorded, stops: RefCell::default() };
         RecordedFilesystem(Rc::new(inner))
     }
 
@@ -87,6 +94,21 @@ impl RecordedFilesystem {
             cut.map_or_else(Default::default, |cut| (cut.point.clone(), Arc::clone(&cut.is_cut)));
         let cut = CutTrigger::new(point, handle.random(&format!("cut {round}")), is_cut);
         self.0.recorded.borrow_mut().end_setup(faults, cut, lines);
+    }
+
+    /// Ends what takes longer by a fault when a flag becomes true.
+    pub(crate) fn stop_delays_by(&self, flag: &Arc<AtomicBool>) {
+        self.0.stops.borrow_mut().push(Arc::clone(flag));
+    }
+
+    async fn wait_for_delay(&self, delay: Duration) {
+        let mut left = delay;
+        let is_stopped = || self.0.stops.borrow().iter().any(|flag| flag.load(Ordering::Relaxed));
+        while !left.is_zero() && !is_stopped() {
+            let part = left.min(STOP_CHECK_INTERVAL);
+            self.0.handle.sleep(part).await;
+            left -= part;
+        }
     }
 
     /// The faults that were met, in words, and those that were not.
@@ -496,7 +518,7 @@ impl SyncCalls for RecordedFilesystem {
                     return done(self.0.recorded.borrow_mut().synchronise(inode, call.is_data_only()));
                 };
                 Box::pin(async move {
-                    self.0.handle.sleep(delay).await;
+                    self.wait_for_delay(delay).await;
                     self.0.recorded.borrow_mut().synchronise(inode, call.is_data_only())
                 })
             }

@@ -18,6 +18,7 @@ use weir_vfs::InodeNumber;
 
 use crate::block_owners::BlockOwners;
 use crate::disk_state::DiskState;
+use crate::mount_points::remove_directory;
 use crate::run_plan::RunDisk;
 use crate::shell::{Shell, ShellEnd, end_processes_with, tag_of};
 use crate::stop::StopCondition;
@@ -40,6 +41,8 @@ pub struct Judgement {
     pub ending: String,
     /// There was no command to run, or it may not be run, as the shell says.
     pub is_not_run: bool,
+    /// It is a disk whose filesystem was not mounted.
+    pub is_refused: bool,
     /// What it printed, at most the last 64 KiB.
     pub output: Vec<u8>,
 }
@@ -48,7 +51,13 @@ impl Judgement {
     /// Of a disk whose filesystem the kernel does not mount.
     fn of_no_mount(said: &str) -> Judgement {
         let ending = "the filesystem cannot be mounted".to_owned();
-        Judgement { is_right: false, ending, is_not_run: false, output: said.as_bytes().to_vec() }
+        Judgement {
+            is_right: false,
+            ending,
+            is_not_run: false,
+            is_refused: true,
+            output: said.as_bytes().to_vec(),
+        }
     }
 }
 
@@ -95,7 +104,7 @@ impl Judge {
         let place = self.scratch.join(format!("state-{nth}"));
         fs::create_dir(&place)?;
         let done = does(&place);
-        remove_all(&place)?;
+        remove_directory(&place)?;
         done
     }
 
@@ -121,6 +130,8 @@ impl Judge {
             };
             let state = match DiskState::mount(disk, tree, place)? {
                 Ok(state) => state,
+                // A signal to end may have ended it.
+                Err(_) if stop.is_interrupted() => return Ok(None),
                 Err(said) => return Ok(Some(Judgement::of_no_mount(&said))),
             };
             let judgement = self.run_check(place, stop);
@@ -145,7 +156,7 @@ impl Judge {
         };
         let is_right = status.is_some_and(|status| status.success());
         let is_not_run = status.is_some_and(|status| matches!(status.code(), Some(126 | 127)));
-        Ok(Some(Judgement { is_right, ending, is_not_run, output }))
+        Ok(Some(Judgement { is_right, ending, is_not_run, is_refused: false, output }))
     }
 }
 
@@ -166,25 +177,6 @@ fn write_lines(path: &Path, lines: &[Vec<u8>]) -> io::Result<()> {
         bytes.push(b'\n');
     }
     File::create_new(path)?.write_all(&bytes)
-}
-
-/// Removes a directory that a check may have made hard to remove.
-fn remove_all(path: &Path) -> io::Result<()> {
-    if fs::remove_dir_all(path).is_ok() {
-        return Ok(());
-    }
-    open_directories(path, DEPTH_MAX);
-    fs::remove_dir_all(path)
-}
-
-/// Gives the owner all rights to a directory and to those in it.
-fn open_directories(path: &Path, depth: usize) {
-    // The removal fails where something cannot be changed.
-    let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        open_directories(&entry.path(), depth - 1);
-    }
 }
 
 /// Whether files are written with what gives rights to those who run them: set-user-ID, set-group-ID, and attributes other

@@ -78,12 +78,20 @@ pub async fn run_rounds(
         findings.acknowledged = record.lines.len() as u64;
         findings.faults.extend(faults);
         findings.warnings.extend(warnings);
-        let campaign = ProgramCampaign::new(&record, plan);
-        let (name, tree) = campaign.draw_last_state(&format!("cut {round}"))?;
-        if let Some(failure) = campaign.judge_drawn(&name, &tree)? {
-            findings.failure = Some((record, failure));
-            break;
+        let mut campaign = ProgramCampaign::new(&record, plan);
+        if round == 1 {
+            campaign.check_beginning()?;
         }
+        let (name, tree) = campaign.draw_last_state(&format!("cut {round}"))?;
+        let judged = campaign.judge_drawn(&name, tree)?;
+        findings.warnings.extend(campaign.into_warnings());
+        let tree = match judged {
+            Ok(tree) => tree,
+            Err(failure) => {
+                findings.failure = Some((record, *failure));
+                break;
+            }
+        };
         base = Some(RunBase { tree, lines: record.lines });
         report(round);
     }

@@ -43,6 +43,10 @@ pub async fn record_run(handle: &Handle, plan: &RunPlan) -> Result<RecordedRun, 
     }
     let owner = (geteuid().as_raw(), getegid().as_raw());
     let filesystem = RecordedFilesystem::new(handle, owner, plan.data_max);
+    filesystem.stop_delays_by(&plan.stops);
+    if let Some(cut) = &plan.cut {
+        filesystem.stop_delays_by(&cut.is_cut);
+    }
     let options = ServerOptions {
         name: "weir-crash".to_owned(),
         allow_other: false,

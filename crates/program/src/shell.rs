@@ -28,17 +28,6 @@ const END_ROUNDS_MAX: usize = 10;
 /// Bytes that are read when the command has ended: more than a pipe holds.
 const REST_BYTES_MAX: usize = 2 << 20;
 
-/// Waits for a process until it ends or the time is over. It is not reaped.
-///
-/// # Errors
-/// What waiting fails by.
-pub fn ends_within(child: &Child, limit: Duration) -> io::Result<bool> {
-    let Some(pid) = Pid::from_raw(child.id().cast_signed()) else { return Ok(true) };
-    let process = pidfd_open(pid, PidfdFlags::empty())?;
-    let limit = timespec(limit);
-    Ok(retry_on_intr(|| poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)))? > 0)
-}
-
 fn timespec(time: Duration) -> Timespec {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() }

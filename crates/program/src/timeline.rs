@@ -93,6 +93,8 @@ pub(crate) fn make_timeline(
         Call::SyncFailed { .. } => Fate::Failed,
         call if call.is_sync() => Fate::Synchronised,
         _ => match counts.get(&nth).copied().unwrap_or_default() {
+            // It changed nothing that a cut may take.
+            [0, 0, 0] => Fate::There,
             [_, 0, 0] => Fate::Durable,
             [_, _, 0] => Fate::There,
             [0, 0, _] => Fate::Missing,

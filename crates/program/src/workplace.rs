@@ -13,6 +13,7 @@ use crate::disk_record::DiskRecord;
 use crate::disk_session::DiskSession;
 use crate::filesystem::RecordedFilesystem;
 use crate::judge::describe_status;
+use crate::mount_points::detach_mounts_in;
 use crate::record::LINE_BYTES_MAX;
 use crate::run_plan::{RunError, RunPlan};
 use crate::shell::{Shell, ShellEnd, end_processes_with, tag_of};
@@ -64,7 +65,10 @@ impl<'a> Workplace<'a> {
         let ran = self.run_in(session.directory(), Some(&session)).await;
         self.ended.set(self.filesystem.operations());
         let synchronised = session.synchronise(self.handle).await;
+        let directory = session.directory().to_owned();
         let ended = session.end(self.handle).await;
+        // Whatever became of it, nothing stays mounted.
+        self.handle.blocking(move || detach_mounts_in(&directory)).await??;
         let ran = ran?;
         // A disk whose power is cut, or that is broken by a fault, takes nothing any more.
         let is_broken = self.plan.cut.is_some() || !self.plan.faults.is_empty();

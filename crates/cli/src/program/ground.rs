@@ -47,7 +47,7 @@ pub(super) struct GroundArguments {
     /// With a disk: its size [default: 256M; 320M for xfs; 128M for barrierfs and f2fs]
     #[arg(long, value_name = "SIZE")]
     disk_size: Option<Size>,
-    /// With a disk: what it writes whole or not at all, 512 or 4096 bytes [default: 512, or 4096 for btrfs]
+    /// With a disk: what it writes whole or not at all, 512 or 4096 bytes [default: 512, or 4096 for xfs and btrfs]
     #[arg(long, value_name = "BYTES")]
     sector_bytes: Option<u64>,
 }
