@@ -9,7 +9,7 @@ use crate::error::Damage;
 use crate::geometry::Geometry;
 use crate::layout::ENTRIES_PER_CHUNK;
 use crate::map::{Entry, Map};
-use crate::map_page::Stored;
+use crate::map_page::{Stored, page_of};
 use crate::mutants::VolumeMutant;
 use crate::names::{Names, Pairs, SHARED};
 use crate::segments::Segments;
@@ -58,7 +58,7 @@ impl Blocks {
 
     /// All that are somewhere, in order.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (u32, Entry)> {
-        self.map.mapped_from(0).map(|(lba, entry)| (lba, self.unmarked(entry)))
+        self.map.mapped_in(0, self.geometry.logical_blocks).map(|(lba, entry)| (lba, self.unmarked(entry)))
     }
 
     /// The record `sequence` says where a logical block is from now on.
@@ -115,7 +115,7 @@ impl Blocks {
     /// no dirty map page.
     pub(crate) fn discard(&mut self, first: u64, end: u64, sequence: u64) {
         let mut next = first;
-        while let Some(lba) = self.map.next_mapped(next, end) {
+        while let Some((lba, _)) = { self.map.mapped_in(next, end).next() } {
             self.set(lba, Entry::default(), sequence);
             next = u64::from(lba) + 1;
         }
@@ -238,8 +238,8 @@ impl Blocks {
             || self.unshared() + gained <= usable + lost
     }
 
-    /// The logical blocks that are looked up to find what is [live at](Blocks::live_at) a block.
-    pub(crate) fn looked_up(&self, block: u32, written_as: u32) -> impl Iterator<Item = u32> {
-        [written_as].into_iter().chain(self.names.first(block))
+    /// The pages of the map that are looked at to find what is [live at](Blocks::live_at) a block.
+    pub(crate) fn pages_of_live(&self, block: u32, written_as: u32) -> impl Iterator<Item = u32> {
+        [written_as].into_iter().chain(self.names.first(block)).map(page_of)
     }
 }

@@ -346,10 +346,10 @@ impl Cleaner {
         let mut found = Vec::new();
         for records in self.data_records(segment, bytes).chunks(LOOKED_UP_AT_ONCE) {
             let at = |inside: u32| self.common.geometry.block(segment, inside) as u32;
-            let logical = |blocks: &Blocks| {
-                records.iter().flat_map(|(lba, inside)| blocks.looked_up(at(*inside), *lba)).collect()
+            let pages = |blocks: &Blocks| {
+                records.iter().flat_map(|(lba, inside)| blocks.pages_of_live(at(*inside), *lba)).collect()
             };
-            self.log.pager.load_of(WhenFull::Exceed, logical).await?;
+            self.log.pager.load(WhenFull::Exceed, pages).await?;
             let blocks = self.blocks.borrow();
             found.extend(records.iter().filter_map(|(lba, inside)| {
                 let entry = blocks.live_at(at(*inside), *lba)?;
@@ -390,8 +390,8 @@ impl Cleaner {
             if self.must_checkpoint() {
                 self.checkpointer.take().await?;
             }
-            let logical = |blocks: &Blocks| Log::looked_up_to_move(blocks, &moving);
-            self.log.pager.load_of(WhenFull::Exceed, logical).await?;
+            let pages = |blocks: &Blocks| Log::pages_to_move(blocks, &moving);
+            self.log.pager.load(WhenFull::Exceed, pages).await?;
             match self.log.append_moved(&mut moving, data) {
                 Err(Rejected::Busy) if self.blocks.borrow().segments.free_listed() > 0 => {
                     self.common.slots.listen().await

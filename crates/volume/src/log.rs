@@ -19,6 +19,7 @@ use crate::chunk::{ChunkStamp, OpenChunk};
 use crate::common::Common;
 use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, RecordKind};
 use crate::map::{COPIES_LIMIT, Entry};
+use crate::map_page::{page_of, pages_of};
 use crate::mutants::VolumeMutant;
 use crate::names::one_by_one;
 use crate::options::Completion;
@@ -35,12 +36,6 @@ pub(crate) enum Writer {
     User,
     /// The cleaner, which gives back more than it takes.
     Cleaner,
-}
-
-/// A logical block of each page of the map that an extent is in.
-fn map_pages_of(extent: Extent) -> impl Iterator<Item = u32> {
-    let (first, last) = (extent.start.0 as u32, (extent.end().0 - 1) as u32);
-    (first..=last).step_by(ENTRIES_PER_PAGE).chain([last])
 }
 
 /// What a record needs.
@@ -191,8 +186,7 @@ impl Log {
             return Ok(self.placed_to());
         }
         let parts = || writes.iter().flat_map(|write| write.parts);
-        self.pager
-            .prepare(written as usize, true, || parts().flat_map(|part| map_pages_of(part.extent())))?;
+        self.pager.prepare(written as usize, true, || parts().flat_map(|part| pages_of(part.extent())))?;
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
         if !blocks.have_space_for(writes, written) {
@@ -221,8 +215,7 @@ impl Log {
     /// more than it takes.
     pub(crate) fn append_discard(&self, extents: &[Extent]) -> Result<u64, Rejected> {
         let needs = Needs::discards(extents);
-        self.pager
-            .prepare(needs.map_pages, false, || extents.iter().flat_map(|extent| map_pages_of(*extent)))?;
+        self.pager.prepare(needs.map_pages, false, || extents.iter().flat_map(|extent| pages_of(*extent)))?;
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
         let writer = if self.stuck.get() { Writer::Cleaner } else { Writer::User };
@@ -245,7 +238,9 @@ impl Log {
     /// record.
     pub(crate) fn append_share(&self, pairs: &[SharePair]) -> Result<u64, Rejected> {
         let pairs = one_by_one(pairs);
-        self.pager.prepare(2 * pairs.len(), true, || pairs.iter().flat_map(|(to, from)| [*to, *from]))?;
+        self.pager.prepare(2 * pairs.len(), true, || {
+            pairs.iter().flat_map(|(to, from)| [page_of(*to), page_of(*from)])
+        })?;
         if !self.blocks.borrow().have_space_to_share(&pairs) {
             return Err(Rejected::Failed(StorageError::NoSpace));
         }
@@ -299,11 +294,11 @@ impl Log {
         segments.empty(None).filter(is_free).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
     }
 
-    /// The logical blocks that [`append_moved`](Log::append_moved) looks up and changes.
-    pub(crate) fn looked_up_to_move(blocks: &Blocks, moving: &Moving) -> Vec<u32> {
+    /// The pages of the map that [`append_moved`](Log::append_moved) looks at and changes.
+    pub(crate) fn pages_to_move(blocks: &Blocks, moving: &Moving) -> Vec<u32> {
         let names = blocks.names().of(moving.from.block).take(ENTRIES_PER_CHUNK + 1);
         let copied = moving.copied.map(|(name, _)| name);
-        names.chain([moving.written_as]).chain(copied).collect()
+        names.chain([moving.written_as]).chain(copied).map(page_of).collect()
     }
 
     /// Moves a block to the head of the log, if it is still live where it was, with as many of its names as

@@ -248,7 +248,7 @@ impl Map {
         // In the first round all marks of use go.
         for _ in 0..2 * self.pages.capacity() {
             let number = self.hand;
-            self.hand = self.pages.next_in_memory(number + 1).unwrap_or(0);
+            self.hand = self.pages.iter_from(number + 1).next().map_or(0, |(next, _)| next);
             let Some(Some(page)) = self.pages.get(number) else { continue };
             if page.state != PageState::Clean
                 || page.used.take()
@@ -267,35 +267,18 @@ impl Map {
         false
     }
 
-    /// The mapped blocks from `first` on, in order.
-    pub(crate) fn mapped_from(&self, first: u64) -> impl Iterator<Item = (u32, Entry)> {
-        let (start, skipped) = (first as usize / ENTRIES_PER_PAGE, first as usize % ENTRIES_PER_PAGE);
-        let pages = self.pages.iter_from(start).filter_map(|(number, _)| Some((number, self.page(number)?)));
+    /// The mapped blocks of `first` to `end`, `end` not among them, in order; no page of these is evicted.
+    pub(crate) fn mapped_in(&self, first: u64, end: u64) -> impl Iterator<Item = (u32, Entry)> {
+        let page_of = |lba: u64| lba as usize / ENTRIES_PER_PAGE;
+        let (start, last) = (page_of(first), page_of(end.saturating_sub(1)));
+        let pages = self.pages.iter_from(start).take_while(move |(number, _)| *number <= last);
+        let pages = pages.filter_map(|(number, _)| Some((number, self.page(number)?)));
         let entries = pages.filter(|(_, page)| page.mapped > 0).flat_map(move |(number, page)| {
-            let skipped = if number == start { skipped } else { 0 };
+            let skipped = if number == start { first as usize % ENTRIES_PER_PAGE } else { 0 };
             let entries = page.entries.iter().enumerate().skip(skipped);
             entries.map(move |(i, entry)| ((number * ENTRIES_PER_PAGE + i) as u32, *entry))
         });
-        entries.filter(|(_, entry)| entry.is_mapped())
-    }
-
-    /// The first mapped block of `first` to `end`, `end` not among them.
-    pub(crate) fn next_mapped(&self, first: u64, end: u64) -> Option<u32> {
-        let pages = first / ENTRIES_PER_PAGE as u64..end.div_ceil(ENTRIES_PER_PAGE as u64);
-        let mut from = first;
-        // Pages behind the end may be evicted.
-        for page in pages {
-            let next = (page + 1) * ENTRIES_PER_PAGE as u64;
-            if let Some(page) = self.page(page as usize).filter(|page| page.mapped > 0) {
-                let skipped = from as usize % ENTRIES_PER_PAGE;
-                let found = page.entries.iter().skip(skipped).position(|entry| entry.is_mapped());
-                if let Some(i) = found {
-                    return Some((from + i as u64) as u32).filter(|lba| u64::from(*lba) < end);
-                }
-            }
-            from = next;
-        }
-        None
+        entries.filter(move |(lba, entry)| entry.is_mapped() && u64::from(*lba) < end)
     }
 
     /// Bytes of memory that it takes.

@@ -1,10 +1,20 @@
-//! A page of the map on the disk: its places, and its bytes.
+//! A page of the map: which blocks it has, its places on the disk, and its bytes there.
 
-use weir_storage::BLOCK_BYTES;
+use weir_storage::{BLOCK_BYTES, Extent};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::layout::{MapEntry, MapPage, stamp_checksum};
+use crate::layout::{ENTRIES_PER_PAGE, MapEntry, MapPage, stamp_checksum};
 use crate::map::Entry;
+
+/// The page of a logical block.
+pub(crate) fn page_of(lba: u32) -> u32 {
+    lba / ENTRIES_PER_PAGE as u32
+}
+
+/// The pages that an extent is in, in order.
+pub(crate) fn pages_of(extent: Extent) -> impl Iterator<Item = u32> {
+    page_of(extent.start.0 as u32)..=page_of((extent.end().0 - 1) as u32)
+}
 
 /// Which of its two places on the disk holds a map page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -72,8 +72,7 @@ pub struct VolumeOptions {
     pub checkpoint_segments: usize,
     /// Pages of the map in memory at most, of 510 blocks and 4,124 bytes; others are read when they are needed. Recovery
     /// may take more, if the volume was open with a higher limit before; and commands that change many pages may, so that 9,488
-    /// always may be there. Default: 98,304, which is 387 MiB, and the
-    /// map of 190 GiB that are full.
+    /// always may be there. Default: 98,304, which is 387 MiB, and the map of 190 GiB that are full.
     pub map_pages: usize,
     /// Pass discards on: segments that become free are discarded on the disk below, in the background. For sparse files
     /// and flash drives. A disk that had all its space reserved for the volume loses that. Default: false.

@@ -77,9 +77,9 @@ impl Pager {
         Rc::new(Pager { common, blocks, loading, failures, at_once: Semaphore::new(LOADS_AT_ONCE) })
     }
 
-    /// Sees to it that a command can change these logical blocks. [`Rejected::Busy`] if pages are on their way: `slots`
-    /// tells when they are there. `pages_max` is an upper bound of how many pages these are. The command maps blocks, or only
-    /// discards some, which makes no page.
+    /// Sees to it that a command can change these pages. [`Rejected::Busy`] if some are on their way: `slots` tells when they are
+    /// there. `pages_max` is an upper bound of how many these are. The command maps blocks, or only discards some, which makes no
+    /// page.
     ///
     /// # Errors
     /// What the disk answered when a page was read for such a command before.
@@ -88,12 +88,12 @@ impl Pager {
         self: &Rc<Pager>,
         pages_max: usize,
         maps_blocks: bool,
-        logical: impl FnOnce() -> I,
+        pages: impl FnOnce() -> I,
     ) -> Result<(), Rejected> {
         if self.blocks.borrow().map.is_small(pages_max) {
             return Ok(());
         }
-        self.prepare_pages(&pages_of(logical()), maps_blocks)
+        self.prepare_pages(&once_each(pages().collect()), maps_blocks)
     }
 
     #[cold]
@@ -122,20 +122,11 @@ impl Pager {
         if missing.is_empty() { Ok(()) } else { Err(Rejected::Busy) }
     }
 
-    /// Loads the pages of the logical blocks that `logical` names, which is asked again after each wait. When this returns, all
-    /// of them can be looked at until the caller waits for something.
+    /// Loads pages, which `pages` is asked for again after each wait. When this returns, all of them can be looked at until the
+    /// caller waits for something.
     ///
     /// # Errors
     /// What the disk answered; [`StorageError::Damaged`] for a page that is not as it was written.
-    pub(crate) async fn load_of(
-        self: &Rc<Pager>,
-        when_full: WhenFull,
-        logical: impl Fn(&Blocks) -> Vec<u32>,
-    ) -> Result<(), Rejected> {
-        self.load(when_full, |blocks| pages_of(logical(blocks).into_iter())).await
-    }
-
-    /// The same for pages.
     pub(crate) async fn load(
         self: &Rc<Pager>,
         when_full: WhenFull,
@@ -145,7 +136,7 @@ impl Pager {
             if self.blocks.borrow().map.pages_evicted() == 0 {
                 return Ok(());
             }
-            let pages = pages(&self.blocks.borrow());
+            let pages = once_each(pages(&self.blocks.borrow()));
             let missing = self.missing(&pages);
             if missing.is_empty() {
                 return Ok(());
@@ -239,9 +230,8 @@ pub(crate) async fn read_page(
     Ok(entries.map(|entry| Entry { block: entry.block.get(), checksum: entry.checksum.get() }).collect())
 }
 
-/// The pages of logical blocks, in order, each once.
-pub(crate) fn pages_of(logical: impl Iterator<Item = u32>) -> Vec<u32> {
-    let mut pages: Vec<u32> = logical.map(|lba| lba / ENTRIES_PER_PAGE as u32).collect();
+/// Pages in order, each once.
+pub(crate) fn once_each(mut pages: Vec<u32>) -> Vec<u32> {
     pages.sort_unstable();
     pages.dedup();
     pages

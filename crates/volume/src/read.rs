@@ -13,9 +13,10 @@ use weir_storage::{
 
 use crate::blocks::Blocks;
 use crate::common::{Common, failure};
-use crate::layout::{ENTRIES_PER_PAGE, content_checksum};
+use crate::layout::content_checksum;
 use crate::log::Log;
 use crate::map::Entry;
+use crate::map_page::{page_of, pages_of};
 use crate::mutants::VolumeMutant;
 use crate::pager::WhenFull;
 
@@ -200,7 +201,7 @@ impl Reader {
     /// cleaned, its old place written again), or it is damaged.
     async fn read_again(&self, lba: Lba, mut tried: Entry, to: &mut [u8]) -> Result<(), StorageError> {
         loop {
-            self.log.pager.load_of(WhenFull::Wait, |_| vec![lba.0 as u32]).await.map_err(failure)?;
+            self.log.pager.load(WhenFull::Wait, |_| vec![page_of(lba.0 as u32)]).await.map_err(failure)?;
             let entry = self.blocks.borrow().entry(lba.0 as u32);
             if entry == tried {
                 return Err(StorageError::Damaged(lba));
@@ -222,12 +223,6 @@ impl Reader {
             tried = entry;
         }
     }
-}
-
-/// The pages of the map that an extent is in.
-fn pages_of(extent: Extent) -> impl Iterator<Item = u32> {
-    let page = |lba: u64| (lba / ENTRIES_PER_PAGE as u64) as u32;
-    page(extent.start.0)..=page(extent.end().0 - 1)
 }
 
 fn complete(completer: &Completer, outcome: Result<Buffer, StorageError>) {

@@ -23,9 +23,10 @@ use crate::error::{Damage, VolumeError};
 use crate::geometry::Geometry;
 use crate::layout::{ChunkHeader, ENTRIES_PER_PAGE, RecordEntry, RecordKind, content_checksum};
 use crate::map::Entry;
+use crate::map_page::page_of;
 use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
-use crate::pager::{pages_of, read_page};
+use crate::pager::{once_each, read_page};
 use crate::transfer::Reading;
 
 /// Blocks of the log that are on their way from the disk at one time: 16 MiB.
@@ -444,40 +445,43 @@ impl<'a> Replay<'a> {
         Ok(true)
     }
 
-    /// Applies a record of the chunk at `at`, a block of a segment.
+    /// Applies a record of the chunk at a block of a segment.
     async fn apply(
         &mut self,
         record: &[(RecordEntry, Entry)],
         (segment, offset): (u32, u32),
     ) -> Result<(), VolumeError> {
         for (entry, place) in record {
-            let damaged = |what| self.damaged(what, segment, offset);
-            let first = u64::from(entry.lba.get());
-            let count = match entry.kind().ok_or_else(|| damaged(Damage::Record))? {
-                RecordKind::Data => 1,
-                RecordKind::Discard => u64::from(entry.word.get()),
-                RecordKind::FreeSegments => {
-                    self.lengthen(entry.lba.get(), entry.word.get())
-                        .map_err(|what| self.damaged(what, segment, offset))?;
-                    continue;
-                }
-                RecordKind::Share => {
-                    self.add_pair(entry).map_err(|what| self.damaged(what, segment, offset))?;
-                    continue;
-                }
-            };
-            if first + count > self.geometry.logical_blocks {
-                return Err(damaged(Damage::Record));
-            }
-            self.is_known(first..first + count);
+            let changed = self.take_entry(entry).map_err(|what| self.damaged(what, segment, offset))?;
+            let Some(blocks) = changed else { continue };
             if place.is_mapped() {
-                self.load_pages(&[first as u32 / ENTRIES_PER_PAGE as u32]).await?;
-                self.blocks.set(first as u32, *place, self.next_sequence);
+                let lba = blocks.start as u32;
+                self.load_pages(&[page_of(lba)]).await?;
+                self.blocks.set(lba, *place, self.next_sequence);
             } else {
-                self.discard(first, first + count).await?;
+                self.discard(blocks.start, blocks.end).await?;
             }
         }
         self.share().await
+    }
+
+    /// Takes in what an entry says besides the map; the blocks whose map entries it changes, if it is data or a discard.
+    fn take_entry(&mut self, entry: &RecordEntry) -> Result<Option<Range<u64>>, Damage> {
+        let count = match entry.kind().ok_or(Damage::Record)? {
+            RecordKind::Data => 1,
+            RecordKind::Discard => u64::from(entry.word.get()),
+            RecordKind::FreeSegments => {
+                return self.lengthen(entry.lba.get(), entry.word.get()).map(|()| None);
+            }
+            RecordKind::Share => return self.add_pair(entry).map(|()| None),
+        };
+        let first = u64::from(entry.lba.get());
+        let blocks = first..first + count;
+        if blocks.end > self.geometry.logical_blocks {
+            return Err(Damage::Record);
+        }
+        self.is_known(blocks.clone());
+        Ok(Some(blocks))
     }
 
     /// Discards blocks page by page, so that not all pages have to be in memory together.
@@ -548,7 +552,8 @@ impl<'a> Replay<'a> {
     /// Applies the pairs of a share.
     async fn share(&mut self) -> Result<(), VolumeError> {
         let pairs = std::mem::take(&mut self.pairs);
-        self.load_pages(&pages_of(pairs.iter().flat_map(|(to, from)| [*to, *from]))).await?;
+        let pages = pairs.iter().flat_map(|(to, from)| [page_of(*to), page_of(*from)]).collect();
+        self.load_pages(&once_each(pages)).await?;
         self.share_unknown(&pairs);
         if self.rules.drops(VolumeMutant::PairsInTurn) {
             pairs.into_iter().for_each(|pair| self.blocks.share(&[pair].into(), self.next_sequence));

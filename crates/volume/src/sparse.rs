@@ -51,13 +51,6 @@ impl<T: Default> Sparse<T> {
         self.groups.len() * GROUP
     }
 
-    /// The first index from `from` on whose element has memory.
-    pub(crate) fn next_in_memory(&self, from: usize) -> Option<usize> {
-        let first = from / GROUP;
-        let group = self.groups.iter().skip(first).position(Option::is_some)? + first;
-        Some(from.max(group * GROUP))
-    }
-
     /// Bytes of memory that it takes, without what its elements point to.
     pub(crate) fn bytes(&self) -> usize {
         let present = self.groups.iter().flatten().count();
