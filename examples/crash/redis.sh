@@ -4,24 +4,10 @@
 # redis.sh run APPENDFSYNC, and redis.sh check.
 set -eu
 
-# Starts a server on this directory, whose socket is elsewhere; `redis` talks to it.
-start() {
-    sockets=$(mktemp -d)
-    trap 'rm -r "$sockets"' EXIT
-    redis-server --port 0 --unixsocket "$sockets/s" --save '' --appendonly yes --appendfsync "$1" --dir . >"$sockets/log" 2>&1 &
-    server=$!
-    until [ "$(redis ping 2>&1)" = PONG ]; do
-        kill -0 "$server" 2>/dev/null || { cat "$sockets/log"; echo "it does not start"; exit 1; }
-        sleep 0.02
-    done
-}
-
-redis() {
-    redis-cli -s "$sockets/s" "$@"
-}
+. "${0%/*}/redis_server.sh"
 
 run() {
-    start "$1"
+    start --appendonly yes --appendfsync "$1"
     for number in 1 2 3 4 5 6 7 8 9 10 11 12; do
         [ "$(redis set "key:$number" "value $number")" = OK ]
         echo "$number" >>"$WEIR_ACK"
@@ -31,7 +17,7 @@ run() {
 }
 
 check() {
-    start no
+    start --appendonly yes --appendfsync no
     last=$(tail -n 1 "$WEIR_ACKED")
     for number in $(seq 1 "${last:-0}"); do
         [ "$(redis get "key:$number")" = "value $number" ] || { echo "key $number of $last is lost"; exit 1; }

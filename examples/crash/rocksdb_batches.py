@@ -2,10 +2,10 @@
 
 rocksdb_batches.py run [nosync] and rocksdb_batches.py check. The package is rocksdict, which brings RocksDB with it."""
 
-import os
 import sys
 from contextlib import closing
 
+from numbered_batches import NUMBERS, acknowledge, main, pairs_of
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 
@@ -22,30 +22,19 @@ def run():
         options = WriteOptions()
         options.sync = "nosync" not in sys.argv
         database.set_write_options(options)
-        for number in range(1, 21):
+        for number in NUMBERS:
             batch = WriteBatch(raw_mode=True)
-            for key in range(10):
-                batch.put(b"%d" % key, b"%d " % number * 60)
+            for key, value in pairs_of(number):
+                batch.put(key, value)
             database.write(batch)
             if number % 8 == 0:
                 database.flush()
-            with open(os.environ["WEIR_ACK"], "a") as lines:
-                lines.write(f"{number}\n")
+            acknowledge(number)
 
 
-def check():
-    with open(os.environ["WEIR_ACKED"]) as lines:
-        promised = int((lines.read().split() or ["0"])[-1])
-    try:
-        with opened() as database:
-            found = set(database.values())
-    except Exception as error:
-        sys.exit(f"it cannot be opened: {error}")
-    if len(found) > 1:
-        sys.exit("a batch is there in part")
-    newest = int(found.pop().split()[0]) if found else 0
-    if newest < promised:
-        sys.exit(f"batch {newest}, and {promised} was written")
+def read_values():
+    with opened() as database:
+        return list(database.values())
 
 
-{"run": run, "check": check}[sys.argv[1]]()
+main(run, read_values, Exception)

@@ -4,24 +4,10 @@
 # redis_save.sh run and redis_save.sh check.
 set -eu
 
-# Starts a server on this directory, whose socket is elsewhere; `redis` talks to it.
-start() {
-    sockets=$(mktemp -d)
-    trap 'rm -r "$sockets"' EXIT
-    redis-server --port 0 --unixsocket "$sockets/s" --save '' --appendonly no --dir . >"$sockets/log" 2>&1 &
-    server=$!
-    until [ "$(redis ping 2>&1)" = PONG ]; do
-        kill -0 "$server" 2>/dev/null || { cat "$sockets/log"; echo "it does not start"; exit 1; }
-        sleep 0.02
-    done
-}
-
-redis() {
-    redis-cli -s "$sockets/s" "$@"
-}
+. "${0%/*}/../redis_server.sh"
 
 run() {
-    start
+    start --appendonly no
     for number in 1 2 3; do
         [ "$(redis set key $number)" = OK ]
         [ "$(redis save)" = OK ]
@@ -32,7 +18,7 @@ run() {
 }
 
 check() {
-    start
+    start --appendonly no
     last=$(tail -n 1 "$WEIR_ACKED")
     found=$(redis get key)
     kill -KILL "$server"
