@@ -82,7 +82,7 @@ impl KernelMount {
 impl Drop for KernelMount {
     fn drop(&mut self) {
         if self.is_mounted {
-            // Nobody is left who could be told.
+            // A drop returns no error.
             let _ = unmount(&self.at, UNMOUNTS);
         }
     }
@@ -119,7 +119,7 @@ pub fn run_helper(command: &mut Command) -> io::Result<HelperEnd> {
 }
 
 fn run_helper_within(command: &mut Command, limit: Duration) -> io::Result<HelperEnd> {
-    // A server that stays behind keeps it open, and nobody waits for that.
+    // A pipe would stay open as long as a server that the helper leaves running.
     let mut output = File::from(memfd_create("said", MemfdFlags::CLOEXEC)?);
     let command = command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
     let mut child = command.process_group(0).spawn()?;

@@ -27,6 +27,7 @@ const WEIR: &str = "weir";
 const BYTES_MAX: u64 = 1 << 40;
 /// A disk has whole pieces of so many bytes.
 const PIECE_BYTES: u64 = 1 << 20;
+
 /// A filesystem on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -103,7 +103,7 @@ impl WeirMount {
 impl Drop for WeirMount {
     fn drop(&mut self) {
         if self.is_mounted {
-            // Nobody is left who could be told.
+            // A drop returns no error.
             let _ = self.end();
         }
     }

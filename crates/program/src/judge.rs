@@ -87,7 +87,7 @@ impl Judge {
         self
     }
 
-    /// Whose the blocks of the disk of a tree are: nobody's if it is none, or is not mounted.
+    /// Which files have the blocks of the disk of a tree; none are known if the tree is no disk, or the disk is not mounted.
     pub(crate) fn find_owners(&self, tree: &Tree) -> io::Result<BlockOwners> {
         let Some(disk) = &self.disk else { return Ok(BlockOwners::default()) };
         self.in_place(|place| {

@@ -32,7 +32,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nobody is left who could be told.
+        // A drop returns no error.
         let _ = remove_directory(self.path());
     }
 }

@@ -84,7 +84,7 @@ fn small_files_are_as_they_were_synchronised() {
         let is_last = |file: &u64| found.get(file).is_none_or(|found| *found == version);
         assert!(
             others.len() <= 1 && others.iter().all(is_last),
-            "round {round}: of files {others:?} another version was told: {state:?}, found {found:?}"
+            "round {round}: files {others:?} have other versions than were acknowledged: {state:?}, found {found:?}"
         );
         state = found;
     }
