@@ -11,7 +11,7 @@ use weir_flash::ProfileError;
 use weir_format::FormatError;
 use weir_fuse::ServerError;
 use weir_image::ImageError;
-use weir_program::{CampaignError, DiskGroundError, RoundsError, RunError, RunTraceError};
+use weir_program::{CampaignError, DiskGroundError, DriveError, RoundsError, RunError, RunTraceError};
 use weir_runtime::{RuntimeError, Stalled};
 use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
@@ -65,6 +65,9 @@ pub(crate) enum CliError {
     /// There is no such disk for a program.
     #[error(transparent)]
     DiskGround(#[from] DiskGroundError),
+    /// There is no such drive below the disk.
+    #[error(transparent)]
+    Drive(#[from] DriveError),
     /// A program cannot be cut and started again.
     #[error(transparent)]
     Rounds(#[from] RoundsError),

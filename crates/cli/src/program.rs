@@ -16,10 +16,11 @@ use std::time::Duration;
 use clap::Args;
 use regex_lite::Regex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use weir_flash::{Profile, ProfileError};
 use weir_fuse::absolute;
 use weir_program::{
     CampaignError, CutPoint, DiskGround, Fault, Plan, ProgramCampaign, Promises, Record, RecordedRun,
-    Scratch, StateName, TRACE_BEGINNING, TraceHeader, read_trace, record_run, write_trace,
+    Scratch, StateName, TRACE_BEGINNING, TraceHeader, fit_drive, read_trace, record_run, write_trace,
 };
 use weir_runtime::{Handle, Runtime, Wall, cores};
 use weir_storage::Rules;
@@ -47,6 +48,10 @@ pub(crate) struct CheckArguments {
     /// What the filesystem promises: posix, ext4-ordered, ext4-writeback, xfs or btrfs [default: posix]
     #[arg(long, value_name = "NAME", value_parser = by_name(Promises::ALL, Promises::name))]
     promises: Option<Promises>,
+    /// On a disk: check what this emulated drive leaves, in place of the worst legal disk: a name that weir devices lists, or a
+    /// profile of your own that ends in .toml
+    #[arg(long, value_name = "NAME|FILE", value_parser = load_drive)]
+    drive: Option<Profile>,
     /// Check so many different states at most [default: 1000, or no limit with --time]
     #[arg(long, value_name = "N")]
     states: Option<u64>,
@@ -74,6 +79,11 @@ pub(crate) struct CheckArguments {
     /// Write a page with the timeline of each failure
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+}
+
+/// The profile of a drive.
+fn load_drive(name: &str) -> Result<Profile, ProfileError> {
+    Profile::load(name).map(|(profile, _)| profile)
 }
 
 /// Arguments of `weir crash program`.
@@ -196,6 +206,9 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<Verdict, CliError> {
     if record.disk.is_some() && checks.promises.is_some() {
         return Err(CliError::Usage("--promises is not for a trace of a disk, which makes its own"));
     }
+    if let Some(drive) = &checks.drive {
+        fit_drive(drive, record.disk.as_ref().map(|disk| &disk.ground))?;
+    }
     checks.promises.get_or_insert(promises);
     checks.seed.get_or_insert(header.seed);
     let check = checks.check.get_or_insert_with(|| header.check.clone()).clone();
@@ -291,6 +304,7 @@ fn plan(
     let seconds = |seconds: u64| Duration::from_secs(seconds);
     Plan {
         promises: checks.promises.unwrap_or_default(),
+        drive: checks.drive.clone(),
         check: header.check.clone(),
         check_limit: seconds(checks.check_limit.unwrap_or(CHECK_LIMIT)),
         states: checks.states.unwrap_or(if checks.time.is_some() { u64::MAX } else { 1000 }),

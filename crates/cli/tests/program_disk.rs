@@ -129,6 +129,37 @@ fn sqlite_loses_what_its_settings_say() {
     assert!(status == Some(1) && printed.contains("and 10 was committed"), "{printed}");
 }
 
+/// Without flushes, capacitors keep what was written, and a cache does not.
+#[test]
+fn a_drive_below_the_disk_chooses_what_is_missing() {
+    if is_skipped("ext4") || !is_there("sqlite3") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = of_project("examples/crash/sqlite.toml");
+    let with = |drive: &str| {
+        let limits =
+            ["--disk-size", "32M", "--mount-options", "nobarrier", "--states", "80", "--drive", drive];
+        let test = ["crash", "program", file.to_str().unwrap(), "--ground", "ext4"];
+        let output = weir(directory.path(), &[&test[..], &limits].concat());
+        (output.status.code(), text(&output.stdout) + &error_of(&output))
+    };
+    let (status, printed) = with("sata-plp");
+    assert!(
+        status == Some(0) && printed.contains("no failure with ext4 (nobarrier) on sata-plp"),
+        "{printed}"
+    );
+    let (status, printed) = with("sata-ssd");
+    assert!(status == Some(1) && printed.contains("was committed"), "{printed}");
+    let again = ["crash", "replay", "weir-crash.trace", "--drive", "sata-plp", "--states", "80"];
+    let again = weir(directory.path(), &again);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stdout) + &error_of(&again));
+    let (status, printed) = with("emmc45");
+    assert!(status == Some(2) && printed.contains("choose another --drive"), "{printed}");
+    let mount = ["crash", "program", "--run", "true", "--check", "true", "--drive", "nvme"];
+    assert!(error_of(&weir(directory.path(), &mount)).contains("--drive goes with a disk"));
+}
+
 #[test]
 fn mount_options_reach_the_kernel_and_mistakes_are_told() {
     if is_skipped("ext4") {

@@ -144,7 +144,8 @@ pub struct Nand {
 
 impl Profile {
     /// Whether a power cut leaves garbage where a page was being programmed (F12).
-    pub(crate) fn tears_programs(&self) -> bool {
+    #[must_use]
+    pub fn tears_programs(&self) -> bool {
         self.nand.torn_program && self.barrier.mechanism == Mechanism::None
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use weir_crash::leave_out;
 use weir_runtime::{Handle, Random, Runtime, Simulation, share_among_threads};
 
 use crate::candidates::Candidates;
+use crate::drive::{Drive, LeftByDrive};
 use crate::explain::{counted, describe_calls, explain};
 use crate::explain_disk::{describe_request, explain_disk};
 use crate::findings::{CampaignFindings, CampaignProgress, REPORTED_MAX, StateFailure};
@@ -20,13 +20,11 @@ use crate::state::{Moments, StateName, StateNameError};
 use crate::stop::StopCondition;
 use crate::timeline::make_timeline;
 use crate::tree::{BLOCK_BYTES, Tree};
-use crate::unit::{UnitNumber, union_of_sectors};
+use crate::unit::UnitNumber;
 use crate::units::{Moment, MomentKind, Units};
 
 /// States that are built before they are judged.
 const BATCH: usize = 256;
-/// Checks that are run to make one failure smaller.
-const TRIALS_MAX: u32 = 300;
 /// Candidates of each moment that the first pass looks at; each pass looks at more.
 const FIRST_PASS: usize = 4;
 /// Of the time for the search, one part in so many is added to make a failure smaller.
@@ -39,6 +37,8 @@ pub const FAILING_MAX: u64 = 64;
 const ANNOUNCEMENTS_SHARE: u64 = 4;
 /// Of so many candidates one is drawn: those that come first are preferred.
 const DRAWN_OF: u64 = 64;
+/// Cuts of a drive in a moment and a pass: each pass is another run of it.
+const DRIVE_CUTS_MAX: usize = 64;
 /// So many passes that find no new state end the search.
 const IDLE_PASSES_MAX: u32 = 3;
 
@@ -50,7 +50,7 @@ const WHOLE: &str = "on what the run has left";
 pub struct ProgramCampaign<'a> {
     record: &'a Record,
     plan: &'a Plan,
-    units: Arc<Units>,
+    pub(crate) units: Arc<Units>,
     judge: Judge,
     /// Ends checks.
     search: StopCondition,
@@ -198,7 +198,7 @@ impl<'a> ProgramCampaign<'a> {
         // A check that does not work here would fail for any state.
         let whole = self.record.tree_after(self.record.operations.len())?;
         self.check_uncut(&whole, self.record.lines.len(), WHOLE)?;
-        let judgement = self.judge(&tree, self.units.moments[name.moment].acknowledged)?;
+        let judgement = self.judge_tree(&tree, self.units.moments[name.moment].acknowledged)?;
         let mut judgement = require_check_run(judgement)?;
         if !judgement.is_right && self.is_own_tear(name, &judgement)? {
             judgement.ending.push_str(", but only with a torn block of the filesystem's own");
@@ -213,10 +213,16 @@ impl<'a> ProgramCampaign<'a> {
         while let Some(moment) = moments.advance()? {
             last = moment;
         }
-        let mut random = self.chance.random(label);
-        let nth = random.below(DRAWN_OF);
-        let candidates = Candidates::new(&self.units, last, moments.pending(), random);
-        let name = candidates.zip(0..=nth).last().map(|(name, _)| name).ok_or(StateNameError::NotThere)?;
+        let name = match self.cut_drive(&BTreeSet::from([last]), 1, label)? {
+            Some(left) => left.names_at(&self.units, last, moments.pending()).pop(),
+            None => {
+                let mut random = self.chance.random(label);
+                let nth = random.below(DRAWN_OF);
+                let candidates = Candidates::new(&self.units, last, moments.pending(), random);
+                candidates.zip(0..=nth).last().map(|(name, _)| name)
+            }
+        };
+        let name = name.ok_or(StateNameError::NotThere)?;
         let tree = moments.tree(&name)?;
         Ok((name, tree))
     }
@@ -235,11 +241,11 @@ impl<'a> ProgramCampaign<'a> {
         tree: Tree,
     ) -> Result<Result<Tree, Box<StateFailure>>, CampaignError> {
         let acknowledged = self.units.moments[name.moment].acknowledged;
-        let judgement = require_check_run(self.judge(&tree, acknowledged)?)?;
+        let judgement = require_check_run(self.judge_tree(&tree, acknowledged)?)?;
         if judgement.is_right {
             return Ok(Ok(tree));
         }
-        let judgement = require_check_run(self.judge(&tree, acknowledged)?)?;
+        let judgement = require_check_run(self.judge_tree(&tree, acknowledged)?)?;
         if judgement.is_right {
             self.warn_of_unsteady_check(name);
             return Ok(Ok(tree));
@@ -249,7 +255,11 @@ impl<'a> ProgramCampaign<'a> {
             return Ok(Ok(self.tree(&whole)?));
         }
         let missing_at_first = name.missing.len();
-        let (name, judgement) = self.shrink(name.clone(), judgement)?;
+        let (name, judgement) = match self.plan.drive {
+            // What is smaller, the drive may not leave.
+            Some(_) => (name.clone(), judgement),
+            None => self.shrink(name.clone(), judgement)?,
+        };
         Ok(Err(Box::new(self.failure(name, judgement, missing_at_first)?)))
     }
 
@@ -266,14 +276,15 @@ impl<'a> ProgramCampaign<'a> {
         Ok(write_tree(&self.tree(name)?, directory, Privileges::Dropped)?)
     }
 
-    fn judge(&self, tree: &Tree, acknowledged: usize) -> Result<Judgement, CampaignError> {
+    pub(crate) fn judge_tree(&self, tree: &Tree, acknowledged: usize) -> Result<Judgement, CampaignError> {
         let judgement = self.judge.judge(tree, &self.record.lines[..acknowledged], &self.shrinking)?;
         judgement.ok_or(CampaignError::Interrupted)
     }
 
     /// That the check can be run, and takes a tree of which nothing is missing.
     fn check_uncut(&self, tree: &Tree, acknowledged: usize, when: &'static str) -> Result<(), CampaignError> {
-        let Judgement { is_right, ending, output, .. } = require_check_run(self.judge(tree, acknowledged)?)?;
+        let Judgement { is_right, ending, output, .. } =
+            require_check_run(self.judge_tree(tree, acknowledged)?)?;
         match is_right {
             true => Ok(()),
             false => {
@@ -298,7 +309,7 @@ impl<'a> ProgramCampaign<'a> {
         };
         let mut accepted = Vec::new();
         for (tree, what) in losses {
-            if tree.hash() != last.hash() && self.judge(tree, lines)?.is_right {
+            if tree.hash() != last.hash() && self.judge_tree(tree, lines)?.is_right {
                 accepted.push(what);
             }
         }
@@ -346,23 +357,42 @@ impl<'a> ProgramCampaign<'a> {
             true => is_chosen(&mut drawn, likely / ANNOUNCEMENTS_SHARE, announcements),
             false => is_chosen(&mut drawn, likely, wanted),
         };
-        let mut is_exhausted = true;
-        let mut batch = Vec::new();
         let units = Arc::clone(&self.units);
+        let has_turn = |moment: &Moment| {
+            moment.kind == MomentKind::Durability || nth.start == 0 || self.plan.drive.is_some()
+        };
+        let mut is_exhausted = true;
+        let mut drawn_moments = BTreeSet::new();
+        for (number, moment) in units.moments.iter().enumerate().filter(|(_, moment)| has_turn(moment)) {
+            match is_drawn(moment) {
+                true => drop(drawn_moments.insert(number)),
+                false => is_exhausted = false,
+            }
+        }
+        let left = self.cut_drive(&drawn_moments, nth.len(), &format!("drive of pass {}", nth.start))?;
+        let mut batch = Vec::new();
         let mut moments = Moments::new(self.record, &units)?;
         while let Some(moment) = moments.advance()? {
+            if !drawn_moments.contains(&moment) {
+                continue;
+            }
+            let names = match &left {
+                Some(left) => {
+                    is_exhausted = false;
+                    left.names_at(&units, moment, moments.pending())
+                }
+                None => {
+                    let (chance, label) = (&self.chance, format!("moment {moment}"));
+                    let random = self.chances.entry(moment).or_insert_with(|| chance.random(&label)).clone();
+                    let candidates = Candidates::new(&units, moment, moments.pending(), random);
+                    let mut candidates = candidates.skip(nth.start);
+                    let names = candidates.by_ref().take(nth.len()).collect();
+                    is_exhausted &= candidates.next().is_none();
+                    names
+                }
+            };
             let kind = units.moments[moment].kind;
-            if kind == MomentKind::Acknowledgement && nth.start > 0 {
-                continue;
-            }
-            if !is_drawn(&units.moments[moment]) {
-                is_exhausted = false;
-                continue;
-            }
-            let (chance, label) = (&self.chance, format!("moment {moment}"));
-            let random = self.chances.entry(moment).or_insert_with(|| chance.random(&label)).clone();
-            let mut candidates = Candidates::new(&units, moment, moments.pending(), random).skip(nth.start);
-            for name in candidates.by_ref().take(nth.end - nth.start) {
+            for name in names {
                 self.findings.states += 1;
                 let (tree, acknowledged) = (moments.tree(&name)?, units.moments[moment].acknowledged);
                 let hash = tree.hash();
@@ -377,7 +407,6 @@ impl<'a> ProgramCampaign<'a> {
                     batch.push(Candidate { name, tree, hash, acknowledged, kind });
                 }
             }
-            is_exhausted &= candidates.next().is_none();
             if batch.len() >= BATCH {
                 self.judge_batch(std::mem::take(&mut batch), report)?;
                 if self.is_over() {
@@ -387,6 +416,19 @@ impl<'a> ProgramCampaign<'a> {
         }
         self.judge_batch(batch, report)?;
         Ok(is_exhausted)
+    }
+
+    /// What cuts leave in these moments of the drive that is to be below the disk; none without one.
+    fn cut_drive(
+        &self,
+        moments: &BTreeSet<usize>,
+        cuts: usize,
+        label: &str,
+    ) -> Result<Option<LeftByDrive>, CampaignError> {
+        let Some(profile) = &self.plan.drive else { return Ok(None) };
+        let drive = Drive::new(self.record, &self.units, profile)?;
+        let seed = self.chance.random(label).below(u64::MAX);
+        Ok(Some(drive.cut_power(moments, cuts.min(DRIVE_CUTS_MAX), seed, &self.search)?))
     }
 
     /// Checks that run at one time.
@@ -492,7 +534,7 @@ impl<'a> ProgramCampaign<'a> {
         let (moments, acknowledged) =
             (self.moment(name.moment)?, self.units.moments[name.moment].acknowledged);
         for whole in [&old, &new].into_iter().filter(|whole| moments.allows(whole)) {
-            if !self.judge(&moments.tree(whole)?, acknowledged)?.is_right {
+            if !self.judge_tree(&moments.tree(whole)?, acknowledged)?.is_right {
                 return Ok(false);
             }
         }
@@ -538,6 +580,12 @@ impl<'a> ProgramCampaign<'a> {
             of_moment && reported.name.missing.iter().all(|unit| name.missing.binary_search(unit).is_ok())
         };
         let CampaignFindings { reported, .. } = &self.findings;
+        if self.plan.drive.is_some() {
+            return match reported.iter().any(is_part) {
+                true => Ok(()),
+                false => self.take_failure_of_drive(name, judgement),
+            };
+        }
         if reported.len() >= REPORTED_MAX || self.shrunk >= SHRUNK_MAX || reported.iter().any(is_part) {
             return Ok(());
         }
@@ -556,6 +604,21 @@ impl<'a> ProgramCampaign<'a> {
         Ok(())
     }
 
+    /// Keeps a failure that a drive has left: of all of them, those that lack least.
+    fn take_failure_of_drive(&mut self, name: StateName, judgement: Judgement) -> Result<(), CampaignError> {
+        let missing = name.missing.len();
+        let is_least =
+            |reported: &[StateFailure]| reported.last().is_none_or(|last| missing < last.name.missing.len());
+        if self.findings.reported.len() < REPORTED_MAX || is_least(&self.findings.reported) {
+            let failure = self.failure(name, judgement, missing)?;
+            let reported = &mut self.findings.reported;
+            reported.push(failure);
+            reported.sort_by_key(|failure| failure.name.missing.len());
+            reported.truncate(REPORTED_MAX);
+        }
+        Ok(())
+    }
+
     /// The files of a state that there can be.
     fn tree(&self, name: &StateName) -> Result<Tree, CampaignError> {
         let moments = self.moment(name.moment)?;
@@ -565,7 +628,7 @@ impl<'a> ProgramCampaign<'a> {
         }
     }
 
-    fn moment(&self, moment: usize) -> Result<Moments<'_>, CampaignError> {
+    pub(crate) fn moment(&self, moment: usize) -> Result<Moments<'_>, CampaignError> {
         let mut moments = Moments::new(self.record, &self.units)?;
         while let Some(at) = moments.advance()? {
             if at == moment {
@@ -573,56 +636,5 @@ impl<'a> ProgramCampaign<'a> {
             }
         }
         Err(StateNameError::NotThere.into())
-    }
-
-    /// Puts back as much as can be while the check still fails.
-    fn shrink(&self, name: StateName, judgement: Judgement) -> Result<(StateName, Judgement), CampaignError> {
-        let moments = self.moment(name.moment)?;
-        let acknowledged = self.units.moments[name.moment].acknowledged;
-        let mut smallest = (name.clone(), judgement);
-        let (mut trials, mut has_failed) = (0, false);
-        let mut fails = |candidate: StateName| {
-            if !moments.allows(&candidate) {
-                return Some(false);
-            }
-            if trials == TRIALS_MAX || has_failed {
-                return None;
-            }
-            trials += 1;
-            let tree = moments.tree(&candidate).map_err(CampaignError::from);
-            match tree.and_then(|tree| self.judge(&tree, acknowledged)) {
-                Ok(judgement) if judgement.is_right => Some(false),
-                Ok(judgement) => {
-                    smallest = (candidate, judgement);
-                    Some(true)
-                }
-                Err(_) => {
-                    has_failed = true;
-                    None
-                }
-            }
-        };
-        // What is torn may as well be missing, or there.
-        let mut torn = name.torn.clone();
-        let is_torn = |unit: &UnitNumber| name.torn.iter().any(|(torn, _)| torn == unit);
-        if !torn.is_empty() && fails(StateName { torn: Vec::new(), ..name.clone() }) == Some(true) {
-            torn.clear();
-        }
-        let keeps: Vec<UnitNumber> =
-            name.missing.iter().copied().filter(|unit| !torn.is_empty() && is_torn(unit)).collect();
-        let mut items: Vec<UnitNumber> =
-            name.missing.iter().copied().filter(|unit| !keeps.contains(unit)).collect();
-        let state_of = |missing: &[UnitNumber]| {
-            let mut missing = [missing, &keeps[..]].concat();
-            missing.sort_unstable();
-            let mut torn = torn.clone();
-            for (last, sectors) in &mut torn {
-                *sectors &= union_of_sectors(self.units.parts_of_tear(&missing, *last));
-            }
-            StateName { moment: name.moment, missing, torn }
-        };
-        while leave_out(&mut items, |fewer| fails(state_of(fewer))) {}
-        // Where a check fails to be run, it is as small as it was made until then.
-        Ok(smallest)
     }
 }

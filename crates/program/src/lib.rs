@@ -33,6 +33,10 @@
 //! are the calls `write` and `fsync` of that one file. What POSIX promises of one file is what the worst legal disk promises, so
 //! all that follows is the same, but for two things: the judge has the file of a [`Tree`] mounted and runs the check there, and
 //! what is missing is told by the blocks, and by whose they are.
+//!
+//! With a [`Drive`] below that disk, states are not those of the worst legal disk but those that an emulated drive leaves when the
+//! same requests are played on it: a choice among the same states, so that all else stays as it is. None is made smaller, as the
+//! drive may not leave what is.
 
 mod acks;
 mod block_owners;
@@ -45,6 +49,7 @@ mod disk_options;
 mod disk_record;
 mod disk_session;
 mod disk_state;
+mod drive;
 mod explain;
 mod explain_disk;
 mod fault;
@@ -64,6 +69,7 @@ mod run;
 mod run_plan;
 mod scratch;
 mod shell;
+mod shrink;
 mod state;
 mod stop;
 mod timeline;
@@ -80,6 +86,7 @@ pub use candidates::Candidates;
 pub use cut_point::{CutPoint, CutPointError};
 pub use disk_ground::{DiskFilesystem, DiskGround, DiskGroundError};
 pub use disk_record::DiskRecord;
+pub use drive::{Drive, DriveError, LeftByDrive, fit_drive};
 pub use explain::{Explanation, counted, explain};
 pub use fault::{Fault, FaultError, FaultKind, PathPattern};
 pub use filesystem::RecordedFilesystem;

@@ -8,6 +8,8 @@ pub enum ProgramMutant {
     AcknowledgesEarly,
     /// T1: no state is looked at before a line is acknowledged.
     SkipsAnnouncements,
+    /// T1: a drive is cut with lines that were acknowledged after its state.
+    CutsBeforeLines,
     /// T2: a synchronisation makes nothing durable.
     SyncIgnored,
     /// T2: a failed synchronisation loses nothing, so the next one covers it.

@@ -7,8 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use thiserror::Error;
+use weir_flash::Profile;
 use weir_storage::Rules;
 
+use crate::drive::DriveError;
 use crate::mutants::ProgramMutant;
 use crate::promises::Promises;
 use crate::state::StateNameError;
@@ -18,6 +20,8 @@ use crate::state::StateNameError;
 pub struct Plan {
     /// What the filesystem promises.
     pub promises: Promises,
+    /// Of a disk, only states are drawn that an emulated drive with this profile leaves; without one, those of the worst legal disk.
+    pub drive: Option<Profile>,
     /// The command that checks a state.
     pub check: String,
     /// How long it may take for one.
@@ -75,6 +79,9 @@ pub enum CampaignError {
     /// It was ended before a failure was found.
     #[error("interrupted: nothing was found so far")]
     Interrupted,
+    /// The drive cannot be used.
+    #[error(transparent)]
+    Drive(#[from] DriveError),
     /// A state's name.
     #[error(transparent)]
     Name(#[from] StateNameError),

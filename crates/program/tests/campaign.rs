@@ -38,6 +38,7 @@ impl Test {
         let directory = tempfile::tempdir().unwrap();
         let plan = Plan {
             promises: Promises::Posix,
+            drive: None,
             check: check.to_owned(),
             check_limit: Duration::from_secs(60),
             states: 40,

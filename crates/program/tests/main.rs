@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod campaign;
+mod drives;
 mod states;
 mod support {
     pub mod hostile;

@@ -12,10 +12,11 @@ use serde::de::Error as _;
 use weir_fuse::absolute;
 use weir_program::{
     CutPoint, CutPointError, DiskGround, Fault, FaultError, Promises, RunDisk, RunPlan, TraceHeader,
+    fit_drive,
 };
 
 use super::ground::GroundArguments;
-use super::{CheckArguments, ProgramArguments, this_program};
+use super::{CheckArguments, ProgramArguments, load_drive, this_program};
 use crate::error::CliError;
 use crate::size::Size;
 
@@ -30,6 +31,7 @@ struct TestFile {
     run: Option<String>,
     check: Option<String>,
     promises: Option<String>,
+    drive: Option<String>,
     states: Option<u64>,
     time: Option<u64>,
     seed: Option<u64>,
@@ -157,6 +159,12 @@ impl Test {
         }
         // A test that says both is run on either ground.
         checks.promises = checks.promises.or(of_file.0.filter(|_| disk.is_none()));
+        if let (None, Some(name)) = (&checks.drive, &file.drive) {
+            checks.drive = Some(load_drive(name)?);
+        }
+        if let Some(drive) = &checks.drive {
+            fit_drive(drive, disk.as_ref())?;
+        }
         // A limit on the command line takes the place of both in the file.
         if checks.states.is_none() && checks.time.is_none() {
             (checks.states, checks.time) = (file.states, file.time);

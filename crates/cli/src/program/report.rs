@@ -37,7 +37,10 @@ impl<'a> Basis<'a> {
     pub(super) fn describe_ground(&self) -> String {
         match self.disk {
             None => format!("under the promises of {}", self.plan.promises.name()),
-            Some(disk) => format!("with {} on the worst legal disk", disk.describe()),
+            Some(disk) => {
+                let drive = self.plan.drive.as_ref().map_or("the worst legal disk", |drive| &drive.name);
+                format!("with {} on {drive}", disk.describe())
+            }
         }
     }
 
@@ -218,6 +221,7 @@ impl Report<'_> {
             "ground": ground,
             "mount_options": mount_options,
             "promises": promises,
+            "drive": self.basis.plan.drive.as_ref().map(|drive| &drive.name),
             "seed": self.basis.plan.seed,
             "calls": self.calls(),
             "bytes": self.record.data.bytes(),
