@@ -45,6 +45,8 @@ pub(crate) fn bounds(
     Some(Bounds { bound: floor + files + changes + requests, floor })
 }
 
+/// What a mount may take if nothing else is said, whatever its size.
+const USUAL_BYTES: u64 = 1 << 30;
 /// Of the limit of a group of processes, a server takes this part by default: the rest is for what the kernel keeps in its
 /// name, and for other processes of the group.
 const GROUP_SHARE: (u64, u64) = (3, 4);
@@ -58,8 +60,8 @@ const REQUEST_BYTES_MIN: u64 = 4 << 20;
 /// How much memory a mount may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// What the options of a mount take by default.
-    No,
+    /// 1 GiB, or the least that a mount takes.
+    Usual,
     /// So much, since the user asked for that.
     Asked(Size),
     /// So much, since the group of this process has that limit.
@@ -67,28 +69,27 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// What was asked for; otherwise the limit of the group.
+    /// What was asked for; otherwise the limit of the group, or the usual one.
     pub(crate) fn from_option(asked: Option<Size>) -> Limit {
         match (asked, memory_limit()) {
             (Some(asked), _) => Limit::Asked(asked),
             (None, Some(group)) => Limit::Group(Size(group)),
-            (None, None) => Limit::No,
+            (None, None) => Limit::Usual,
         }
     }
 
-    /// The bytes that a mount may take, and whether the user has asked for that limit.
-    fn bytes(self) -> Option<(u64, bool)> {
+    /// The bytes that a mount may take.
+    fn bytes(self) -> u64 {
         match self {
-            Limit::Asked(size) => Some((size.0, true)),
-            Limit::Group(size) => Some((size.0 / GROUP_SHARE.1 * GROUP_SHARE.0, false)),
-            Limit::No => None,
+            Limit::Asked(size) => size.0,
+            Limit::Group(size) => (size.0 / GROUP_SHARE.1 * GROUP_SHARE.0).min(USUAL_BYTES),
+            Limit::Usual => USUAL_BYTES,
         }
     }
 
     /// The options of a volume within the limit.
     pub(crate) fn apply_to_volume(self, options: VolumeOptions) -> VolumeOptions {
-        let pages =
-            self.bytes().map_or(u64::MAX, |(bytes, _)| bytes / MAP_SHARE / VolumeOptions::MAP_PAGE_BYTES);
+        let pages = self.bytes() / MAP_SHARE / VolumeOptions::MAP_PAGE_BYTES;
         VolumeOptions { map_pages: options.map_pages.min(pages as usize), ..options }
     }
 
@@ -98,7 +99,7 @@ impl Limit {
     /// # Errors
     /// [`CliError::MemoryLimitTooSmall`] if less was asked for than a mount takes.
     pub(crate) fn apply(self, stack: &Stack, options: MountOptions) -> Result<(MountOptions, u64), CliError> {
-        let Some((bytes, is_asked)) = self.bytes() else { return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX)) };
+        let bytes = self.bytes();
         let Some(storage) = stack.memory_bound() else {
             return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX));
         };
@@ -110,14 +111,15 @@ impl Limit {
             Err(filesystem) => filesystem,
         };
         let needed = Size((least + others).next_multiple_of(1 << 20));
-        if is_asked {
-            return Err(CliError::MemoryLimitTooSmall { asked: Size(bytes), needed });
+        match self {
+            Limit::Asked(asked) => return Err(CliError::MemoryLimitTooSmall { asked, needed }),
+            Limit::Group(_) => eprintln!(
+                "weir: the memory of this group of processes has a limit of which a mount may take {}, and it takes {needed} \
+                 at least: raise the limit, or the system may end the server",
+                Size(bytes)
+            ),
+            Limit::Usual => {}
         }
-        eprintln!(
-            "weir: the memory of this group of processes has a limit of which a mount may take {}, and it takes {needed} at \
-             least: raise the limit, or the system may end the server",
-            Size(bytes)
-        );
         // That much is enough.
         Ok((options.within_memory(blocks, least).unwrap_or(options), requests))
     }

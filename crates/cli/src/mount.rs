@@ -100,7 +100,7 @@ pub(crate) struct MountArguments {
     /// full later
     #[arg(long, conflicts_with_all = ["device", "read_only"])]
     discard_below: bool,
-    /// On ext4: memory that the server takes at most, such as 256M [default: what weir status states as its bound; less, if the
+    /// On ext4: memory that the server takes at most, such as 256M [default: 1G; less, if the
     /// group of this process, such as a container, has a limit: three quarters of that]
     #[arg(long, value_name = "LIMIT")]
     memory: Option<Size>,

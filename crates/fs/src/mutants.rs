@@ -43,6 +43,8 @@ pub enum FsMutant {
     DiscardsFreedTwice,
     /// J7: blocks that are being discarded can be allocated.
     TrimTakesNothing,
+    /// J7: the bitmap of a group is read again though blocks of it wait for a commit.
+    EvictsHeld,
     /// J7: a trim discards what a transaction has freed that is not durable.
     TrimsUndurable,
     /// atomic: the updates of a group of atomic files go by a transaction each.

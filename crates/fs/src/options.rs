@@ -126,6 +126,9 @@ pub struct MountOptions {
     pub dirty_bytes: u64,
     /// Metadata blocks that may be kept in memory beside those that the journal needs. Default: 16,384.
     pub cache_metadata_blocks: usize,
+    /// Groups of which it is kept in memory which blocks can be allocated, 4 KiB each, beside those in which blocks wait for a
+    /// commit. Default: 4,096, which are 512 GiB.
+    pub cache_groups: usize,
     /// Inodes that may be kept in memory beside those that are open, dirty, or not committed. Default: 16,384.
     pub cache_inodes: usize,
     /// Blocks that are kept for extent trees, so that an extent can be divided in a full filesystem; at most a
@@ -165,6 +168,7 @@ impl Default for MountOptions {
             dirty_background_bytes: 16 << 20,
             dirty_bytes: 64 << 20,
             cache_metadata_blocks: 1 << 14,
+            cache_groups: 1 << 12,
             cache_inodes: 1 << 14,
             tree_reserve_blocks: 1 << 12,
             discard: Discards::Auto,

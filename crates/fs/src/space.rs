@@ -3,7 +3,8 @@
 //! On disk a bit says that a block is free as soon as the transaction that frees it is in the log. In memory
 //! there is a second map for each group that was looked at, 4 KiB large: there a block that was freed stays taken
 //! until the commit block is transferred (J7). Nothing is allocated but by that map, so a write to a block that
-//! was reused can never persist where the transaction that freed it did not.
+//! was reused can never persist where the transaction that freed it did not. So many groups have one at a time
+//! ([`MountOptions::cache_groups`]), and those besides in which blocks wait for that, whose number the journal bounds.
 //!
 //! Two parts of the free blocks are kept back. What the superblock reserves is for the superuser ([`Caller`]); a
 //! share is for nodes of extent trees, since to write into what was allocated before, or to make a hole, may take an
@@ -19,6 +20,7 @@ mod set;
 mod tests;
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -34,6 +36,7 @@ use crate::mutants::FsMutant;
 use crate::options::MountOptions;
 pub use discard::DiscardStats;
 use discard::Discarding;
+pub(crate) use discard::READY_GROUPS_MAX;
 use group::Group;
 
 /// Journaled blocks that change in each group that is allocated from, or that something is freed in: a bitmap and
@@ -58,6 +61,8 @@ pub(crate) struct Space {
     layout: Layout,
     options: MountOptions,
     groups: RefCell<Vec<Group>>,
+    /// Groups that have a map of what is taken, in the order in which they are looked at for eviction.
+    loaded: RefCell<VecDeque<u32>>,
     /// By the descriptors: what waits for its commit is free there.
     free_blocks: Cell<u64>,
     /// Those that do wait (J7).
@@ -110,6 +115,7 @@ impl Space {
             layout,
             options,
             groups: RefCell::new(groups),
+            loaded: RefCell::default(),
             free_blocks: Cell::new(free_blocks),
             waiting: Cell::new(0),
             free_inodes: Cell::new(free_inodes),

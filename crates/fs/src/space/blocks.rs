@@ -139,9 +139,10 @@ impl Space {
         if self.groups.borrow()[group as usize].longest() < wanted.least {
             return Ok(None);
         }
-        self.load_group(group).await?;
         let descriptors = self.descriptor_buffer(group).await?;
         let bits = self.block_bitmap(group).await?;
+        // Last, as another task that waits may evict it.
+        self.load_group(group).await?;
         // Nothing waits from here on, so no other task comes between.
         let room = self.room(handle, purpose);
         if room < u64::from(wanted.least) {
@@ -173,9 +174,9 @@ impl Space {
             return Err(FormatError::corrupt(Structure::BlockBitmap, place, what).into());
         }
         for (group, run) in self.parts(extent) {
-            self.load_group(group).await?;
             let descriptors = self.descriptor_buffer(group).await?;
             let bits = self.block_bitmap(group).await?;
+            self.load_group(group).await?;
             let corrupt = |what| FormatError::corrupt(Structure::BlockBitmap, Place::Group(group), what);
             if bits.read(|bits| bitmap::count_clear(bits, run.clone())) > 0 {
                 return Err(corrupt("a block is freed that is free").into());
@@ -188,6 +189,7 @@ impl Space {
             if self.options.rules.drops(FsMutant::ReusesFreed) {
                 self.groups.borrow_mut()[group as usize].release(run);
             } else {
+                self.groups.borrow_mut()[group as usize].hold_freed(&run);
                 let start = self.layout.first_block(group) + u64::from(run.start);
                 self.waiting.set(self.waiting.get() + u64::from(run.end - run.start));
                 handle.free(Extent::new(Lba(start), run.end - run.start));
@@ -243,7 +245,7 @@ impl Space {
         Ok(self.buffers.get_verified(block, kind, verify).await?)
     }
 
-    /// Makes sure that it is known which blocks of a group can be allocated.
+    /// Makes sure that it is known which blocks of a group can be allocated: until the caller waits the next time.
     pub(super) async fn load_group(&self, group: u32) -> Result<(), FsError> {
         if self.groups.borrow()[group as usize].is_loaded() {
             return Ok(());
@@ -272,7 +274,24 @@ impl Space {
             return Err(corrupt("a block that belongs to the format is free").into());
         }
         self.groups.borrow_mut()[group as usize].load(&content);
+        self.evict_groups();
+        self.loaded.borrow_mut().push_back(group);
         Ok(())
+    }
+
+    /// Evicts groups until another one has its place.
+    fn evict_groups(&self) {
+        let (mut loaded, mut groups) = (self.loaded.borrow_mut(), self.groups.borrow_mut());
+        let most = self.options.cache_groups.max(1);
+        for _ in 0..loaded.len() {
+            if loaded.len() < most {
+                return;
+            }
+            let Some(oldest) = loaded.pop_front() else { return };
+            if !groups[oldest as usize].evict(self.options.rules) {
+                loaded.push_back(oldest);
+            }
+        }
     }
 
     /// The bits of a group that the format's own blocks take, as far as the descriptors of its flexible group

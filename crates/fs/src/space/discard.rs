@@ -23,6 +23,9 @@ use crate::space::group::clear_runs;
 /// Blocks of one command of the background, at most: 256 MiB. So long as it takes, no file can have them.
 const BLOCKS_MAX: u64 = 1 << 16;
 
+/// Groups with blocks that are ready: those of 2 TiB. What is freed beyond that before its turn has come is left to a trim.
+pub(crate) const READY_GROUPS_MAX: usize = 1 << 14;
+
 /// What was discarded, and what waits for that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiscardStats {
@@ -92,6 +95,7 @@ impl Discarding {
     /// Some of the blocks that were freed are ready.
     pub(super) fn are_ready(&self) {
         if self.started.get() {
+            self.freed.borrow_mut().limit_ready(READY_GROUPS_MAX);
             self.wanted.notify(1);
         } else {
             self.freed.borrow_mut().ready = Default::default();
@@ -201,7 +205,7 @@ impl Space {
     /// Lets no call allocate blocks that are free.
     fn take_extent(&self, extent: Extent) {
         for (group, bits) in self.parts(extent) {
-            self.groups.borrow_mut()[group as usize].take_run(bits);
+            self.groups.borrow_mut()[group as usize].hold_free(bits);
         }
     }
 
@@ -209,12 +213,13 @@ impl Space {
         Extent::new(Lba(self.layout.first_block(group) + u64::from(run.start)), run.end - run.start)
     }
 
-    /// What is ready, as much as one command takes.
+    /// What is ready of groups whose free blocks are known, as much as one command takes; in order, up to the first other group.
     fn take_ready(&self, extents_max: usize) -> Vec<Extent> {
         let mut ready = Vec::new();
         let mut blocks = 0;
         let mut freed = self.discarding.freed.borrow_mut();
-        while let Some(group) = freed.ready.first_group() {
+        let is_loaded = |group: &u32| self.groups.borrow()[*group as usize].is_loaded();
+        while let Some(group) = freed.ready.first_group().filter(is_loaded) {
             for run in freed.ready.runs(group) {
                 if ready.len() == extents_max || blocks >= BLOCKS_MAX {
                     return ready;
@@ -237,12 +242,14 @@ impl Space {
         let most = disk.capabilities().max_discard_extents.max(1) as usize;
         loop {
             let _turn = self.discarding.turn.acquire(1).await;
+            let Some(first) = self.discarding.freed.borrow().ready.first_group() else { return Ok(()) };
+            self.load_group(first).await?;
             self.no_retries().await;
+            // None is ready of a group that was evicted meanwhile: it has its turn again.
             let ready = self.take_ready(most);
-            if ready.is_empty() {
-                return Ok(());
+            if !ready.is_empty() {
+                self.discard(disk, ready).await?;
             }
-            self.discard(disk, ready).await?;
         }
     }
 
@@ -265,7 +272,10 @@ impl Space {
     ) -> Result<u64, FsError> {
         let _turn = self.discarding.turn.acquire(1).await;
         self.load_group(group).await?;
-        self.no_retries().await;
+        while self.discarding.retries.get() > 0 {
+            self.no_retries().await;
+            self.load_group(group).await?;
+        }
         let free = self.durably_free(group, within);
         let runs = free.iter().filter(|run| run.end - run.start >= least);
         let extents: Vec<Extent> = runs.map(|run| self.extent_of(group, run)).collect();

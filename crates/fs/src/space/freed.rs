@@ -7,7 +7,8 @@
 //! - *ready*: the transactions are durable, and a discard takes it next.
 //!
 //! What is allocated again leaves them all, so only the transaction counts that frees it next. The sets are bitmaps:
-//! what is kept has a bound, 12 KiB a group, however much is freed while nothing is made durable.
+//! what is kept has a bound, 12 KiB a group, however much is freed while nothing is made durable. Of those that are young or old,
+//! the journal bounds the number, as their bitmaps are in it; of those that are ready, [`Freed::limit_ready`] does.
 
 use std::ops::Range;
 
@@ -58,6 +59,11 @@ impl Freed {
             self.grow_old();
         }
         !self.ready.is_empty()
+    }
+
+    /// Forgets what is ready of the last groups, beyond so many.
+    pub(super) fn limit_ready(&mut self, groups: usize) {
+        self.ready.keep_groups(groups);
     }
 
     /// Blocks that wait until a transaction is durable.

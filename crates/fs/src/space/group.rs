@@ -1,10 +1,16 @@
 //! A group in memory: its descriptor, and which of its blocks can be allocated now.
+//!
+//! Which these are is what its bitmap says, less the blocks that are *held*: free on the disk, and taken here until a commit (J7)
+//! or a discard is over. While a group has none of them, its bitmap can be read again, and so it can be *evicted*.
 
 use std::ops::Range;
 
 use weir_cache::units::UNIT_BLOCKS;
 use weir_ext4::{Descriptor, bitmap};
 use weir_format::BLOCK_BYTES;
+use weir_storage::Rules;
+
+use crate::mutants::FsMutant;
 
 /// Bits in a bitmap block.
 const BITS: u32 = BLOCK_BYTES as u32 * 8;
@@ -53,19 +59,21 @@ pub(super) fn clear_runs(bits: &[u8; BLOCK_BYTES], mut range: Range<u32>) -> Vec
 /// One group.
 pub(super) struct Group {
     pub(super) descriptor: Descriptor,
-    /// Blocks in use, and those that were freed and cannot be reused yet (J7); none before a call needs it.
+    /// Blocks in use, and those that are held; none before a call needs it, and once it was evicted.
     taken: Option<Box<[u8; BLOCK_BYTES]>>,
     /// Blocks that are not taken.
     available: u32,
     /// No run of blocks that are not taken is longer.
     longest: u32,
+    /// Blocks that are held.
+    held: u32,
 }
 
 impl Group {
     /// A group of which nothing is known but its descriptor.
     pub(super) fn new(descriptor: Descriptor) -> Group {
         let free = descriptor.free_blocks();
-        Group { descriptor, taken: None, available: free, longest: free }
+        Group { descriptor, taken: None, available: free, longest: free, held: 0 }
     }
 
     pub(super) fn is_loaded(&self) -> bool {
@@ -78,8 +86,29 @@ impl Group {
         let length = bits.len().min(BLOCK_BYTES);
         taken[..length].copy_from_slice(&bits[..length]);
         self.available = bitmap::count_clear(&taken[..], 0..BITS);
-        self.longest = self.available;
+        // What was found of it before it was evicted still holds.
+        self.longest = self.longest.min(self.available);
         self.taken = Some(taken);
+    }
+
+    /// Forgets the bitmap, if it can be read again: whether it did.
+    pub(super) fn evict(&mut self, rules: Rules<FsMutant>) -> bool {
+        let is_needed = self.held > 0 && !rules.drops(FsMutant::EvictsHeld);
+        if !is_needed {
+            self.taken = None;
+        }
+        !is_needed
+    }
+
+    /// Blocks that are taken are free on the disk from now on.
+    pub(super) fn hold_freed(&mut self, run: &Range<u32>) {
+        self.held += run.end - run.start;
+    }
+
+    /// Takes blocks that are free on the disk, and stay so.
+    pub(super) fn hold_free(&mut self, run: Range<u32>) {
+        self.held += run.end - run.start;
+        self.take_run(run);
     }
 
     /// No run of free blocks here is longer than this.
@@ -143,7 +172,9 @@ impl Group {
     pub(super) fn release(&mut self, run: Range<u32>) {
         let Some(taken) = self.taken.as_deref_mut() else { return };
         let already = bitmap::count_clear(taken, run.clone());
-        self.available += run.end - run.start - already;
+        let released = run.end - run.start - already;
+        self.available += released;
+        self.held = self.held.saturating_sub(released);
         self.longest = self.available;
         bitmap::clear(taken, run);
     }

@@ -82,6 +82,13 @@ impl BlockSet {
         self.0.keys().next().copied()
     }
 
+    /// Forgets the blocks of the last groups, beyond so many.
+    pub(super) fn keep_groups(&mut self, groups: usize) {
+        while self.0.len() > groups {
+            self.0.pop_last();
+        }
+    }
+
     /// Sets the bits of its blocks in a bitmap of the group.
     pub(super) fn mark(&self, group: u32, bits: &mut [u8; BLOCK_BYTES]) {
         if let Some(known) = self.0.get(&group) {

@@ -33,6 +33,16 @@ fn play_on_disk<T>(
     mutant: Option<FsMutant>,
     script: impl AsyncFnOnce(Rc<Mounted>, Clock, Rc<AdversaryDisk>) -> T,
 ) -> T {
+    play_with(
+        MountOptions { rules: Rules::but(mutant), discard: Discards::On, ..MountOptions::default() },
+        script,
+    )
+}
+
+fn play_with<T>(
+    options: MountOptions,
+    script: impl AsyncFnOnce(Rc<Mounted>, Clock, Rc<AdversaryDisk>) -> T,
+) -> T {
     let runtime = Runtime::simulated(Simulation::default());
     let clock = runtime.handle();
     let legacy = Capabilities::legacy(32, 256, 4096);
@@ -42,13 +52,11 @@ fn play_on_disk<T>(
         discard: Discard::ReadsZero,
         ..legacy
     };
-    let options = AdversaryOptions { blocks: BLOCKS, capabilities, ..AdversaryOptions::default() };
-    let disk = AdversaryDisk::new(&clock, options);
+    let described = AdversaryOptions { blocks: BLOCKS, capabilities, ..AdversaryOptions::default() };
+    let disk = AdversaryDisk::new(&clock, described);
     let played = async {
         let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
         BarrierFs::make(&*disk, &plan).await.expect("made");
-        let options =
-            MountOptions { rules: Rules::but(mutant), discard: Discards::On, ..MountOptions::default() };
         let storage = Rc::clone(&disk) as Rc<dyn Storage>;
         let fs = BarrierFs::mount(&clock, storage, options).await.expect("mounted");
         script(Rc::clone(&fs.0), clock.clone(), Rc::clone(&disk)).await
@@ -94,6 +102,33 @@ fn j7_a_freed_block_is_not_reused_before_the_commit_block_is_transferred() {
     };
     assert_eq!(rule(None), Ok(()));
     assert!(rule(Some(FsMutant::ReusesFreed)).is_err(), "the mutant was not noticed");
+}
+
+/// With the bitmap of one group in memory, whatever is done in others meanwhile.
+#[test]
+fn j7_what_waits_for_its_commit_stays_taken_when_its_group_is_evicted() {
+    let rule = |mutant| {
+        let options = MountOptions { cache_groups: 1, rules: Rules::but(mutant), ..MountOptions::default() };
+        play_with(options, async |fs, _, _| {
+            let mine = allocate(&fs, 40_000, 4).await.expect("room");
+            fs.changes.journal().expect("writable").commit_all().await.expect("committed");
+            free(&fs, mine).await.expect("freed");
+            for _ in 0..3 {
+                for goal in [100, 70_000] {
+                    allocate(&fs, goal, 2).await.expect("room");
+                }
+                if allocate(&fs, mine.start.0, 4).await.expect("room").overlaps(mine) {
+                    return Err("reused while the transaction that freed it runs");
+                }
+            }
+            fs.changes.journal().expect("writable").commit_all().await.expect("committed");
+            allocate(&fs, 70_000, 2).await.expect("room");
+            assert_eq!(allocate(&fs, mine.start.0, 4).await.expect("room"), mine, "free behind the commit");
+            Ok(())
+        })
+    };
+    assert_eq!(rule(None), Ok(()));
+    assert!(rule(Some(FsMutant::EvictsHeld)).is_err(), "the mutant was not noticed");
 }
 
 #[test]
