@@ -557,7 +557,8 @@ fn hint_for_mount_error(error: &std::io::Error) -> &'static str {
     let by_helper = error.to_string().contains("fusermount");
     match error.kind() {
         _ if error.to_string().contains("Operation not permitted") => {
-            ": mounting needs the capability SYS_ADMIN: start the container with --cap-add SYS_ADMIN"
+            ": mounting needs the capability SYS_ADMIN: start a container with --cap-add SYS_ADMIN; elsewhere install the package \
+             fuse3, whose fusermount3 has it, or run by `unshare -Urm`"
         }
         ErrorKind::NotFound | ErrorKind::PermissionDenied if !by_helper => {
             ": users other than root mount by fusermount3, which cannot be run: install the package fuse3"

@@ -86,6 +86,16 @@ fn load_drive(name: &str) -> Result<Profile, ProfileError> {
     Profile::load(name).map(|(profile, _)| profile)
 }
 
+/// The profile of the drive that a trace names. A name in a trace is no path: it may come from anybody.
+fn load_recorded_drive(name: &str) -> Result<Profile, CliError> {
+    match name.contains(['/', '.']) {
+        true => {
+            Err(CliError::Usage("the trace was searched on a drive of your own: name its profile by --drive"))
+        }
+        false => Ok(load_drive(name)?),
+    }
+}
+
 /// Arguments of `weir crash program`.
 #[derive(Debug, Args)]
 pub(crate) struct ProgramArguments {
@@ -205,6 +215,13 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<Verdict, CliError> {
     let mut checks = arguments.checks.clone();
     if record.disk.is_some() && checks.promises.is_some() {
         return Err(CliError::Usage("--promises is not for a trace of a disk, which makes its own"));
+    }
+    match (&arguments.state, &header.drive) {
+        (Some(_), _) if checks.drive.is_some() => {
+            return Err(CliError::Usage("--drive chooses states, and --state names one: give one of them"));
+        }
+        (None, Some(name)) if checks.drive.is_none() => checks.drive = Some(load_recorded_drive(name)?),
+        _ => {}
     }
     if let Some(drive) = &checks.drive {
         fit_drive(drive, record.disk.as_ref().map(|disk| &disk.ground))?;

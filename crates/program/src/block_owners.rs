@@ -108,11 +108,19 @@ impl BlockOwners {
 
     /// Whose bytes from an offset on are, for a person.
     pub(crate) fn describe(&self, offset: u64) -> String {
+        let owner = self.owner(offset);
         match self.find_extent(offset) {
-            Some((start, Extent { owner, offset: Some(first), .. })) => {
+            Some((start, Extent { offset: Some(first), .. })) => {
                 format!("{owner} at {}", first + (offset - start))
             }
-            Some((_, Extent { owner, offset: None, .. })) => owner.clone(),
+            _ => owner,
+        }
+    }
+
+    /// The same without the place in a file.
+    pub(crate) fn owner(&self, offset: u64) -> String {
+        match self.find_extent(offset) {
+            Some((_, extent)) => extent.owner.clone(),
             None => "blocks of the filesystem's own, or of a file that is gone".to_owned(),
         }
     }

@@ -1,5 +1,6 @@
 //! *Campaign*: the states that power cuts may leave of a recorded run, each checked once, and failures made smaller.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -63,6 +64,8 @@ pub struct ProgramCampaign<'a> {
     chosen: BTreeMap<u64, usize>,
     /// What was judged: the tree, and what was acknowledged.
     judged: BTreeSet<(u64, usize)>,
+    /// At which moments.
+    judged_moments: BTreeSet<usize>,
     findings: CampaignFindings,
     /// Failures that were made smaller.
     shrunk: usize,
@@ -121,6 +124,7 @@ impl<'a> ProgramCampaign<'a> {
             chances: BTreeMap::new(),
             chosen: BTreeMap::new(),
             judged: BTreeSet::new(),
+            judged_moments: BTreeSet::new(),
             findings,
             shrunk: 0,
             is_unsteady: false,
@@ -160,6 +164,7 @@ impl<'a> ProgramCampaign<'a> {
             Err(error) => return Err(error),
         }
         self.findings.seconds = seconds();
+        self.findings.moments_checked = self.judged_moments.len() as u64;
         if self.own_tears > 0 {
             let states = counted(self.own_tears, "state", "states");
             self.findings.warnings.push(format!(
@@ -323,13 +328,13 @@ impl<'a> ProgramCampaign<'a> {
         if lines == 0 {
             warnings.push("nothing was acknowledged, so the check cannot know what must be there".to_owned());
         }
-        let (ended, unseen) = match &self.record.disk {
-            None => (end, " (sync and syncfs are not seen)"),
-            Some(disk) => (disk.ended, ""),
+        let (ended, what) = match &self.record.disk {
+            None => (end, "the run never synchronised anything (sync and syncfs are not seen)"),
+            Some(disk) => (disk.ended, "the kernel never flushed the disk while the program ran"),
         };
         if !self.record.operations[self.record.setup..ended].iter().any(|operation| operation.call.is_sync())
         {
-            warnings.push(format!("the run never synchronised anything: all of it may be missing{unseen}"));
+            warnings.push(format!("{what}: all of it may be missing"));
         }
         Ok(())
     }
@@ -452,6 +457,8 @@ impl<'a> ProgramCampaign<'a> {
             let is_last = self.chosen.get(&candidate.hash) == Some(&candidate.acknowledged);
             (is_last || candidate.kind == MomentKind::Acknowledgement) && self.judged.insert(of_tree)
         });
+        // Where the time is short: what lacks nothing is wrong seldom, and more was promised at a later moment.
+        batch.sort_by_key(|candidate| (candidate.name.missing.is_empty(), Reverse(candidate.name.moment)));
         let jobs = self.jobs();
         let at_once = 8 * jobs as usize;
         let mut batch = batch.into_iter().peekable();
@@ -476,6 +483,7 @@ impl<'a> ProgramCampaign<'a> {
                     },
                 };
                 self.findings.distinct += 1;
+                self.judged_moments.insert(candidate.name.moment);
                 if !judgement.is_right && self.is_own_tear(&candidate.name, &judgement)? {
                     self.own_tears += 1;
                 } else if !judgement.is_right {

@@ -147,15 +147,21 @@ impl DiskFilesystem {
 pub enum DiskGroundError {
     /// Options that are none, or that say more than how a filesystem works.
     #[error(
-        "{0:?} is no list of mount options that this filesystem may have in a test: write data=writeback,noatime"
+        "the mount option {option:?} cannot be used in a test on {name}: options are between commas, such as data=writeback,noatime, \
+         and none may say what is mounted, or give rights"
     )]
-    Options(String),
+    Options {
+        /// The first of them.
+        option: String,
+        /// The filesystem.
+        name: &'static str,
+    },
     /// It is too small, or too large.
-    #[error("a disk with {name} has {least} to {BYTES_MAX} bytes, and whole MiB: choose another --disk-size")]
+    #[error("a disk with {name} has {}M to 1T, in whole MiB: choose another --disk-size", .least >> 20)]
     Size {
         /// The filesystem.
         name: &'static str,
-        /// The smallest size.
+        /// The smallest size, in bytes.
         least: u64,
     },
     /// It has other sectors than disks have.
@@ -170,7 +176,10 @@ pub enum DiskGroundError {
         said: String,
     },
     /// The kernel did not mount it.
-    #[error("cannot mount it: {0}: the kernel's filesystems take the superuser and a loop device")]
+    #[error(
+        "cannot mount it: {0}: the kernel's filesystems take the superuser and loop devices; a container needs --device \
+         /dev/loop-control and some --device /dev/loopN, or --privileged"
+    )]
     Mount(#[from] KernelMountError),
     /// The disk fails.
     #[error("cannot use the disk: {0}")]
@@ -216,9 +225,9 @@ impl DiskGround {
     /// # Errors
     /// As of [`DiskGround::new`].
     pub fn check(&self) -> Result<(), DiskGroundError> {
-        let is_option = |option| is_option(self.filesystem, option);
-        if !self.options.is_empty() && !self.options.split(',').all(is_option) {
-            return Err(DiskGroundError::Options(self.options.clone()));
+        let mut options = self.options.split(',').filter(|_| !self.options.is_empty());
+        if let Some(option) = options.find(|option| !is_option(self.filesystem, option)) {
+            return Err(DiskGroundError::Options { option: option.to_owned(), name: self.filesystem.name() });
         }
         if ![SECTOR_BYTES as u64, BLOCK_BYTES as u64].contains(&self.sector_bytes) {
             return Err(DiskGroundError::Sectors);

@@ -9,7 +9,7 @@ use crate::state::StateName;
 use crate::unit::{SECTOR_BYTES, UnitKind, UnitNumber};
 use crate::units::{Moment, Units};
 
-/// Writes that are named one by one.
+/// Writes that are named one by one; of more, how many each file has.
 const NAMED_MAX: usize = 12;
 
 /// Explains a state of a disk.
@@ -26,11 +26,10 @@ pub(crate) fn explain_disk(
         sectors != 0 && units.torn_sectors(*unit, name) == sectors
     };
     let missing: Vec<UnitNumber> = name.missing.iter().copied().filter(|unit| !is_whole(unit)).collect();
-    let named = missing.iter().take(NAMED_MAX);
-    let mut lines: Vec<String> = named.map(|unit| describe_unit(units, *unit, name, owners)).collect();
-    if let Some(more) = missing.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
-        lines.push(counted(more as u64, "more write", "more writes"));
-    }
+    let lines = match missing.len() <= NAMED_MAX {
+        true => missing.iter().map(|unit| describe_unit(units, *unit, name, owners)).collect(),
+        false => describe_by_owner(units, &missing, owners),
+    };
     Explanation {
         moment: describe_moment(record, disk, moment),
         missing: lines,
@@ -50,6 +49,28 @@ pub(crate) fn describe_request(call: &Call, owners: &BlockOwners) -> String {
         call if call.is_sync() => "flush".to_owned(),
         _ => "another request".to_owned(),
     }
+}
+
+/// What is missing, by whose it is, in the order in which that was written first.
+fn describe_by_owner(units: &Units, missing: &[UnitNumber], owners: &BlockOwners) -> Vec<String> {
+    let mut counts: Vec<(String, u64)> = Vec::new();
+    for number in missing {
+        let whose = match &units.all[*number].kind {
+            UnitKind::Data { offset, .. } => format!("to {}", owners.owner(*offset)),
+            _ => "that discard blocks".to_owned(),
+        };
+        match counts.iter_mut().find(|(known, _)| *known == whose) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((whose, 1)),
+        }
+    }
+    let describe = |(whose, count): &(String, u64)| format!("{} {whose}", counted(*count, "write", "writes"));
+    let mut lines: Vec<String> = counts.iter().take(NAMED_MAX).map(describe).collect();
+    let more: u64 = counts.iter().skip(NAMED_MAX).map(|(_, count)| count).sum();
+    if more > 0 {
+        lines.push(counted(more, "more write", "more writes"));
+    }
+    lines
 }
 
 fn describe_unit(units: &Units, number: UnitNumber, name: &StateName, owners: &BlockOwners) -> String {
@@ -89,8 +110,8 @@ fn describe_moment(record: &Record, disk: &DiskRecord, moment: &Moment) -> Strin
 
 fn describe_cause(record: &Record, units: &Units, moment: &Moment, missing: &[UnitNumber]) -> String {
     let Some(first) = missing.first() else {
-        return "nothing is missing on the disk: what is wrong had not been written yet, as no synchronisation \
-                asked for it, or was written in this order"
+        return "nothing that was written is missing: either the kernel had not written it yet, as no synchronisation had asked \
+                for it, or the program is wrong at this moment without a power cut"
             .to_owned();
     };
     let request = units.all[*first].operation;

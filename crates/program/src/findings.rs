@@ -38,6 +38,8 @@ pub struct CampaignFindings {
     pub reported: Vec<StateFailure>,
     /// Moments at which the power was cut.
     pub moments: u64,
+    /// Of these, those at which a state was checked.
+    pub moments_checked: u64,
     /// All states of all moments were checked, tears apart.
     pub is_exhaustive: bool,
     /// It was ended early by who runs it.

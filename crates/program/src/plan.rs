@@ -50,7 +50,7 @@ pub struct Plan {
 #[derive(Debug, Error)]
 pub enum CampaignError {
     /// The record or the scratch directory fails.
-    #[error("cannot write or check a state: {0}")]
+    #[error("cannot write or check a state: {0}{hint}", hint = hint_for_io_error(.0))]
     Io(#[from] io::Error),
     /// There is nothing to lose.
     #[error("the run changed nothing in WEIR_DIR, so a power cut takes nothing: have it work there")]
@@ -85,4 +85,14 @@ pub enum CampaignError {
     /// A state's name.
     #[error(transparent)]
     Name(#[from] StateNameError),
+}
+
+/// What to do if a state cannot be written.
+fn hint_for_io_error(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => {
+            ": states are written to /dev/shm: name another place by --scratch; give a container more by --shm-size"
+        }
+        _ => "",
+    }
 }

@@ -41,6 +41,9 @@ pub struct TraceHeader {
     pub seed: u64,
     /// The directory that the commands found as `WEIR_HERE`.
     pub here: PathBuf,
+    /// The name of the drive that chose the states of a disk; none if they were those of the worst legal disk.
+    #[serde(default)]
+    pub drive: Option<String>,
 }
 
 /// Why a trace cannot be read or written.

@@ -6,9 +6,7 @@ use crate::Buffer;
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// The kernel refused an io_uring.
-    #[error(
-        "the kernel refused an io_uring of {entries} entries: {source}; check kernel.io_uring_disabled, container seccomp rules and RLIMIT_MEMLOCK"
-    )]
+    #[error("the kernel refused an io_uring of {entries} entries: {source}{}", hint_for_ring_error(source))]
     Ring {
         /// Entries asked for.
         entries: u32,
@@ -58,4 +56,17 @@ pub enum RemoteError {
     /// The runtime has been dropped.
     #[error("the runtime has ended")]
     Closed,
+}
+
+/// What to do if there is no ring. The kernel refuses by errno 1, `EPERM`, what the rules of a container refuse by that, or by 38,
+/// `ENOSYS`.
+fn hint_for_ring_error(source: &std::io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(1 | 38) => {
+            "; set kernel.io_uring_disabled to 0; start a container with --security-opt seccomp=unconfined, or with rules that \
+             allow io_uring_setup, io_uring_enter and io_uring_register"
+        }
+        Some(12) => "; raise the limit of locked memory, RLIMIT_MEMLOCK",
+        _ => "",
+    }
 }

@@ -219,6 +219,7 @@ impl Test {
             promises: self.promises.name().to_owned(),
             seed: self.seed,
             here: self.here.clone(),
+            drive: self.checks.drive.as_ref().map(|drive| drive.name.clone()),
         }
     }
 }

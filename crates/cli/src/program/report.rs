@@ -147,7 +147,10 @@ pub(super) struct Report<'a> {
 pub(super) fn describe_record(header: &TraceHeader, record: &Record) -> String {
     let ground = match &record.disk {
         None => format!("promises:     {}", header.promises),
-        Some(disk) => format!("ground:       {}, of {} bytes", disk.ground.describe(), disk.ground.bytes),
+        Some(disk) => {
+            let drive = header.drive.as_deref().unwrap_or("the worst legal disk");
+            format!("ground:       {}, of {} bytes, on {drive}", disk.ground.describe(), disk.ground.bytes)
+        }
     };
     format!(
         "run:          {}\ncheck:        {}\ndirectory:    {}\n{ground}\nseed:         {}\n\
@@ -172,7 +175,9 @@ impl Report<'_> {
     }
 
     pub(super) fn to_text(&self) -> String {
-        let CampaignFindings { distinct, failures, moments, is_exhaustive, reported, .. } = self.findings;
+        let CampaignFindings {
+            distinct, failures, moments, moments_checked, is_exhaustive, reported, ..
+        } = self.findings;
         let mut text = String::new();
         for (nth, failure) in (1..).zip(reported) {
             let _ = write!(text, "{nth}. {}", self.basis.describe_failure(failure));
@@ -182,12 +187,12 @@ impl Report<'_> {
         }
         let looked = match (is_exhaustive, self.findings.is_interrupted) {
             (_, true) => "ended early",
-            (true, _) => "all that there are, tears in the middle of a block apart",
-            (false, _) => "a sample",
+            (true, _) => "all that there are, but for torn blocks, of which some",
+            (false, _) => "a sample of them",
         };
         let _ = writeln!(
             text,
-            "{} checked ({looked}) of {} at which the power was cut, {} and {}, {} states a minute: {}",
+            "{} checked ({looked}), at {moments_checked} of {} at which the power may be cut, of {} and {}, {} states a minute: {}",
             counted(*distinct, "different state", "different states"),
             counted(*moments, "moment", "moments"),
             self.basis.count_calls(self.calls() as u64),
@@ -208,6 +213,7 @@ impl Report<'_> {
             distinct,
             failures,
             moments,
+            moments_checked,
             is_exhaustive,
             warnings,
             seconds,
@@ -227,6 +233,7 @@ impl Report<'_> {
             "bytes": self.record.data.bytes(),
             "acknowledged": self.record.lines.len(),
             "moments": moments,
+            "moments_checked": moments_checked,
             "states": states,
             "distinct": distinct,
             "exhaustive": is_exhaustive,
