@@ -86,13 +86,21 @@ fn load_drive(name: &str) -> Result<Profile, ProfileError> {
     Profile::load(name).map(|(profile, _)| profile)
 }
 
+/// The name of a drive in a trace: one of a profile of the user's own names none that is there.
+fn name_for_trace(drive: &Profile) -> String {
+    match load_drive(&drive.name) {
+        Ok(known) if known == *drive => drive.name.clone(),
+        _ => format!("{}.toml", drive.name),
+    }
+}
+
 /// The profile of the drive that a trace names. A name in a trace is no path: it may come from anybody.
 fn load_recorded_drive(name: &str) -> Result<Profile, CliError> {
-    match name.contains(['/', '.']) {
-        true => {
-            Err(CliError::Usage("the trace was searched on a drive of your own: name its profile by --drive"))
+    match name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        true => Ok(load_drive(name)?),
+        false => {
+            Err(CliError::Usage("the trace was searched on a drive of its own: name a profile by --drive"))
         }
-        false => Ok(load_drive(name)?),
     }
 }
 

@@ -40,6 +40,8 @@ const ANNOUNCEMENTS_SHARE: u64 = 4;
 const DRAWN_OF: u64 = 64;
 /// Cuts of a drive in a moment and a pass: each pass is another run of it.
 const DRIVE_CUTS_MAX: usize = 64;
+/// Cuts of a drive in a pass, likely so many: all are made before one is checked.
+const DRIVE_CUTS_A_PASS: u64 = 512;
 /// So many passes that find no new state end the search.
 const IDLE_PASSES_MAX: u32 = 3;
 
@@ -356,6 +358,7 @@ impl<'a> ProgramCampaign<'a> {
         let wanted = (self.units.moments.len() as u64 - announcements) * (nth.end - nth.start) as u64;
         // More than are left, since some are the same.
         let likely = 2 * self.plan.states.saturating_sub(self.findings.distinct).clamp(32, u64::MAX / 2);
+        let likely = if self.plan.drive.is_some() { likely.min(DRIVE_CUTS_A_PASS) } else { likely };
         let mut drawn = self.chance.random(&format!("moments of pass {}", nth.start));
         // Where not all moments of a kind can have their turn, each has the same chance.
         let mut is_drawn = |moment: &Moment| match is_announcement(moment) {

@@ -5,29 +5,33 @@
 //! 1. Writes of different blocks are in flight together. The host pauses before some requests, as drawn, so that the drive gets
 //!    as far as it might in a run whose times nobody has recorded.
 //! 2. Before a flush, and before a line is acknowledged, all writes are answered, as they were when the run was recorded.
-//! 3. At events of the drive that are drawn, its power is cut, on a copy, and its firmware recovers the copy.
+//! 3. At the beginning of a moment and at events of the drive, as drawn, its power is cut, on a copy, and its firmware recovers the
+//!    copy.
 //!
 //! In place of its data a block carries the number of the request, so that what is left says which requests are there. Discards
 //! and zeros are taken as done when they are asked for: no drive is recorded that keeps them back.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
 use thiserror::Error;
 use weir_flash::{FlashDevice, FlashOptions, Profile};
+use weir_fuse::DISK_NAME;
 use weir_runtime::{Handle, Random, Runtime, Simulation, Stalled};
 use weir_storage::{Command, Lba, Part, Rejected, Ticket, Write, submit_when_free};
+use weir_vfs::InodeNumber;
 
 use crate::disk_ground::DiskGround;
 use crate::mutants::ProgramMutant;
-use crate::operation::Call;
+use crate::operation::{Call, Operation};
 use crate::record::Record;
 use crate::state::StateName;
 use crate::stop::StopCondition;
-use crate::tree::BLOCK_BYTES;
+use crate::tree::{BLOCK_BYTES, ROOT};
 use crate::unit::UnitNumber;
 use crate::units::{Moment, Units};
 
@@ -40,7 +44,7 @@ const PAUSE_NS_MAX: u64 = 3_000_000;
 const PAUSES_AT_END: u32 = 8;
 
 /// Why a drive cannot be below a record.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Debug, Error)]
 pub enum DriveError {
     /// The record is not that of a disk.
     #[error("--drive goes with a disk: --ground ext4 and others, or a trace of one")]
@@ -61,6 +65,9 @@ pub enum DriveError {
         /// The drive.
         name: String,
     },
+    /// The record cannot be read.
+    #[error("cannot read the record: {0}")]
+    Io(#[from] io::Error),
     /// It does not answer.
     #[error("the emulated drive does not answer")]
     Stalled(#[from] Stalled),
@@ -74,6 +81,10 @@ pub struct Drive<'a> {
     record: &'a Record,
     units: &'a Units,
     profile: Profile,
+    /// The file that is the disk: what is done to others, no drive is asked for.
+    disk: InodeNumber,
+    /// No flush failed, so each makes durable what was written before it.
+    flushes_cover_all: bool,
 }
 
 /// A drive like this one, of the size of a disk.
@@ -154,10 +165,14 @@ impl<'a> Drive<'a> {
     /// A drive with this profile, of the size of the recorded disk.
     ///
     /// # Errors
-    /// Those of [`fit_drive`].
+    /// Those of [`fit_drive`], and [`DriveError::Io`].
     pub fn new(record: &'a Record, units: &'a Units, profile: &Profile) -> Result<Drive<'a>, DriveError> {
         let profile = fit_drive(profile, record.disk.as_ref().map(|disk| &disk.ground))?;
-        Ok(Drive { record, units, profile })
+        let beginning = record.tree_after(record.setup)?;
+        let disk = beginning.lookup(ROOT, DISK_NAME.as_bytes()).ok_or(DriveError::NoDisk)?;
+        let has_failed = |operation: &Operation| matches!(operation.call, Call::SyncFailed { .. });
+        let flushes_cover_all = !record.operations.iter().any(has_failed);
+        Ok(Drive { record, units, profile, disk, flushes_cover_all })
     }
 
     /// What so many cuts leave in each of these moments, at events that `seed` draws; fewer where there are fewer events, or if
@@ -202,19 +217,21 @@ impl<'a> Drive<'a> {
             left: LeftByDrive::default(),
             random: handle.random("power"),
         }));
-        self.observe(&handle, &device, &watch);
-        runtime.block_on(self.play(&handle, &device, &watch, stop))??;
+        let visit = self.visitor(&handle, &device, &watch);
+        let at_events = Rc::clone(&visit);
+        device.observe(move || at_events());
+        runtime.block_on(self.play(&handle, &device, (&watch, &*visit), stop))??;
         device.observe(|| ());
         let mut watch = watch.borrow_mut();
         Ok((std::mem::take(&mut watch.events), std::mem::take(&mut watch.left)))
     }
 
-    /// Has the power cut at events, on copies.
-    fn observe(&self, handle: &Handle, device: &Rc<FlashDevice>, watch: &Rc<RefCell<Watch>>) {
+    /// Counts an event, and cuts the power, on a copy, if that is its turn.
+    fn visitor(&self, handle: &Handle, device: &Rc<FlashDevice>, watch: &Rc<RefCell<Watch>>) -> Rc<dyn Fn()> {
         let (weak, watch, handle) = (Rc::downgrade(device), Rc::clone(watch), handle.clone());
         let acknowledged: Vec<usize> = self.units.moments.iter().map(|moment| moment.acknowledged).collect();
         let (profile, rules) = (self.profile.clone(), self.units.rules);
-        device.observe(move || {
+        Rc::new(move || {
             let (Some(device), mut watch) = (weak.upgrade(), watch.borrow_mut()) else { return };
             let Watch { at: (moment, lines, issued), unflushed, events, cuts, left, random } = &mut *watch;
             // Lines that were acknowledged while nothing was written have no moment of their own.
@@ -230,7 +247,7 @@ impl<'a> Drive<'a> {
                 left.0.entry(*moment).or_default().insert(Left { issued: *issued, holds });
             }
             *nth += 1;
-        });
+        })
     }
 
     /// Hands the requests to the drive.
@@ -238,10 +255,11 @@ impl<'a> Drive<'a> {
         &self,
         handle: &Handle,
         device: &Rc<FlashDevice>,
-        watch: &RefCell<Watch>,
+        (watch, visit): (&RefCell<Watch>, &dyn Fn()),
         stop: &StopCondition,
     ) -> Result<(), DriveError> {
         let mut random = handle.random("pauses");
+        let mut visited = None;
         let mut host = Host { device, in_flight: BTreeMap::new() };
         for (nth, operation) in self.record.operations.iter().enumerate().skip(self.record.setup) {
             if stop.is_met() {
@@ -249,15 +267,19 @@ impl<'a> Drive<'a> {
             }
             let is_before = |moment: &Moment| moment.operations < nth;
             let moment = self.units.moments.partition_point(is_before);
-            {
+            let lines = {
                 let mut watch = watch.borrow_mut();
                 (watch.at.0, watch.at.2) = (moment, nth + 1);
+                watch.at.1
+            };
+            if visited.replace((moment, lines)) != Some((moment, lines)) {
+                visit();
             }
             if random.below(PAUSE_EVERY) == 0 {
                 handle.sleep(Duration::from_nanos(random.below(PAUSE_NS_MAX))).await;
             }
             match &operation.call {
-                Call::Write { offset, data, .. } => {
+                Call::Write { inode, offset, data, .. } if *inode == self.disk => {
                     let end = offset + (data.end - data.start);
                     let blocks = offset / BLOCK..end.div_ceil(BLOCK);
                     watch.borrow_mut().unflushed.extend(blocks.clone());
@@ -269,21 +291,33 @@ impl<'a> Drive<'a> {
                     }
                     watch.borrow_mut().at.1 += 1;
                 }
-                call if call.is_sync() => {
-                    host.wait_for_all().await?;
-                    submit_when_free(&**device, Command::Flush)
-                        .await?
-                        .transferred()
-                        .await
-                        .map_err(Rejected::Failed)?;
-                    watch.borrow_mut().unflushed.clear();
+                Call::SyncAll => self.flush(device, &mut host, watch).await?,
+                Call::Sync { inode, .. } if *inode == self.disk => {
+                    self.flush(device, &mut host, watch).await?
                 }
                 _ => {}
             }
         }
         watch.borrow_mut().at.0 = self.units.moments.len().saturating_sub(1);
+        visit();
         for _ in 0..PAUSES_AT_END {
             handle.sleep(Duration::from_nanos(PAUSE_NS_MAX)).await;
+        }
+        Ok(())
+    }
+
+    /// Flushes what was written.
+    async fn flush(
+        &self,
+        device: &FlashDevice,
+        host: &mut Host<'_>,
+        watch: &RefCell<Watch>,
+    ) -> Result<(), DriveError> {
+        host.wait_for_all().await?;
+        let ticket = submit_when_free(device, Command::Flush).await?;
+        ticket.transferred().await.map_err(Rejected::Failed)?;
+        if self.flushes_cover_all {
+            watch.borrow_mut().unflushed.clear();
         }
         Ok(())
     }

@@ -85,6 +85,58 @@ fn a_drive_with_capacitors_loses_no_write_that_was_answered() {
     );
 }
 
+/// What is synchronised beside the disk, and a flush that fails, say nothing of what the drive has.
+#[test]
+fn only_flushes_of_the_disk_count() {
+    let data = |record: &mut Record, block: u64| {
+        let data = record.push_data(&[7; BLOCK_BYTES]).unwrap();
+        record.push(0, Call::Write { inode: DISK, offset: block * BLOCK, data, grown: None });
+    };
+    let others = [Call::Sync { inode: ROOT, data_only: false }, Call::SyncFailed { inode: DISK }];
+    for other in others {
+        let mut record = record_lines(0, 2);
+        for block in 0..32 {
+            data(&mut record, 2 * block);
+            data(&mut record, 2 * block + 1);
+            record.acknowledge(0, block.to_string().into_bytes());
+            record.push(0, other.clone());
+            if block % 8 == 7 {
+                record.push(0, Call::Sync { inode: DISK, data_only: false });
+            }
+        }
+        assert!(!cut(&record, "sata-plp", Rules::all()).iter().any(loses_line), "{other:?}");
+    }
+}
+
+/// A line that is acknowledged before its write: the drive has answered nothing by then.
+#[test]
+fn a_line_that_comes_too_early_is_found() {
+    let mut record = record_lines(0, 2);
+    record.acknowledge(0, b"0".to_vec());
+    let data = record.push_data(&[7; BLOCK_BYTES]).unwrap();
+    record.push(0, Call::Write { inode: DISK, offset: 0, data, grown: None });
+    record.push(0, Call::Sync { inode: DISK, data_only: false });
+    let units = Units::from_record(&record, Promises::Posix, Rules::all());
+    let left = cut_units(&record, &units, "sata-plp", 1);
+    let mut moments = Moments::new(&record, &units).unwrap();
+    let first = moments.advance().unwrap().unwrap();
+    assert_eq!(units.moments[first].acknowledged, 1);
+    let states = left.names_at(&units, first, moments.pending());
+    assert!(states.iter().any(|state| state.missing == [0]), "{states:?}");
+}
+
+/// Each moment is cut at its beginning, too, before the drive does anything.
+#[test]
+fn each_moment_has_a_state() {
+    let record = record_lines(24, 2);
+    let units = Units::from_record(&record, Promises::Posix, Rules::all());
+    let left = cut_units(&record, &units, "sata-plp", 1);
+    let mut moments = Moments::new(&record, &units).unwrap();
+    while let Some(moment) = moments.advance().unwrap() {
+        assert!(!left.names_at(&units, moment, moments.pending()).is_empty(), "{moment}");
+    }
+}
+
 #[test]
 fn a_drive_that_keeps_order_leaves_a_beginning() {
     let record = record_lines(96, 2);
@@ -109,7 +161,7 @@ fn a_seed_leaves_the_same_again() {
 fn a_drive_that_cannot_be_below_a_disk_is_refused() {
     let ground = |bytes| DiskGround::new(DiskFilesystem::Ext4, None, Some(bytes), None).unwrap();
     assert!(fit_drive(&profile("nvme"), Some(&ground(1 << 30))).is_ok());
-    assert_eq!(fit_drive(&profile("nvme"), None), Err(DriveError::NoDisk));
+    assert!(matches!(fit_drive(&profile("nvme"), None), Err(DriveError::NoDisk)));
     let small = fit_drive(&profile("emmc50"), Some(&ground(32 << 30)));
     assert!(matches!(small, Err(DriveError::Small { .. })), "{small:?}");
     let garbles = fit_drive(&profile("emmc45"), Some(&ground(1 << 30)));

@@ -16,7 +16,7 @@ use weir_program::{
 };
 
 use super::ground::GroundArguments;
-use super::{CheckArguments, ProgramArguments, load_drive, this_program};
+use super::{CheckArguments, ProgramArguments, load_drive, name_for_trace, this_program};
 use crate::error::CliError;
 use crate::size::Size;
 
@@ -219,7 +219,7 @@ impl Test {
             promises: self.promises.name().to_owned(),
             seed: self.seed,
             here: self.here.clone(),
-            drive: self.checks.drive.as_ref().map(|drive| drive.name.clone()),
+            drive: self.checks.drive.as_ref().map(name_for_trace),
         }
     }
 }

@@ -148,7 +148,8 @@ pub(super) fn describe_record(header: &TraceHeader, record: &Record) -> String {
     let ground = match &record.disk {
         None => format!("promises:     {}", header.promises),
         Some(disk) => {
-            let drive = header.drive.as_deref().unwrap_or("the worst legal disk");
+            let drive = header.drive.as_ref().and_then(|drive| drive.lines().next());
+            let drive = drive.unwrap_or("the worst legal disk");
             format!("ground:       {}, of {} bytes, on {drive}", disk.ground.describe(), disk.ground.bytes)
         }
     };

@@ -317,7 +317,8 @@ async fn discard_task(space: Weak<Space>, disk: Weak<Disk>) {
         clock.sleep(delay).await;
         let (Some(now), Some(device)) = (space.upgrade(), disk.upgrade()) else { return };
         if now.discard_ready(&device).await.is_err() {
-            // The journal reports a storage that fails; nothing depends on a discard.
+            // The journal reports a storage that fails, and calls that allocate report a bitmap that is wrong; nothing depends on
+            // a discard.
             now.discarding.started.set(false);
             now.discarding.are_ready();
             return;
