@@ -107,18 +107,24 @@ fn a_missing_write_is_named_by_its_file_and_replays() {
     assert!(error_of(&promised).contains("makes its own"), "{}", error_of(&promised));
 }
 
+/// Tests SQLite on ext4: the exit status, and what is printed.
+fn test_sqlite(directory: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let file = of_project("examples/crash/sqlite.toml");
+    let test = ["crash", "program", file.to_str().unwrap(), "--ground", "ext4"];
+    let limits = ["--states", "80", "--disk-size", "32M"];
+    let output = weir(directory, &[&test[..], &limits, more].concat());
+    (output.status.code(), text(&output.stdout) + &error_of(&output))
+}
+
 #[test]
 fn sqlite_loses_what_its_settings_say() {
     if is_skipped("ext4") || !is_there("sqlite3") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let file = of_project("examples/crash/sqlite.toml");
     let with = |settings: &str| {
         let run = format!("\"$WEIR_HERE\"/sqlite.sh run {settings}");
-        let test = ["crash", "program", file.to_str().unwrap(), "--ground", "ext4", "--states", "80"];
-        let output = weir(directory.path(), &[&test[..], &["--disk-size", "32M", "--run", &run]].concat());
-        (output.status.code(), text(&output.stdout) + &error_of(&output))
+        test_sqlite(directory.path(), &["--run", &run])
     };
     let (status, printed) = with("wal full");
     assert!(
@@ -136,14 +142,8 @@ fn a_drive_below_the_disk_chooses_what_is_missing() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let file = of_project("examples/crash/sqlite.toml");
-    let with = |drive: &str| {
-        let limits =
-            ["--disk-size", "32M", "--mount-options", "nobarrier", "--states", "80", "--drive", drive];
-        let test = ["crash", "program", file.to_str().unwrap(), "--ground", "ext4"];
-        let output = weir(directory.path(), &[&test[..], &limits].concat());
-        (output.status.code(), text(&output.stdout) + &error_of(&output))
-    };
+    let with =
+        |drive: &str| test_sqlite(directory.path(), &["--mount-options", "nobarrier", "--drive", drive]);
     let (status, printed) = with("sata-plp");
     assert!(
         status == Some(0) && printed.contains("no failure with ext4 (nobarrier) on sata-plp"),
