@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use weir_crash::KernelMountError;
 use weir_fuse::DISK_NAME;
+use weir_vfs::InodeNumber;
 
 use crate::disk_mount::DiskMount;
 use crate::judge::FILES;
@@ -50,9 +51,14 @@ impl DiskState {
     }
 }
 
-/// The disk of a tree that a recording mount had.
+/// The file that is the disk of a tree that a recording mount had.
+pub(crate) fn find_disk(tree: &Tree) -> Option<InodeNumber> {
+    tree.lookup(ROOT, DISK_NAME.as_bytes())
+}
+
+/// What is on it.
 fn disk_of(tree: &Tree) -> Option<&FileContent> {
-    match &tree.node(tree.lookup(ROOT, DISK_NAME.as_bytes())?)?.content {
+    match &tree.node(find_disk(tree)?)?.content {
         Content::File(file) => Some(file),
         _ => None,
     }

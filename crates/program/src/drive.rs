@@ -2,8 +2,8 @@
 //!
 //! The requests of the record are handed to a [`FlashDevice`] in virtual time, in their order:
 //!
-//! 1. Writes of different blocks are in flight together. The host pauses before some requests, as drawn, so that the drive gets
-//!    as far as it might in a run whose times nobody has recorded.
+//! 1. Writes of different blocks are in flight together. The record has no times; so the host pauses before some requests, as the
+//!    seed draws, and the drive goes on meanwhile.
 //! 2. Before a flush, and before a line is acknowledged, all writes are answered, as they were when the run was recorded.
 //! 3. At the beginning of a moment and at events of the drive, as drawn, its power is cut, on a copy, and its firmware recovers the
 //!    copy.
@@ -20,18 +20,18 @@ use std::time::Duration;
 
 use thiserror::Error;
 use weir_flash::{FlashDevice, FlashOptions, Profile};
-use weir_fuse::DISK_NAME;
 use weir_runtime::{Handle, Random, Runtime, Simulation, Stalled};
 use weir_storage::{Command, Lba, Part, Rejected, Ticket, Write, submit_when_free};
 use weir_vfs::InodeNumber;
 
 use crate::disk_ground::DiskGround;
+use crate::disk_state::find_disk;
 use crate::mutants::ProgramMutant;
 use crate::operation::{Call, Operation};
 use crate::record::Record;
 use crate::state::StateName;
 use crate::stop::StopCondition;
-use crate::tree::{BLOCK_BYTES, ROOT};
+use crate::tree::BLOCK_BYTES;
 use crate::unit::UnitNumber;
 use crate::units::{Moment, Units};
 
@@ -149,8 +149,12 @@ impl LeftByDrive {
 
 /// What is done at the events of a drive.
 struct Watch {
-    /// The moment that is next, lines that were acknowledged, and requests that were begun.
-    at: (usize, usize, usize),
+    /// The next moment.
+    moment: usize,
+    /// Lines that were acknowledged.
+    lines: usize,
+    /// Requests that the host has begun to hand over.
+    issued: usize,
     /// Blocks that were written since the last flush.
     unflushed: BTreeSet<u64>,
     /// Events of each moment so far.
@@ -169,7 +173,7 @@ impl<'a> Drive<'a> {
     pub fn new(record: &'a Record, units: &'a Units, profile: &Profile) -> Result<Drive<'a>, DriveError> {
         let profile = fit_drive(profile, record.disk.as_ref().map(|disk| &disk.ground))?;
         let beginning = record.tree_after(record.setup)?;
-        let disk = beginning.lookup(ROOT, DISK_NAME.as_bytes()).ok_or(DriveError::NoDisk)?;
+        let disk = find_disk(&beginning).ok_or(DriveError::NoDisk)?;
         let has_failed = |operation: &Operation| matches!(operation.call, Call::SyncFailed { .. });
         let flushes_cover_all = !record.operations.iter().any(has_failed);
         Ok(Drive { record, units, profile, disk, flushes_cover_all })
@@ -210,7 +214,9 @@ impl<'a> Drive<'a> {
         let handle = runtime.handle();
         let device = FlashDevice::new(&handle, &self.profile, FlashOptions::default());
         let watch = Rc::new(RefCell::new(Watch {
-            at: (0, 0, self.record.setup),
+            moment: 0,
+            lines: 0,
+            issued: self.record.setup,
             unflushed: BTreeSet::new(),
             events: BTreeMap::new(),
             cuts,
@@ -233,7 +239,7 @@ impl<'a> Drive<'a> {
         let (profile, rules) = (self.profile.clone(), self.units.rules);
         Rc::new(move || {
             let (Some(device), mut watch) = (weak.upgrade(), watch.borrow_mut()) else { return };
-            let Watch { at: (moment, lines, issued), unflushed, events, cuts, left, random } = &mut *watch;
+            let Watch { moment, lines, issued, unflushed, events, cuts, left, random } = &mut *watch;
             // Lines that were acknowledged while nothing was written have no moment of their own.
             let has_moment = acknowledged.get(*moment).is_some_and(|acknowledged| acknowledged == lines);
             if !has_moment && !rules.drops(ProgramMutant::CutsBeforeLines) {
@@ -269,8 +275,8 @@ impl<'a> Drive<'a> {
             let moment = self.units.moments.partition_point(is_before);
             let lines = {
                 let mut watch = watch.borrow_mut();
-                (watch.at.0, watch.at.2) = (moment, nth + 1);
-                watch.at.1
+                (watch.moment, watch.issued) = (moment, nth + 1);
+                watch.lines
             };
             if visited.replace((moment, lines)) != Some((moment, lines)) {
                 visit();
@@ -289,7 +295,7 @@ impl<'a> Drive<'a> {
                     if !self.units.rules.drops(ProgramMutant::CutsBeforeLines) {
                         host.wait_for_all().await?;
                     }
-                    watch.borrow_mut().at.1 += 1;
+                    watch.borrow_mut().lines += 1;
                 }
                 Call::SyncAll => self.flush(device, &mut host, watch).await?,
                 Call::Sync { inode, .. } if *inode == self.disk => {
@@ -298,7 +304,7 @@ impl<'a> Drive<'a> {
                 _ => {}
             }
         }
-        watch.borrow_mut().at.0 = self.units.moments.len().saturating_sub(1);
+        watch.borrow_mut().moment = self.units.moments.len().saturating_sub(1);
         visit();
         for _ in 0..PAUSES_AT_END {
             handle.sleep(Duration::from_nanos(PAUSE_NS_MAX)).await;

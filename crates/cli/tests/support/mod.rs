@@ -260,7 +260,7 @@ impl Place {
     pub fn check(&self) {
         let volume = self.volume();
         let check = || weir(&["fsck", volume.to_str().unwrap()]).output().unwrap();
-        // It says who has the volume, if that does not end.
+        // If a server keeps the volume, the check fails, and its message names that server.
         is_so_within(Duration::from_secs(60), || check().status.code() != Some(8));
         let output = check();
         assert!(output.status.success(), "{}{}", text(&output.stdout), error_of(&output));
