@@ -258,7 +258,7 @@ pub(crate) fn overwriting_volume(
     segment_blocks: u32,
     options: VolumeOptions,
 ) -> VolumeSpec {
-    VolumeSpec { format: Format { logical_blocks, segment_blocks, overwrite: true }, options }
+    VolumeSpec { format: Format { logical_blocks, segment_blocks, overwrite: true, slots: 0 }, options }
 }
 
 /// Rounded up to what can be filled at full speed.

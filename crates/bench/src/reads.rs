@@ -214,7 +214,8 @@ impl Subject {
     ) -> Result<Subject, BenchError> {
         // The filesystem's own blocks, the most of them its journal.
         let blocks = span + span / 4 + (1 << 13);
-        let format = Format { logical_blocks: blocks, segment_blocks: SEGMENT_BLOCKS, overwrite: true };
+        let format =
+            Format { logical_blocks: blocks, segment_blocks: SEGMENT_BLOCKS, overwrite: true, slots: 0 };
         let volume = VolumeSpec { format, ..VolumeSpec::default() };
         let stack = match ground.has_volume() {
             true => Stack::make_volume(handle, device, &volume).await?,

@@ -153,7 +153,8 @@ mod tests {
         let disk = Disk::Adversary(AdversaryDisk::new(&handle, options));
         let mut pages = Pages::new(&mut handle.random("pages"));
         let work = async {
-            let format = Format { logical_blocks: SPAN_BLOCKS, segment_blocks: 16, overwrite: false };
+            let format =
+                Format { logical_blocks: SPAN_BLOCKS, segment_blocks: 16, overwrite: false, slots: 0 };
             let volume = VolumeSpec { format, ..VolumeSpec::default() };
             let stack = Stack::make_volume(&handle, disk.clone(), &volume).await.unwrap();
             let writer = VolumeWriter::new(&handle, stack).unwrap();

@@ -247,7 +247,7 @@ impl RunOptions {
     pub(crate) fn format(&self) -> Format {
         let logical_blocks =
             if self.stride == 1 || self.disk_blocks > 0 { 0 } else { SPREAD_BLOCKS * self.stride };
-        Format { logical_blocks, segment_blocks: self.segment_blocks, overwrite: false }
+        Format { logical_blocks, segment_blocks: self.segment_blocks, overwrite: false, slots: 0 }
     }
 
     /// Where the segments start.

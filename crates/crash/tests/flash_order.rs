@@ -115,7 +115,7 @@ fn a_legacy_device_breaks_equation_1_behind_the_cache() {
 
 #[test]
 fn a_volume_on_a_legacy_device_conforms_and_keeps_order() {
-    let format = Format { logical_blocks: 1024, segment_blocks: 128, overwrite: false };
+    let format = Format { logical_blocks: 1024, segment_blocks: 128, overwrite: false, slots: 0 };
     let runtime = Runtime::simulated(Simulation::default());
     let handle = runtime.handle();
     let volume = async |recorder: Option<Rc<Recorder>>| {

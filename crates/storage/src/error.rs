@@ -25,6 +25,9 @@ pub enum Rejected {
 /// What a device may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Feature {
+    /// Whatever changes a block.
+    #[error("changes: it is read-only")]
+    Changes,
     /// Barriers, as a flag or a command.
     #[error("barriers (capability `ordering`)")]
     Barrier,

@@ -58,7 +58,9 @@ impl Blocks {
 
     /// All that are somewhere, in order.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (u32, Entry)> {
-        self.map.mapped_in(0, self.geometry.logical_blocks).map(|(lba, entry)| (lba, self.unmarked(entry)))
+        self.map
+            .mapped_in(0, self.geometry.addressable_blocks())
+            .map(|(lba, entry)| (lba, self.unmarked(entry)))
     }
 
     /// The record `sequence` says where a logical block is from now on.
@@ -128,7 +130,7 @@ impl Blocks {
         let other = if self.is_marked(entry) { self.names.first(block) } else { None };
         let is_full =
             other.is_none() && u32::from(self.segments.live(segment)) >= self.geometry.segment_blocks;
-        if lba >= self.geometry.logical_blocks
+        if lba >= self.geometry.addressable_blocks()
             || is_full
             || other.is_some() && self.checksums.get(&block) != Some(&checksum)
         {

@@ -361,7 +361,8 @@ impl Cleaner {
 
     /// What the chunks of a segment say of its data: the logical block that was written, and where in the segment.
     fn data_records(&self, segment: u32, bytes: &[u8]) -> Vec<(u32, u32)> {
-        let Geometry { volume, segment_blocks, logical_blocks, .. } = self.common.geometry;
+        let Geometry { volume, segment_blocks, .. } = self.common.geometry;
+        let addressable = self.common.geometry.addressable_blocks();
         let mut records = Vec::new();
         let mut offset = 0;
         while let Some(rest) = bytes.get(offset as usize * BLOCK_BYTES..).filter(|rest| !rest.is_empty()) {
@@ -370,7 +371,7 @@ impl Cleaner {
             };
             let data = chunk.entries().filter(|entry| entry.kind() == Some(RecordKind::Data));
             let inside =
-                |(lba, inside): &(u32, u32)| *inside < segment_blocks && u64::from(*lba) < logical_blocks;
+                |(lba, inside): &(u32, u32)| *inside < segment_blocks && u64::from(*lba) < addressable;
             records.extend(data.map(|record| record.lba.get()).zip(offset + 1..).take_while(inside));
             offset += chunk.blocks();
         }

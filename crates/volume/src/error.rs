@@ -91,6 +91,44 @@ pub enum VolumeError {
     Format(#[from] FormatError),
 }
 
+/// Why a snapshot or clone could not be made, deleted or used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SnapshotError {
+    /// The volume was made without slots.
+    #[error(
+        "this volume was made without room for snapshots: make one with them, and copy the files into it"
+    )]
+    NoSlots,
+    /// All slots are in use.
+    #[error("all {0} slots for snapshots and clones are in use: delete one first")]
+    NoneFree(u32),
+    /// No branch has this name.
+    #[error("there is no snapshot or clone {0}")]
+    Unknown(String),
+    /// A clone has this name, and a snapshot is wanted.
+    #[error("{0} is a clone, and this takes a snapshot")]
+    NoSnapshot(String),
+    /// A branch has this name.
+    #[error("there is a snapshot or clone {0} already")]
+    Exists(String),
+    /// The name is empty, too long, or has other characters.
+    #[error(
+        "{0:?} is no name: use 1 to 64 letters, digits, dots, hyphens and underscores, a letter, digit or underscore first"
+    )]
+    Name(String),
+    /// A clone reads what the snapshot has.
+    #[error("the clone {clone} needs the snapshot {snapshot}: delete the clone first")]
+    HasClone {
+        /// The snapshot.
+        snapshot: String,
+        /// The clone.
+        clone: String,
+    },
+    /// The volume refused a record, or its disk failed.
+    #[error("the volume: {0}")]
+    Volume(#[from] Rejected),
+}
+
 impl From<StorageError> for VolumeError {
     fn from(error: StorageError) -> VolumeError {
         VolumeError::Disk(Rejected::Failed(error))
@@ -133,6 +171,9 @@ pub enum Damage {
     /// A valid chunk holds a record that cannot be.
     #[error("a record has impossible values")]
     Record,
+    /// The table of snapshots and clones contradicts itself.
+    #[error("the table of snapshots and clones has impossible values")]
+    SnapshotTable,
     /// A data block fails its checksum.
     #[error("a data block fails its checksum")]
     Data,
@@ -155,6 +196,11 @@ pub enum FormatError {
     /// More blocks than 32 bits address.
     #[error("{0} blocks are more than the format can address (2^32 - 1, almost 16 TiB)")]
     TooLarge(u64),
+    /// More slots than there may be, or than the format can address.
+    #[error(
+        "{0} snapshots are more than a volume of this size can have: 32 at most, 16 TiB together with the volume, and none beyond 8 TiB"
+    )]
+    Slots(u32),
     /// A volume without logical blocks.
     #[error("a volume needs at least one logical block")]
     Empty,

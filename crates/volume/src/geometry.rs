@@ -7,7 +7,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::{Damage, FormatError, VolumeError};
 use crate::layout::{
     CLAIM_BLOCKS, CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_CLAIMS, FEATURE_SHARES,
-    FORMAT_VERSION, SUPERBLOCK_COPIES, SUPERBLOCK_MAGIC, Superblock, checksum_matches, stamp_checksum,
+    FEATURE_SNAPSHOTS, FORMAT_VERSION, SUPERBLOCK_COPIES, SUPERBLOCK_MAGIC, Superblock, checksum_matches,
+    stamp_checksum,
 };
 use crate::names::SHARED;
 
@@ -22,6 +23,9 @@ const RESERVE_MIN: u32 = 6;
 /// Beyond the minimum, one segment in this many is kept free.
 const RESERVE_SHARE: u32 = 25;
 
+/// The table of snapshots and clones, and a block of zeros.
+const TABLE_BLOCKS: u64 = 2;
+
 /// Blocks of a segment at most: 16 MiB.
 const SEGMENT_BLOCKS_MAX: u32 = 4096;
 
@@ -35,11 +39,14 @@ pub struct Format {
     pub segment_blocks: u32,
     /// Make the volume even if the storage holds other data.
     pub overwrite: bool,
+    /// Slots for snapshots and clones, 0 to [`SLOTS_MAX`](Format::SLOTS_MAX). Each takes one block of the storage for 255 of
+    /// the volume's, for its map.
+    pub slots: u32,
 }
 
 impl Default for Format {
     fn default() -> Format {
-        Format { logical_blocks: 0, segment_blocks: 256, overwrite: false }
+        Format { logical_blocks: 0, segment_blocks: 256, overwrite: false, slots: 0 }
     }
 }
 
@@ -47,6 +54,9 @@ impl Default for Format {
 const SEGMENTS_MAX: u64 = 1 << 21;
 
 impl Format {
+    /// Slots of a volume at most: as many as its table names.
+    pub const SLOTS_MAX: u32 = 32;
+
     /// The default for a disk of so many blocks: beyond 2 TiB segments are larger, so that there are not more of them.
     #[must_use]
     pub fn sized_for(blocks: u64) -> Format {
@@ -81,6 +91,8 @@ pub(crate) struct Geometry {
     pub shares: bool,
     /// There is room for a claim and a challenge, right before the segments.
     pub claims: bool,
+    /// Slots for snapshots and clones. Slot 0 is the volume itself; they begin [`slot_blocks`](Geometry::slot_blocks) apart.
+    pub slots: u32,
 }
 
 impl Geometry {
@@ -101,7 +113,14 @@ impl Geometry {
             }
         }
         let asked = if format.logical_blocks == 0 { physical_blocks } else { format.logical_blocks };
-        let geometry = Geometry::lay_out(segment_blocks, asked, (physical_blocks, claims), volume);
+        let mapped = with_slots(asked, format.slots);
+        if format.slots > Format::SLOTS_MAX
+            || format.slots > 0 && (mapped >= u64::from(u32::MAX) || !may_share(physical_blocks))
+        {
+            return Err(FormatError::Slots(format.slots));
+        }
+        let geometry = Geometry::lay_out(segment_blocks, mapped, (physical_blocks, claims), volume);
+        let geometry = Geometry { logical_blocks: asked, slots: format.slots, ..geometry };
         if geometry.segments <= RESERVE_MIN {
             let overhead = geometry.segments_start;
             let needed = overhead + u64::from(RESERVE_MIN + 1) * u64::from(segment_blocks);
@@ -144,6 +163,7 @@ impl Geometry {
             segments_start,
             shares: may_share(physical_blocks),
             claims,
+            slots: 0,
         }
     }
 
@@ -152,6 +172,21 @@ impl Geometry {
         let needed = self.segment_blocks.min(1 + ENTRIES_PER_CHUNK as u32);
         let found = disk.capabilities().max_transfer_blocks;
         if found < needed { Err(VolumeError::Transfer { needed, found }) } else { Ok(()) }
+    }
+
+    /// Logical blocks from the beginning of one slot to the next: whole pages of the map.
+    pub(crate) fn slot_blocks(&self) -> u64 {
+        u64::from(self.map_pages.saturating_sub(1) / (1 + self.slots)) * ENTRIES_PER_PAGE as u64
+    }
+
+    /// Logical blocks of the volume, its slots and their table: those that a record may name.
+    pub(crate) fn addressable_blocks(&self) -> u64 {
+        self.table().map_or(self.logical_blocks, |table| table.0 + TABLE_BLOCKS)
+    }
+
+    /// The logical block that holds the table of snapshots and clones. The block behind it holds zeros.
+    pub(crate) fn table(&self) -> Option<Lba> {
+        (self.slots > 0).then(|| Lba(self.slot_blocks() * u64::from(1 + self.slots)))
     }
 
     /// Segments that are kept free for cleaning.
@@ -211,7 +246,8 @@ impl Geometry {
 
     fn features(&self) -> u64 {
         let shares = if self.shares { FEATURE_SHARES } else { 0 };
-        shares | if self.claims { FEATURE_CLAIMS } else { 0 }
+        let snapshots = if self.slots > 0 { FEATURE_SNAPSHOTS } else { 0 };
+        shares | snapshots | if self.claims { FEATURE_CLAIMS } else { 0 }
     }
 
     /// The superblock as a whole block.
@@ -231,6 +267,7 @@ impl Geometry {
             map_start: self.map_start.into(),
             segments_start: self.segments_start.into(),
             features: self.features().into(),
+            slots: self.slots.into(),
         };
         let mut block = vec![0; BLOCK_BYTES];
         block[..size_of::<Superblock>()].copy_from_slice(superblock.as_bytes());
@@ -255,7 +292,7 @@ impl Geometry {
             let (found, known) = (superblock.version.get(), FORMAT_VERSION);
             return Err(VolumeError::OlderVersion { found, known });
         }
-        let unknown = superblock.features.get() & !(FEATURE_SHARES | FEATURE_CLAIMS);
+        let unknown = superblock.features.get() & !(FEATURE_SHARES | FEATURE_CLAIMS | FEATURE_SNAPSHOTS);
         if unknown != 0 {
             return Err(VolumeError::UnknownFeatures(unknown));
         }
@@ -286,7 +323,24 @@ impl Geometry {
         check(expected.segments > RESERVE_MIN, "segments")?;
         let shares = superblock.features.get() & FEATURE_SHARES != 0;
         check(!shares || may_share(physical), "features")?;
-        Ok(Geometry { logical_blocks: logical, shares, ..expected })
+        let has_slots = superblock.features.get() & FEATURE_SNAPSHOTS != 0;
+        let slots = superblock.slots.get();
+        check(has_slots == (slots > 0) && slots <= Format::SLOTS_MAX && (shares || !has_slots), "slots")?;
+        let found = Geometry { logical_blocks: logical, shares, slots, ..expected };
+        check(!has_slots || found.slot_blocks() >= logical, "slots")?;
+        check(!has_slots || (map_pages - 1).is_multiple_of(1 + slots), "slots")?;
+        Ok(found)
+    }
+}
+
+/// Logical blocks that the map of a volume of so many blocks with slots has: each slot whole pages, then one page of which the
+/// table has the first blocks.
+fn with_slots(blocks: u64, slots: u32) -> u64 {
+    let page = ENTRIES_PER_PAGE as u64;
+    if slots == 0 {
+        blocks
+    } else {
+        blocks.next_multiple_of(page).saturating_mul(1 + u64::from(slots)) + page
     }
 }
 

@@ -7,7 +7,7 @@ use std::mem::offset_of;
 
 use weir_storage::{BLOCK_BYTES, HOST_BYTES};
 use zerocopy::little_endian::{U16, U32, U64, U128};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First bytes of a superblock.
 pub(crate) const SUPERBLOCK_MAGIC: [u8; 8] = *b"WEIR-VOL";
@@ -17,6 +17,8 @@ pub(crate) const CHECKPOINT_MAGIC: [u8; 8] = *b"WEIR-CKP";
 pub(crate) const CLAIM_MAGIC: [u8; 8] = *b"WEIR-CLM";
 /// First bytes of a challenge.
 pub(crate) const CHALLENGE_MAGIC: [u8; 8] = *b"WEIR-CHL";
+/// First bytes of a table of snapshots and clones.
+pub(crate) const TABLE_MAGIC: [u8; 8] = *b"WEIR-SNP";
 /// First bytes of a chunk header.
 pub(crate) const CHUNK_MAGIC: [u8; 4] = *b"WCHK";
 /// The version of the format that this crate writes and reads.
@@ -25,6 +27,8 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 pub(crate) const FEATURE_SHARES: u64 = 1;
 /// Feature: a claim and a challenge lie before the segments.
 pub(crate) const FEATURE_CLAIMS: u64 = 2;
+/// Feature: behind the volume's logical blocks are slots for snapshots and clones, and the table of these.
+pub(crate) const FEATURE_SNAPSHOTS: u64 = 8;
 /// Blocks of claim and challenge.
 pub(crate) const CLAIM_BLOCKS: u64 = 2;
 /// Blocks at the start that hold the two copies of the superblock.
@@ -53,9 +57,55 @@ pub(crate) struct Superblock {
     pub map_pages: U32,
     pub map_start: U64,
     pub segments_start: U64,
-    /// Features that a reader must know: [`FEATURE_SHARES`], [`FEATURE_CLAIMS`].
+    /// Features that a reader must know: [`FEATURE_SHARES`], [`FEATURE_CLAIMS`], [`FEATURE_SNAPSHOTS`].
     pub features: U64,
+    /// With [`FEATURE_SNAPSHOTS`]: slots for snapshots and clones.
+    pub slots: U32,
 }
+
+/// The table of snapshots and clones: a logical block, so that it changes as a record of the log.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct TableBlock {
+    pub magic: [u8; 8],
+    pub volume: U64,
+    pub checksum: U32,
+    /// Entries that are in use.
+    pub branches: U32,
+    /// The slot of the snapshot that the volume is being rolled back to; 0 if it is not.
+    pub rolled_back_to: U32,
+    pub reserved: U32,
+    pub entries: [TableEntry; 32],
+}
+
+/// A snapshot or a clone.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct TableEntry {
+    /// From 1 on.
+    pub slot: U32,
+    /// Of a clone: the slot of its snapshot.
+    pub parent: U32,
+    /// 1 snapshot, 2 clone.
+    pub kind: u8,
+    /// 1 while it is being deleted.
+    pub is_leaving: u8,
+    pub reserved: [u8; 6],
+    /// Sequence number of the newest record that it holds.
+    pub sequence: U64,
+    /// Nanoseconds since 1970.
+    pub made: U64,
+    /// Zeros behind it.
+    pub name: [u8; 64],
+}
+
+impl Default for TableEntry {
+    fn default() -> TableEntry {
+        TableEntry::new_zeroed()
+    }
+}
+
+const _: () = assert!(size_of::<TableEntry>() == 96 && size_of::<TableBlock>() == 32 + 32 * 96);
 
 /// Who has the volume open; in one sector, so that a write of it is never torn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -174,9 +224,10 @@ pub(crate) struct MapPage {
 }
 
 const _: () = {
-    assert!(size_of::<Superblock>() == 88);
+    assert!(size_of::<Superblock>() == 92);
     assert!(offset_of!(Superblock, checksum) == 12);
     assert!(offset_of!(Superblock, features) == 80);
+    assert!(offset_of!(Superblock, slots) == 88);
     assert!(size_of::<ClaimBlock>() == 160);
     assert!(offset_of!(ClaimBlock, checksum) == 16);
     assert!(offset_of!(ClaimBlock, boot) == 40);

@@ -22,6 +22,8 @@
 //!   acknowledges.
 //! - **V9** A closed volume has its map and its checkpoint twice; repair keeps what is proved, and what is not
 //!   reads as an error.
+//! - **V10** A snapshot reads what the volume held at one record, whatever is written, discarded, shared, cleaned or deleted
+//!   later, and over crashes.
 //! - **checks** Everything that is read back is checked, and what does not match is an error.
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
@@ -82,6 +84,8 @@
 //! ```
 
 mod blocks;
+mod branch;
+mod branches;
 mod check;
 mod checkpoint;
 mod checkpointer;
@@ -111,17 +115,20 @@ mod reserve;
 mod scan;
 mod sealed;
 mod segments;
+mod snapshot_table;
 mod sparse;
 mod stats;
 mod transfer;
 mod volume;
 
+pub use branch::BranchStorage;
 pub use check::{CheckReport, Info, check, inspect, require_closed, upgrade};
-pub use error::{Damage, FormatError, VolumeError};
+pub use error::{Damage, FormatError, SnapshotError, VolumeError};
 pub use geometry::Format;
 #[cfg(feature = "mutants")]
 pub use mutants::VolumeMutant;
 pub use options::{CleaningPolicy, Completion, LossWindow, VolumeOptions};
 pub use repair::{Finding, RepairOptions, RepairReport, repair};
+pub use snapshot_table::{Branch, BranchKind};
 pub use stats::{LossWindowSeen, RecoveryReport, Stats};
 pub use volume::Volume;

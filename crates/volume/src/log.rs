@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tracing::warn;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Recorder, Rejected, SharePair, StorageError, Tag, Write};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Recorder, Rejected, StorageError, Tag, Write};
 
 use crate::blocks::Blocks;
 use crate::chunk::{ChunkStamp, OpenChunk};
@@ -21,7 +21,7 @@ use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, RecordKind};
 use crate::map::{COPIES_LIMIT, Entry};
 use crate::map_page::{page_of, pages_of};
 use crate::mutants::VolumeMutant;
-use crate::names::one_by_one;
+use crate::names::Pairs;
 use crate::options::Completion;
 use crate::pager::Pager;
 use crate::reserve::Reserve;
@@ -236,12 +236,11 @@ impl Log {
 
     /// Appends a share as one record (V7), and returns its sequence number. Of no pairs, it is the number of the newest
     /// record.
-    pub(crate) fn append_share(&self, pairs: &[SharePair]) -> Result<u64, Rejected> {
-        let pairs = one_by_one(pairs);
+    pub(crate) fn append_share(&self, pairs: &Pairs) -> Result<u64, Rejected> {
         self.pager.prepare(2 * pairs.len(), true, || {
             pairs.iter().flat_map(|(to, from)| [page_of(*to), page_of(*from)])
         })?;
-        if !self.blocks.borrow().have_space_to_share(&pairs) {
+        if !self.blocks.borrow().have_space_to_share(pairs) {
             return Err(Rejected::Failed(StorageError::NoSpace));
         }
         if pairs.is_empty() {
@@ -252,12 +251,11 @@ impl Log {
         self.make_room(&mut blocks, &mut state, Needs::shares(pairs.len()), Writer::User)?;
         let LogState { open, head, .. } = &mut *state;
         let open = open.as_mut().ok_or(Rejected::Busy)?;
-        open.push_shares(&pairs);
-        blocks.share(&pairs, head.next_sequence);
+        open.push_shares(pairs);
+        blocks.share(pairs, head.next_sequence);
         if open.user_since.is_none() {
             self.begin_window(open);
         }
-        self.common.count(|stats| stats.shared_by_users += pairs.len() as u64);
         Ok(self.placed(&mut blocks, &mut state, &[]))
     }
 

@@ -58,6 +58,12 @@ pub enum VolumeMutant {
     ClaimNotReread,
     /// V8: an owner goes on without looking at its claim.
     LeaseUnchecked,
+    /// V10: a write changes a block that the newest snapshot reads.
+    SnapshotUnpreserved,
+    /// V10: a snapshot reads what was written to a block that was unmapped when it was made.
+    HolesUnpreserved,
+    /// V10: a snapshot that is deleted takes along what the one before it reads.
+    SnapshotNotInherited,
     /// V9: closing takes one checkpoint, so that each page of the map is there once.
     ClosedOnce,
     /// V9: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.

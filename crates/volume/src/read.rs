@@ -12,11 +12,11 @@ use weir_storage::{
 };
 
 use crate::blocks::Blocks;
+use crate::branches::{Branches, find_entry, pages_of_path};
 use crate::common::{Common, failure};
 use crate::layout::content_checksum;
 use crate::log::Log;
 use crate::map::Entry;
-use crate::map_page::{page_of, pages_of};
 use crate::mutants::VolumeMutant;
 use crate::pager::WhenFull;
 
@@ -26,23 +26,31 @@ const BLOCKS_LOGGED: usize = 100;
 /// A block of a request that is on the disk below: its index in the request, and where it was when the read began.
 type Missing = (usize, Entry);
 
+/// What a read wants: blocks of the volume, or of a snapshot or clone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    slot: u32,
+    extent: Extent,
+}
+
 /// Reads blocks of an open volume.
 pub(crate) struct Reader {
     common: Rc<Common>,
     blocks: Rc<RefCell<Blocks>>,
     log: Rc<Log>,
+    branches: Rc<Branches>,
     under_way: Cell<u64>,
     /// What reads want that have not begun, as pages of the map are on their way.
-    waiting: RefCell<Vec<Extent>>,
+    waiting: RefCell<Vec<Wanted>>,
     /// Logical blocks whose failed read is in the log.
     logged: RefCell<BTreeSet<u64>>,
 }
 
 impl Reader {
-    pub(crate) fn new(log: Rc<Log>) -> Reader {
+    pub(crate) fn new(log: Rc<Log>, branches: Rc<Branches>) -> Reader {
         let (common, blocks) = (Rc::clone(&log.common), Rc::clone(&log.blocks));
         let (under_way, waiting) = (Cell::new(0), RefCell::default());
-        Reader { common, blocks, log, under_way, waiting, logged: RefCell::default() }
+        Reader { common, blocks, log, branches, under_way, waiting, logged: RefCell::default() }
     }
 
     /// Reads that wait for the disk below.
@@ -52,14 +60,15 @@ impl Reader {
 
     /// Whether a read that was submitted before is still to look where one of these blocks is (S1): it waits for a page of
     /// the map.
-    pub(crate) fn is_waiting_for(&self, changed: impl Fn(Extent) -> bool) -> bool {
-        self.waiting.borrow().iter().any(|extent| changed(*extent))
+    pub(crate) fn is_waiting_for(&self, slot: u32, changed: impl Fn(Extent) -> bool) -> bool {
+        self.waiting.borrow().iter().any(|wanted| wanted.slot == slot && changed(wanted.extent))
     }
 
-    /// Submits a read. What is in memory is copied now, if the map's pages are there; the rest is read by a task.
-    pub(crate) fn submit(self: &Rc<Reader>, extent: Extent) -> Ticket {
+    /// Submits a read of a slot. What is in memory is copied now, if the map's pages are there; the rest is read by a task.
+    pub(crate) fn submit(self: &Rc<Reader>, slot: u32, extent: Extent) -> Ticket {
+        let wanted = Wanted { slot, extent };
         let mut data = Buffer::unfilled(extent.bytes());
-        let begun = self.has_pages(extent).then(|| self.copy_from_memory(extent, &mut data));
+        let begun = self.has_pages(wanted).then(|| self.copy_from_memory(wanted, &mut data));
         let (ticket, completer) = Ticket::pending();
         if begun.as_ref().is_some_and(Vec::is_empty) {
             complete(&completer, Ok(data));
@@ -68,15 +77,15 @@ impl Reader {
         let reader = Rc::clone(self);
         self.under_way.set(self.under_way.get() + 1);
         if begun.is_none() {
-            self.waiting.borrow_mut().push(extent);
+            self.waiting.borrow_mut().push(wanted);
         }
         self.common.handle.spawn(async move {
             let outcome = match begun {
-                Some(missing) => reader.read_missing(extent, data, missing).await,
-                None => reader.read_with_pages(extent, data).await,
+                Some(missing) => reader.read_missing(wanted, data, missing).await,
+                None => reader.read_with_pages(wanted, data).await,
             };
             if let Err(error) = outcome {
-                reader.report(extent, error);
+                reader.report(wanted, error);
             }
             reader.under_way.set(reader.under_way.get() - 1);
             complete(&completer, outcome);
@@ -85,26 +94,33 @@ impl Reader {
         ticket
     }
 
-    fn has_pages(&self, extent: Extent) -> bool {
+    fn has_pages(&self, Wanted { slot, extent }: Wanted) -> bool {
         let map = &self.blocks.borrow().map;
-        map.pages_evicted() == 0 || pages_of(extent).all(|page| map.evicted(page).is_none())
+        let in_memory = |page| map.evicted(page).is_none();
+        map.pages_evicted() == 0 || pages_of_path(&self.branches.path(slot), extent).all(in_memory)
+    }
+
+    /// Loads the pages of the map in which blocks are looked up.
+    async fn load_pages(&self, Wanted { slot, extent }: Wanted) -> Result<(), StorageError> {
+        let pages = |_: &Blocks| pages_of_path(&self.branches.path(slot), extent).collect();
+        self.log.pager.load(WhenFull::Wait, pages).await.map_err(failure)
     }
 
     /// Reads where pages of the map are not in memory.
-    async fn read_with_pages(&self, extent: Extent, mut data: Buffer) -> Result<Buffer, StorageError> {
-        let loaded = self.log.pager.load(WhenFull::Wait, |_| pages_of(extent).collect()).await;
+    async fn read_with_pages(&self, wanted: Wanted, mut data: Buffer) -> Result<Buffer, StorageError> {
+        let loaded = self.load_pages(wanted).await;
         {
             let mut waiting = self.waiting.borrow_mut();
-            waiting.iter().position(|other| *other == extent).map(|i| waiting.swap_remove(i));
+            waiting.iter().position(|other| *other == wanted).map(|i| waiting.swap_remove(i));
         }
         self.common.slots.notify(usize::MAX);
-        loaded.map_err(failure)?;
-        let missing = self.copy_from_memory(extent, &mut data);
-        self.read_missing(extent, data, missing).await
+        loaded?;
+        let missing = self.copy_from_memory(wanted, &mut data);
+        self.read_missing(wanted, data, missing).await
     }
 
     /// Counts a failed read, and logs it if it is the first one of its block.
-    fn report(&self, extent: Extent, error: StorageError) {
+    fn report(&self, Wanted { slot, extent }: Wanted, error: StorageError) {
         let at = match error {
             StorageError::Damaged(lba) => lba,
             _ => extent.start,
@@ -120,7 +136,8 @@ impl Reader {
         if logged.len() == BLOCKS_LOGGED || !logged.insert(at.0) {
             return;
         }
-        let place = self.has_pages(Extent::new(at, 1)).then(|| self.blocks.borrow().entry(at.0 as u32).block);
+        let block = Wanted { slot, extent: Extent::new(at, 1) };
+        let place = self.has_pages(block).then(|| self.entry(slot, at).block);
         match logged.len() {
             BLOCKS_LOGGED => {
                 error!(block = at.0, ?place, %error, "a read failed; further failures are counted and not logged")
@@ -129,12 +146,17 @@ impl Reader {
         }
     }
 
+    /// Where a slot has a block, whose pages of the map are in memory.
+    fn entry(&self, slot: u32, lba: Lba) -> Entry {
+        find_entry(&self.blocks.borrow(), &self.branches.path(slot), lba.0 as u32)
+    }
+
     /// Fills in what is in memory, and zeros for what is unmapped, and lists the others in the order of the disk below.
-    fn copy_from_memory(&self, extent: Extent, data: &mut Buffer) -> Vec<Missing> {
-        let blocks = self.blocks.borrow();
+    fn copy_from_memory(&self, Wanted { slot, extent }: Wanted, data: &mut Buffer) -> Vec<Missing> {
+        let (blocks, path) = (self.blocks.borrow(), self.branches.path(slot));
         let mut missing = Vec::new();
         for (i, lba) in extent.iter().enumerate() {
-            let entry = blocks.entry(lba.0 as u32);
+            let entry = find_entry(&blocks, &path, lba.0 as u32);
             let to = &mut data[i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES];
             if !entry.is_mapped() {
                 to.fill(0);
@@ -149,7 +171,7 @@ impl Reader {
     /// Reads the runs of blocks that lie behind one another on the disk below, as many at one time as its queue takes.
     async fn read_missing(
         &self,
-        extent: Extent,
+        wanted: Wanted,
         mut data: Buffer,
         missing: Vec<Missing>,
     ) -> Result<Buffer, StorageError> {
@@ -162,14 +184,14 @@ impl Reader {
             if under_way.len() == depth
                 && let Some((run, ticket)) = under_way.pop_front()
             {
-                self.take_run(extent, run, &ticket, &mut data).await?;
+                self.take_run(wanted, run, &ticket, &mut data).await?;
             }
             let at = Extent::new(Lba(u64::from(run[0].1.block)), run.len() as u32);
             let ticket = submit_when_free(&*self.common.disk, Command::read(at)).await.map_err(failure)?;
             under_way.push_back((run, ticket));
         }
         for (run, ticket) in under_way {
-            self.take_run(extent, run, &ticket, &mut data).await?;
+            self.take_run(wanted, run, &ticket, &mut data).await?;
         }
         Ok(data)
     }
@@ -177,7 +199,7 @@ impl Reader {
     /// Waits for the read of a run, and puts its blocks into their places.
     async fn take_run(
         &self,
-        extent: Extent,
+        Wanted { slot, extent }: Wanted,
         run: &[Missing],
         ticket: &Ticket,
         data: &mut Buffer,
@@ -191,7 +213,7 @@ impl Reader {
             if content_checksum(block) == entry.checksum || self.common.drops(VolumeMutant::ReadUnchecked) {
                 to.copy_from_slice(block);
             } else {
-                self.read_again(extent.start.offset(*i as u64), *entry, to).await?;
+                self.read_again(slot, extent.start.offset(*i as u64), *entry, to).await?;
             }
         }
         Ok(())
@@ -199,10 +221,16 @@ impl Reader {
 
     /// A block was not what the map said when the read began. Either it has moved since (overwritten or
     /// cleaned, its old place written again), or it is damaged.
-    async fn read_again(&self, lba: Lba, mut tried: Entry, to: &mut [u8]) -> Result<(), StorageError> {
+    async fn read_again(
+        &self,
+        slot: u32,
+        lba: Lba,
+        mut tried: Entry,
+        to: &mut [u8],
+    ) -> Result<(), StorageError> {
         loop {
-            self.log.pager.load(WhenFull::Wait, |_| vec![page_of(lba.0 as u32)]).await.map_err(failure)?;
-            let entry = self.blocks.borrow().entry(lba.0 as u32);
+            self.load_pages(Wanted { slot, extent: Extent::new(lba, 1) }).await?;
+            let entry = self.entry(slot, lba);
             if entry == tried {
                 return Err(StorageError::Damaged(lba));
             }

@@ -198,7 +198,7 @@ fn load_proved(
     map: &mut Rebuilt,
 ) -> Result<(), VolumeError> {
     let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
-    let end = (first + ENTRIES_PER_PAGE as u64).min(geometry.logical_blocks);
+    let end = (first + ENTRIES_PER_PAGE as u64).min(geometry.addressable_blocks());
     map.lost.push(page);
     for lba in first..end {
         match records.proved(lba as u32) {

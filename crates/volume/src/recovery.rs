@@ -477,7 +477,7 @@ impl<'a> Replay<'a> {
         };
         let first = u64::from(entry.lba.get());
         let blocks = first..first + count;
-        if blocks.end > self.geometry.logical_blocks {
+        if blocks.end > self.geometry.addressable_blocks() {
             return Err(Damage::Record);
         }
         self.is_known(blocks.clone());
@@ -513,7 +513,7 @@ impl<'a> Replay<'a> {
     /// shares is the block that it has moved.
     fn add_pair(&mut self, entry: &RecordEntry) -> Result<(), Damage> {
         let (to, from) = (entry.lba.get(), entry.word.get());
-        let logical = |lba: u32| u64::from(lba) < self.geometry.logical_blocks;
+        let logical = |lba: u32| u64::from(lba) < self.geometry.addressable_blocks();
         if !self.geometry.shares || !logical(to) || !logical(from) {
             return Err(Damage::Record);
         }

@@ -11,6 +11,8 @@ pub struct Stats {
     pub user_blocks: u64,
     /// Blocks that users shared with another, without writing them.
     pub shared_by_users: u64,
+    /// Blocks that were shared with the newest snapshot, before a command changed them.
+    pub preserved_blocks: u64,
     /// Data blocks sealed into chunks: user blocks and moved ones.
     pub data_blocks: u64,
     /// Chunk headers written.

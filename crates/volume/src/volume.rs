@@ -12,13 +12,14 @@ use weir_storage::{
     Rules, Storage, StorageError, Ticket, Write, flush, write,
 };
 
+use crate::branches::Branches;
 use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Checkpointer;
 use crate::claim::{acquire, clear};
 use crate::cleaner::{Cleaner, VICTIMS};
 use crate::common::Common;
 use crate::discard::Discarder;
-use crate::error::VolumeError;
+use crate::error::{Damage, SnapshotError, VolumeError};
 use crate::flush::Flusher;
 use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
 use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE};
@@ -26,9 +27,11 @@ use crate::lease::{Keeper, Leased};
 use crate::log::{Head, Log};
 use crate::map::{COMMANDS_AT_ONCE, Map};
 use crate::mutants::VolumeMutant;
+use crate::names::{Pairs, one_by_one};
 use crate::options::{Completion, LossWindow, VolumeOptions};
 use crate::read::Reader;
 use crate::recovery::{Recovered, Search};
+use crate::snapshot_table::Branch;
 use crate::stats::{RecoveryReport, Stats};
 use crate::transfer::{all_transferred, write_buffer};
 
@@ -57,6 +60,7 @@ pub struct Volume {
     flusher: Rc<Flusher>,
     checkpointer: Rc<Checkpointer>,
     discarder: Rc<Discarder>,
+    branches: Rc<Branches>,
     reader: Rc<Reader>,
     /// V8: of a volume that has a claim. It outlives the other tasks, since the end of them is written under it.
     keeper: Option<Keeper>,
@@ -143,6 +147,7 @@ impl Volume {
         // its free-segment list.
         volume.checkpointer.take().await?;
         volume.run_tasks();
+        volume.load_branches().await?;
         let Head { generation, .. } = volume.log.head();
         let report = RecoveryReport { records, bytes_read, generation, duration: handle.now().since(began) };
         volume.common.count(|stats| stats.recovery = report);
@@ -167,17 +172,73 @@ impl Volume {
         let common = Rc::new(Common::new(handle, disk, geometry, options, next_sequence - 1));
         let log = Log::new(Rc::clone(&common), blocks, (next_sequence, generation), checkpoint.number);
         let log = Rc::new(log);
+        let flusher = Rc::new(Flusher::new(Rc::clone(&log)));
+        let branches = Rc::new(Branches::new(&log, &flusher));
         Volume {
             capabilities: capabilities(atomic, geometry.shares),
-            flusher: Rc::new(Flusher::new(Rc::clone(&log))),
+            flusher,
             checkpointer: Rc::new(Checkpointer::new(Rc::clone(&log), checkpoint)),
             discarder: Rc::new(Discarder::new(&log)),
-            reader: Rc::new(Reader::new(Rc::clone(&log))),
+            reader: Rc::new(Reader::new(Rc::clone(&log), Rc::clone(&branches))),
+            branches,
             keeper: None,
             tasks: RefCell::new(Vec::new()),
             log,
             common,
         }
+    }
+
+    /// Reads the table of snapshots and clones, and ends what a crash has interrupted.
+    async fn load_branches(&self) -> Result<(), VolumeError> {
+        let Some(at) = self.common.geometry.table() else { return Ok(()) };
+        let ticket = self.reader.submit(0, Extent::new(at, 1));
+        ticket.transferred().await?;
+        let block = ticket.take_data().ok_or(StorageError::Gone)?;
+        self.branches.load(&block).map_err(|what| VolumeError::Damaged { what, at })?;
+        self.branches.end_interrupted().await.map_err(|error| match error {
+            SnapshotError::Volume(error) => VolumeError::Disk(error),
+            _ => VolumeError::Damaged { what: Damage::SnapshotTable, at },
+        })
+    }
+
+    /// Snapshots and clones, in the order in which they were made.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<Branch> {
+        self.branches.list()
+    }
+
+    /// Keeps what the volume holds now under a name (V10): all that was submitted before. It is durable when this returns, with
+    /// all of that.
+    ///
+    /// # Errors
+    /// [`SnapshotError`].
+    pub async fn create_snapshot(&self, name: &str) -> Result<Branch, SnapshotError> {
+        self.branches.create_snapshot(name).await
+    }
+
+    /// Makes a clone of a snapshot, durably. It takes space as it is written.
+    ///
+    /// # Errors
+    /// [`SnapshotError`].
+    pub async fn create_clone(&self, snapshot: &str, name: &str) -> Result<Branch, SnapshotError> {
+        self.branches.create_clone(snapshot, name).await
+    }
+
+    /// Deletes a snapshot or a clone, durably. A crash meanwhile leaves a deletion that the next opening ends.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]; a snapshot with a clone stays.
+    pub async fn delete_snapshot(&self, name: &str) -> Result<(), SnapshotError> {
+        self.branches.delete(name).await
+    }
+
+    /// Lets the volume read what a snapshot does, durably. What is newer is kept where a snapshot has it. Nothing else may use
+    /// the volume meanwhile. A crash leaves a volume that the next opening rolls back to the end.
+    ///
+    /// # Errors
+    /// [`SnapshotError`].
+    pub async fn roll_back(&self, snapshot: &str) -> Result<(), SnapshotError> {
+        self.branches.roll_back(snapshot).await
     }
 
     fn log_opening(&self, recovery: &RecoveryReport) {
@@ -380,6 +441,11 @@ impl Drop for Volume {
     }
 }
 
+/// The parts of a write, so many blocks further on.
+fn parts_moved_by<'a>(blocks: u64, write: &Write<'a>) -> Vec<Part<'a>> {
+    write.parts.iter().map(|part| Part { start: part.start.offset(blocks), ..*part }).collect()
+}
+
 /// Whether a command changes what `extent` reads.
 fn changes(command: &Command<'_>, extent: Extent) -> bool {
     let writes = |write: &Write<'_>| write.parts.iter().any(|part| part.extent().overlaps(extent));
@@ -447,6 +513,17 @@ impl Storage for Volume {
     }
 
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        self.submit_to(0, command)
+    }
+
+    fn slots(&self) -> &Event {
+        &self.common.slots
+    }
+}
+
+impl Volume {
+    /// Takes a command of the volume, slot 0, or of a snapshot or clone.
+    pub(crate) fn submit_to(&self, slot: u32, command: Command<'_>) -> Result<Ticket, Rejected> {
         self.capabilities.check(&command, self.common.geometry.logical_blocks)?;
         if self.common.closing.get() {
             return Err(Rejected::Failed(StorageError::Gone));
@@ -454,30 +531,52 @@ impl Storage for Volume {
         if self.commands_in_flight() >= u64::from(QUEUE_DEPTH) {
             return Err(Rejected::Busy);
         }
-        let overtakes = self.reader.is_waiting_for(|read| changes(&command, read));
+        let overtakes = self.reader.is_waiting_for(slot, |read| changes(&command, read));
         if overtakes && !self.common.drops(VolumeMutant::WriteOvertakesRead) {
             return Err(Rejected::Busy);
         }
+        if slot == 0 {
+            self.branches.preserve(&command)?;
+        }
         match command {
-            Command::Read { extent, .. } => Ok(self.reader.submit(extent)),
-            Command::Write(write) => self.write(slice::from_ref(&write)),
+            Command::Read { extent, .. } => Ok(self.reader.submit(slot, extent)),
             // The log is the order: a barrier has nothing to add.
             Command::Barrier { .. } => Ok(Ticket::done()),
-            Command::Flush => {
-                if let Some(error) = self.common.watermark.failure() {
-                    return Err(Rejected::Failed(error));
-                }
-                let placed = self.log.placed_to();
-                self.flusher.want_durable(placed);
-                Ok(self.ticket(placed, LogPhase::Durable))
-            }
-            Command::Discard(extents) => Ok(self.placed(self.log.append_discard(extents)?)),
-            Command::Share(pairs) => Ok(self.placed(self.log.append_share(pairs)?)),
-            Command::Packed(writes) => self.write(writes),
+            Command::Flush => self.flush(),
+            Command::Write(write) => self.write_to(slot, slice::from_ref(&write)),
+            Command::Packed(writes) => self.write_to(slot, writes),
+            Command::Discard(extents) if slot == 0 => Ok(self.placed(self.log.append_discard(extents)?)),
+            Command::Discard(extents) => Ok(self.placed(self.branches.discard_in_clone(slot, extents)?)),
+            Command::Share(pairs) if slot == 0 => self.share(&one_by_one(pairs)),
+            Command::Share(pairs) => self.share(&self.branches.pairs_of_clone(slot, &one_by_one(pairs))?),
         }
     }
 
-    fn slots(&self) -> &Event {
-        &self.common.slots
+    fn flush(&self) -> Result<Ticket, Rejected> {
+        if let Some(error) = self.common.watermark.failure() {
+            return Err(Rejected::Failed(error));
+        }
+        let placed = self.log.placed_to();
+        self.flusher.want_durable(placed);
+        Ok(self.ticket(placed, LogPhase::Durable))
+    }
+
+    fn share(&self, pairs: &Pairs) -> Result<Ticket, Rejected> {
+        let sequence = self.log.append_share(pairs)?;
+        self.common.count(|stats| stats.shared_by_users += pairs.len() as u64);
+        Ok(self.placed(sequence))
+    }
+
+    /// Writes into a slot: that of the volume, or of a clone.
+    #[inline]
+    fn write_to(&self, slot: u32, writes: &[Write<'_>]) -> Result<Ticket, Rejected> {
+        if slot == 0 {
+            return self.write(writes);
+        }
+        let base = u64::from(self.branches.base(slot));
+        let parts: Vec<_> = writes.iter().map(|write| parts_moved_by(base, write)).collect();
+        let writes: Vec<Write<'_>> =
+            writes.iter().zip(&parts).map(|(write, parts)| Write { parts, ..*write }).collect();
+        self.write(&writes)
     }
 }

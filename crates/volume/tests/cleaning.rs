@@ -13,7 +13,7 @@ use weir_storage::{
 };
 use weir_volume::{CleaningPolicy, Format, Volume, VolumeOptions};
 
-const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
+const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false, slots: 0 };
 
 fn content(lba: u64, version: u64) -> Vec<u8> {
     let mut block = vec![(lba * 31 + version * 7 + 1) as u8; BLOCK_BYTES];
@@ -108,7 +108,7 @@ fn cleaning_of_a_nearly_full_volume_takes_few_checkpoints() {
         let capabilities = Capabilities::legacy(32, 64, 512);
         let options = AdversaryOptions { blocks: 1 << 13, capabilities, ..AdversaryOptions::default() };
         let disk = AdversaryDisk::new(&handle, options);
-        let format = Format { logical_blocks: 7000, segment_blocks: 32, overwrite: false };
+        let format = Format { logical_blocks: 7000, segment_blocks: 32, overwrite: false, slots: 0 };
         Volume::create(&handle, &*disk, format).await.unwrap();
         let volume = Volume::open(&handle, disk, VolumeOptions::default()).await.unwrap();
         let mut random = handle.random("test");

@@ -15,7 +15,7 @@ use weir_storage::{
 use weir_volume::{Completion, Format, Volume, VolumeOptions};
 
 const BLOCKS: u64 = 4096;
-const FORMAT: Format = Format { logical_blocks: 512, segment_blocks: 128, overwrite: false };
+const FORMAT: Format = Format { logical_blocks: 512, segment_blocks: 128, overwrite: false, slots: 0 };
 
 async fn volume(handle: &Handle, disk: Rc<dyn Storage>, completion: Completion) -> Rc<dyn Storage> {
     Volume::create(handle, &*disk, FORMAT).await.unwrap();

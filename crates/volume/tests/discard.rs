@@ -14,7 +14,7 @@ use weir_storage::{
 };
 use weir_volume::{Format, LossWindow, Volume, VolumeError, VolumeMutant, VolumeOptions, check, inspect};
 
-const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
+const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false, slots: 0 };
 const BLOCKS: u64 = 60;
 
 fn adversary(discard: Discard) -> AdversaryOptions {

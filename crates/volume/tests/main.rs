@@ -15,6 +15,7 @@ mod share_limits;
 mod shares;
 #[path = "../../storage/tests/support/slow.rs"]
 mod slow;
+mod snapshots;
 mod stale_checkpoint;
 #[path = "support/hostile.rs"]
 mod support;

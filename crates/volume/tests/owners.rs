@@ -15,7 +15,7 @@ use weir_storage::{
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeMutant, VolumeOptions, inspect, upgrade};
 
-const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
+const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false, slots: 0 };
 /// Rounds of two owners; the long run takes more.
 const ROUNDS: u64 = 50;
 /// What the rule allows a write for its way, with some to spare.

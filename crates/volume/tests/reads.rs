@@ -15,7 +15,7 @@ use weir_storage::{
 use weir_volume::{Format, Volume, VolumeMutant, VolumeOptions};
 
 const BLOCKS: u64 = 48;
-const FORMAT: Format = Format { logical_blocks: 512, segment_blocks: 64, overwrite: false };
+const FORMAT: Format = Format { logical_blocks: 512, segment_blocks: 64, overwrite: false, slots: 0 };
 
 fn simulated<T>(script: impl AsyncFnOnce(Handle) -> T) -> T {
     let runtime = Runtime::simulated(Simulation { seed: 5, ..Simulation::default() });

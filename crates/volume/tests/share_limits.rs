@@ -64,7 +64,7 @@ async fn share(volume: &Volume, pairs: &[SharePair]) -> Result<(), Rejected> {
 #[test]
 fn a_block_with_a_thousand_names_moves_with_all_of_them() {
     simulate(1, async |handle| {
-        let format = Format { logical_blocks: 3000, segment_blocks: 8, overwrite: false };
+        let format = Format { logical_blocks: 3000, segment_blocks: 8, overwrite: false, slots: 0 };
         let (disk, volume) = made(&handle, 640, format).await;
         put(&volume, 0, 7).await.unwrap();
         for first in [1000, 1000 + MOST, 1000 + 2 * MOST] {
@@ -129,7 +129,7 @@ fn a_moved_block_with_one_name_left_takes_no_memory_for_names() {
 #[test]
 fn writing_over_a_shared_block_takes_space() {
     simulate(3, async |handle| {
-        let format = Format { logical_blocks: 1000, segment_blocks: 8, overwrite: false };
+        let format = Format { logical_blocks: 1000, segment_blocks: 8, overwrite: false, slots: 0 };
         let (_, volume) = made(&handle, 200, format).await;
         let usable = volume.stats().usable_blocks;
         for lba in 0..usable - 1 {

@@ -13,7 +13,7 @@ use weir_storage::{
 };
 use weir_volume::{CheckReport, Damage, Format, Volume, VolumeError, VolumeMutant, VolumeOptions, check};
 
-const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
+const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false, slots: 0 };
 /// Pairs that fit one command, and one header.
 const MOST: u64 = 336;
 

@@ -37,7 +37,7 @@ async fn lose_checkpoint(handle: &Handle, in_one_life: bool, rules: Rules<Volume
     let options = AdversaryOptions { blocks: 2048, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::new(handle, options);
     let storage = || Rc::clone(&disk) as Rc<dyn Storage>;
-    let format = Format { segment_blocks: 16, logical_blocks: 0, overwrite: false };
+    let format = Format { segment_blocks: 16, logical_blocks: 0, overwrite: false, slots: 0 };
     Volume::create(handle, &*disk, format).await.unwrap();
     let options = VolumeOptions { rules, ..VolumeOptions::default() };
     let mut volume = Volume::open(handle, storage(), options.clone()).await.unwrap();

@@ -14,7 +14,7 @@ use weir_storage::{
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeMutant, VolumeOptions, check, inspect};
 
-const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
+const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false, slots: 0 };
 
 fn disk(handle: &Handle, blocks: u64) -> Rc<AdversaryDisk> {
     let capabilities = Capabilities::legacy(32, 64, 512);

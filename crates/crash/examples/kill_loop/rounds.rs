@@ -23,7 +23,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// 16 MiB, so that cleaning and checkpoints never pause.
 const DISK_BYTES: u64 = 16 << 20;
-const FORMAT: Format = Format { logical_blocks: 0, segment_blocks: 32, overwrite: false };
+const FORMAT: Format = Format { logical_blocks: 0, segment_blocks: 32, overwrite: false, slots: 0 };
 /// Blocks that the requests go to, about two thirds of what may be live.
 const BLOCKS: u64 = 2_400;
 /// Requests between two flushes.

@@ -333,8 +333,12 @@ fn draw_spec(kind: FsGround, random: &mut Random, traits: DiskTraits) -> StackSp
         FsGround::Volume => {
             // Half as much again is room to clean.
             let disk = adversary(random, legacy, traits.blocks / 2 * 3);
-            let format =
-                Format { logical_blocks: traits.blocks, segment_blocks: SEGMENT_BLOCKS, overwrite: false };
+            let format = Format {
+                logical_blocks: traits.blocks,
+                segment_blocks: SEGMENT_BLOCKS,
+                overwrite: false,
+                slots: 0,
+            };
             let options = VolumeOptions::default();
             StackSpec::with_volume(DiskSpec::Adversary(disk), VolumeSpec { format, options })
         }

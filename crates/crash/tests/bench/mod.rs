@@ -18,7 +18,7 @@ use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
 
 /// Blocks of the disk: 16 segments of 8 blocks behind the head.
 pub const BLOCKS: u64 = 8 + 16 * 8;
-pub const FORMAT: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
+pub const FORMAT: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false, slots: 0 };
 
 /// Runs `work` in virtual time; a stall is a failure.
 pub fn simulate<T, F: Future<Output = T>>(seed: u64, work: impl FnOnce(Handle) -> F) -> T {

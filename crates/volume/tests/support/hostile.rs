@@ -468,7 +468,7 @@ async fn require(volume: &Volume, written: &BTreeMap<u64, u8>) {
 fn made(logical_blocks: u64, close: bool, script: impl AsyncFnOnce(&Volume)) -> Image {
     run(async |clock| {
         let disk = disk(&clock, &Image::zeroed(BLOCKS, BLOCK_BYTES as u32));
-        let format = Format { logical_blocks, segment_blocks: SEGMENT, overwrite: false };
+        let format = Format { logical_blocks, segment_blocks: SEGMENT, overwrite: false, slots: 0 };
         Volume::create(&clock, &*disk, format).await.expect("made");
         let storage = Rc::clone(&disk) as Rc<dyn Storage>;
         let volume = Volume::open(&clock, storage, VolumeOptions::default()).await.expect("opened");

@@ -1,0 +1,66 @@
+//! A snapshot or a clone as a storage.
+
+use std::rc::Rc;
+
+use event_listener::Event;
+use weir_storage::{Capabilities, Command, Feature, Rejected, Storage, Ticket};
+
+use crate::error::SnapshotError;
+use crate::snapshot_table::{Branch, BranchKind};
+use crate::volume::Volume;
+
+/// A snapshot or a clone of an open volume. Its capabilities are the volume's, and its writes are in the same log: a crash leaves
+/// a prefix of all writes together.
+pub struct BranchStorage {
+    volume: Rc<Volume>,
+    slot: u32,
+    is_writable: bool,
+}
+
+impl BranchStorage {
+    /// Opens a snapshot, for reading, or a clone.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Unknown`].
+    pub fn open(volume: Rc<Volume>, name: &str) -> Result<BranchStorage, SnapshotError> {
+        let Branch { slot, kind, .. } = find(&volume, name)?;
+        Ok(BranchStorage { volume, slot, is_writable: kind == BranchKind::Clone })
+    }
+
+    /// Opens a snapshot or a clone of a volume whose writes are thrown away, as those on an
+    /// [`Overlay`](weir_storage::Overlay). What is written into a snapshot changes it, and those before it.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Unknown`].
+    pub fn open_scratch(volume: Rc<Volume>, name: &str) -> Result<BranchStorage, SnapshotError> {
+        let slot = find(&volume, name)?.slot;
+        Ok(BranchStorage { volume, slot, is_writable: true })
+    }
+}
+
+fn find(volume: &Volume, name: &str) -> Result<Branch, SnapshotError> {
+    let found = volume.snapshots().into_iter().find(|branch| branch.name == name);
+    found.ok_or_else(|| SnapshotError::Unknown(name.to_owned()))
+}
+
+impl Storage for BranchStorage {
+    fn blocks(&self) -> u64 {
+        self.volume.blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.volume.capabilities()
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        let changes = !matches!(command, Command::Read { .. } | Command::Barrier { .. } | Command::Flush);
+        if changes && !self.is_writable {
+            return Err(Rejected::Unsupported(Feature::Changes));
+        }
+        self.volume.submit_to(self.slot, command)
+    }
+
+    fn slots(&self) -> &Event {
+        self.volume.slots()
+    }
+}

@@ -1,0 +1,293 @@
+//! Snapshots and clones: what they read, whatever happens to the volume, and over power cuts (V10).
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_storage::{
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Lba, Part, Rules, SharePair,
+    Storage, flush, read, submit_when_free, write,
+};
+use weir_volume::{
+    BranchKind, BranchStorage, Format, SnapshotError, Volume, VolumeMutant, VolumeOptions, check,
+};
+
+/// More than a page of the map.
+const BLOCKS: u64 = 700;
+/// The blocks that the test writes: around the end of the first page of the map.
+const USED: std::ops::Range<u64> = 480..540;
+const SLOTS: u32 = 4;
+const FORMAT: Format = Format { logical_blocks: BLOCKS, segment_blocks: 8, overwrite: false, slots: SLOTS };
+
+/// The stamps of the blocks of a branch; what is not there reads zeros.
+type Content = BTreeMap<u64, u64>;
+
+/// What the volume and its branches are to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Model {
+    volume: Content,
+    branches: BTreeMap<String, (bool, Content)>,
+}
+
+fn page(stamp: u64) -> Vec<u8> {
+    let mut block = vec![if stamp == 0 { 0 } else { (stamp * 7 + 1) as u8 }; BLOCK_BYTES];
+    block[..8].copy_from_slice(&stamp.to_le_bytes());
+    block
+}
+
+async fn open(handle: &Handle, disk: &Rc<AdversaryDisk>, mutant: Option<VolumeMutant>) -> Rc<Volume> {
+    let options = VolumeOptions { rules: Rules::but(mutant), ..VolumeOptions::default() };
+    Rc::new(Volume::open(handle, Rc::clone(disk) as Rc<dyn Storage>, options).await.unwrap())
+}
+
+fn disk_options() -> AdversaryOptions {
+    let capabilities = Capabilities::legacy(32, 512, 512);
+    AdversaryOptions { blocks: 4000, capabilities, ..AdversaryOptions::default() }
+}
+
+async fn content_of(storage: &dyn Storage) -> Content {
+    let mut found = Content::new();
+    for lba in USED {
+        let block = read(storage, Extent::new(Lba(lba), 1)).await.unwrap();
+        let stamp = u64::from_le_bytes(block[..8].try_into().unwrap());
+        assert!(block[..] == page(stamp)[..], "block {lba} is torn");
+        found.extend((stamp != 0).then_some((lba, stamp)));
+    }
+    found
+}
+
+async fn model_of(volume: &Rc<Volume>) -> Model {
+    let mut branches = BTreeMap::new();
+    for branch in volume.snapshots() {
+        let storage = BranchStorage::open(Rc::clone(volume), &branch.name).unwrap();
+        let content = content_of(&storage).await;
+        branches.insert(branch.name, (branch.kind == BranchKind::Clone, content));
+    }
+    Model { volume: content_of(&**volume).await, branches }
+}
+
+/// A run: random commands to the volume and its branches, with power cuts between them and in the middle.
+struct Run {
+    handle: Handle,
+    random: Random,
+    disk: Rc<AdversaryDisk>,
+    volume: Rc<Volume>,
+    mutant: Option<VolumeMutant>,
+    /// After each command since the last that is durable.
+    states: Vec<Model>,
+    next: u64,
+}
+
+impl Run {
+    fn below(&mut self, most: u64) -> u64 {
+        self.random.below(most)
+    }
+
+    fn model(&mut self) -> &mut Model {
+        self.states.last_mut().unwrap()
+    }
+
+    fn name(&mut self, is_clone: Option<bool>) -> Option<String> {
+        let fits = |(_, (found, _)): &(&String, &(bool, Content))| is_clone.is_none_or(|it| it == *found);
+        let names: Vec<String> =
+            self.states.last().unwrap().branches.iter().filter(fits).map(|(name, _)| name.clone()).collect();
+        if names.is_empty() { None } else { Some(names[self.below(names.len() as u64) as usize].clone()) }
+    }
+
+    /// A command to the volume or to a clone: what it makes of the content.
+    async fn change(&mut self, storage: &dyn Storage, clone: Option<&str>) {
+        let mut model = self.states.last().unwrap().clone();
+        let content = match clone {
+            Some(name) => &mut model.branches.get_mut(name).unwrap().1,
+            None => &mut model.volume,
+        };
+        let first = USED.start + self.random.below(USED.end - USED.start - 4);
+        match self.random.below(6) {
+            0 => {
+                let extents = [Extent::new(Lba(first), 1)];
+                submit_when_free(storage, Command::Discard(&extents)).await.unwrap();
+                content.remove(&first);
+            }
+            1 => {
+                let to = USED.start + self.random.below(USED.end - USED.start - 4);
+                if first.abs_diff(to) < 3 {
+                    return;
+                }
+                let pairs = [SharePair { from: Extent::new(Lba(first), 3), to: Lba(to) }];
+                submit_when_free(storage, Command::Share(&pairs)).await.unwrap();
+                let read: Vec<_> = (first..first + 3).map(|lba| content.get(&lba).copied()).collect();
+                for (lba, stamp) in (to..).zip(read) {
+                    content.remove(&lba);
+                    content.extend(stamp.map(|stamp| (lba, stamp)));
+                }
+            }
+            _ => {
+                let count = 1 + self.random.below(4);
+                let stamps: Vec<u64> = (self.next..self.next + count).collect();
+                self.next += count;
+                let bytes: Vec<u8> = stamps.iter().flat_map(|stamp| page(*stamp)).collect();
+                write(storage, Part::bytes(Lba(first), &bytes)).await.unwrap();
+                content.extend((first..).zip(stamps));
+            }
+        }
+        self.states.push(model);
+    }
+
+    /// All that was done is durable.
+    fn settle(&mut self) {
+        let last = self.states.len() - 1;
+        self.states.drain(..last);
+    }
+
+    async fn manage(&mut self) {
+        let name = format!("b{}", self.below(6));
+        match self.below(8) {
+            0..=2 => match self.volume.create_snapshot(&name).await {
+                Ok(_) => {
+                    let model = self.model();
+                    let content = model.volume.clone();
+                    model.branches.insert(name, (false, content));
+                    self.settle();
+                }
+                Err(SnapshotError::Exists(_) | SnapshotError::NoneFree(SLOTS)) => {}
+                Err(error) => panic!("{error}"),
+            },
+            3 => {
+                let Some(snapshot) = self.name(Some(false)) else { return };
+                if self.volume.create_clone(&snapshot, &name).await.is_ok() {
+                    let model = self.model();
+                    let content = model.branches[&snapshot].1.clone();
+                    model.branches.insert(name, (true, content));
+                    self.settle();
+                }
+            }
+            4..=5 => {
+                let Some(name) = self.name(None) else { return };
+                match self.volume.delete_snapshot(&name).await {
+                    Ok(()) => {
+                        self.model().branches.remove(&name);
+                        self.settle();
+                    }
+                    Err(SnapshotError::HasClone { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            6 => {
+                let Some(name) = self.name(Some(false)) else { return };
+                self.volume.roll_back(&name).await.unwrap();
+                let model = self.model();
+                model.volume = model.branches[&name].1.clone();
+                self.settle();
+            }
+            _ => {
+                flush(&*self.volume).await.unwrap();
+                self.settle();
+            }
+        }
+    }
+
+    /// Cuts the power, perhaps in the middle of an operation; what is found is one of the states since the last that is durable.
+    async fn cut(&mut self) -> Result<(), String> {
+        let interrupted = self.begin_operation().await;
+        self.disk.cut_power();
+        let mut random = self.handle.random(&format!("left {}", self.next));
+        let left = self.disk.crash_states().sample(&mut random);
+        self.disk = AdversaryDisk::from_image(&self.handle, disk_options(), &left);
+        self.volume = open(&self.handle, &self.disk, self.mutant).await;
+        let found = model_of(&self.volume).await;
+        self.next += 1;
+        if !self.states.contains(&found) && !interrupted.contains(&found) {
+            let last = self.states.last();
+            return Err(format!("no state that was: {found:?}\nlast {last:?}\nor {interrupted:?}"));
+        }
+        self.states = vec![found];
+        Ok(())
+    }
+
+    /// Begins a deletion or a rollback, and leaves it after some time. Returns what the volume holds if it has happened.
+    async fn begin_operation(&mut self) -> Vec<Model> {
+        let Some(name) = self.name(Some(false)) else { return Vec::new() };
+        let (volume, patience) = (Rc::clone(&self.volume), self.below(3000));
+        let (deletes, of) = (self.below(2) == 0, name.clone());
+        let task = self.handle.spawn(async move {
+            let _ = if deletes { volume.delete_snapshot(&of).await } else { volume.roll_back(&of).await };
+        });
+        self.handle.sleep(std::time::Duration::from_micros(patience)).await;
+        task.cancel();
+        let begun = |model: &Model| {
+            let mut model = model.clone();
+            if deletes {
+                model.branches.remove(&name);
+            } else if let Some((_, content)) = model.branches.get(&name) {
+                model.volume = content.clone();
+            }
+            model
+        };
+        self.states.iter().map(begun).collect()
+    }
+
+    async fn run_commands(&mut self, steps: u64) -> Result<(), String> {
+        for _ in 0..steps {
+            match self.below(10) {
+                0..=5 => {
+                    let volume = Rc::clone(&self.volume);
+                    self.change(&*volume, None).await;
+                }
+                6..=7 => {
+                    let Some(name) = self.name(Some(true)) else { continue };
+                    let storage = BranchStorage::open(Rc::clone(&self.volume), &name).unwrap();
+                    self.change(&storage, Some(&name)).await;
+                }
+                8 if self.below(4) == 0 => self.cut().await?,
+                _ => self.manage().await,
+            }
+            if self.below(12) == 0 {
+                let found = model_of(&self.volume).await;
+                let expected = self.states.last().unwrap();
+                if found != *expected {
+                    return Err(format!("found {found:?}\nexpected {expected:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run(seed: u64, mutant: Option<VolumeMutant>) -> Result<(), String> {
+    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+    let handle = runtime.handle();
+    runtime
+        .block_on(async {
+            let disk = AdversaryDisk::new(&handle, disk_options());
+            Volume::create(&handle, &*disk, FORMAT).await.unwrap();
+            let volume = open(&handle, &disk, mutant).await;
+            let (random, states) = (handle.random("commands"), vec![Model::default()]);
+            let handle = handle.clone();
+            let mut run = Run { handle, random, disk, volume, mutant, states, next: 1 };
+            run.run_commands(250).await?;
+            run.volume.close().await.unwrap();
+            let report = check(&*run.disk).await.unwrap();
+            if report.damaged.is_empty() { Ok(()) } else { Err(format!("{report:?}")) }
+        })
+        .unwrap()
+}
+
+#[test]
+fn snapshots_and_clones_hold_what_they_are_to_hold_over_changes_and_power_cuts() {
+    for seed in 0..60 {
+        run(seed, None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
+#[test]
+fn each_mutant_of_snapshots_is_found() {
+    for mutant in [
+        VolumeMutant::SnapshotUnpreserved,
+        VolumeMutant::HolesUnpreserved,
+        VolumeMutant::SnapshotNotInherited,
+    ] {
+        assert!((0..60).any(|seed| run(seed, Some(mutant)).is_err()), "{mutant:?}");
+    }
+}
