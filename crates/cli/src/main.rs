@@ -45,6 +45,7 @@ mod service;
 mod signals;
 mod signatures;
 mod size;
+mod snapshot;
 mod sqlite;
 mod stack;
 mod status;
@@ -115,6 +116,11 @@ enum Command {
     /// Make, show, check, repair and upgrade volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
+    /// Keep what a volume holds under a name, list, delete, and go back
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
+    /// Make a clone of a snapshot: a volume of its own that takes space as it is written
+    Clone(snapshot::CloneArguments),
     /// Copy files into a filesystem image, with owners, modes and links
     Put(put::PutArguments),
     /// Copy files out of a filesystem image, with owners, modes and links
@@ -224,6 +230,8 @@ fn run(command: Command) -> Result<Verdict, CliError> {
         Command::Trace(arguments) => trace::run(&arguments).map(|()| Verdict::Good),
         Command::Fsck(arguments) => fsck::run(&arguments),
         Command::Volume(command) => volume::run(&command),
+        Command::Snapshot(command) => snapshot::run(&command).map(|()| Verdict::Good),
+        Command::Clone(arguments) => snapshot::run_clone(&arguments).map(|()| Verdict::Good),
         Command::Mkfs(arguments) => mkfs::run(&arguments).map(|()| Verdict::Good),
         Command::Put(arguments) => put::run(&arguments).map(|()| Verdict::Good),
         Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),

@@ -31,8 +31,9 @@ pub(crate) enum FormatName {
 /// Per cent of the space that only the superuser may use, if that is not given.
 const RESERVED_PERCENT: u8 = 5;
 /// The volume that is made on a disk.
-fn volume_for(disk: &dyn Storage) -> Format {
-    Format { overwrite: true, ..Format::sized_for(disk.blocks()) }
+fn volume_for(arguments: &MkfsArguments, disk: &dyn Storage) -> Format {
+    let sized = Format::sized_for(disk.blocks());
+    Format { overwrite: true, slots: arguments.snapshots.unwrap_or(sized.slots), ..sized }
 }
 
 impl FormatName {
@@ -60,6 +61,9 @@ pub(crate) struct MkfsArguments {
     /// barrier waits and flushes
     #[arg(long)]
     volume: bool,
+    /// Slots for snapshots and clones, 0 to 32, each for 0.4 % of the space [default: 4, and none for more than 256G]
+    #[arg(long, value_name = "N", requires = "volume")]
+    snapshots: Option<u32>,
     /// A name for the filesystem, of at most 16 bytes on ext4, and 512 UTF-16 units on F2FS [default: none]
     #[arg(long, default_value = "", hide_default_value = true)]
     label: String,
@@ -140,7 +144,9 @@ fn describe(handle: &Handle, arguments: &MkfsArguments, disk: &FileDisk) -> Resu
     let path = &arguments.path;
     let failed = |source: FormatError| CliError::Image { path: path.clone(), source: source.into() };
     let blocks = match arguments.volume {
-        true => volume_for(disk).capacity_on(disk).map_err(|source| not_created(path, None, source))?,
+        true => {
+            volume_for(arguments, disk).capacity_on(disk).map_err(|source| not_created(path, None, source))?
+        }
         false => disk.blocks(),
     };
     let size = Size::of_blocks(blocks);
@@ -217,7 +223,7 @@ async fn make_in_volume(
     disk: &Rc<FileDisk>,
 ) -> Result<(), CliError> {
     let failed = |source| CliError::Volume { path: arguments.path.clone(), source };
-    let created = Volume::create(handle, &**disk, volume_for(&**disk)).await;
+    let created = Volume::create(handle, &**disk, volume_for(arguments, &**disk)).await;
     created.map_err(|source| not_created(&arguments.path, None, source))?;
     let disk = Rc::<FileDisk>::clone(disk);
     let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(failed)?;

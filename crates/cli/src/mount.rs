@@ -21,7 +21,7 @@ use crate::memory::Limit;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
-use crate::{messages, mount_f2fs, status};
+use crate::{messages, mount_f2fs, snapshot, status};
 
 /// How often a server checks whether its filesystem has failed.
 const LOOKED_AT: Duration = Duration::from_secs(1);
@@ -81,6 +81,9 @@ pub(crate) struct MountArguments {
     /// Allow no changes. What a crash has left in the journal is replayed in memory, and rolled forward on F2FS
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
+    /// Mount a snapshot, as it was, with --read-only, or a clone
+    #[arg(long, value_name = "NAME", conflicts_with = "device")]
+    snapshot: Option<String>,
     /// Refuse to run programs that are on it
     #[arg(long)]
     no_exec: bool,
@@ -231,7 +234,11 @@ async fn serve(
                 after_crash: arguments.after_crash,
                 ..limit.apply_to_volume(VolumeOptions::default())
             };
-            Stack::open_with(&handle, source, arguments.read_only, volume).await?
+            let stack = Stack::open_with(&handle, source, arguments.read_only, volume).await?;
+            match &arguments.snapshot {
+                Some(name) => stack.on_branch(source, name, arguments.read_only)?,
+                None => stack,
+            }
         }
     };
     let stack = Rc::new(stack);
@@ -275,8 +282,10 @@ async fn serve(
             Ok(trimmed)
         }
     };
+    let snapshots = snapshot::serving(Rc::clone(&stack));
     let filesystem = Filesystem::from(filesystem);
-    let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
+    let server =
+        Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, snapshots).await?;
     if engine.is_some_and(|engine| !engine.facts().flushes) {
         messages::print_message(
             "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \

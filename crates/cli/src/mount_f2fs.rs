@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::mount::{MountArguments, serve_until_unmounted};
 use crate::service::Service;
 use crate::stack::Stack;
-use crate::status;
+use crate::{snapshot, status};
 
 /// Mounts what is on a stack, and serves it.
 pub(crate) async fn serve(
@@ -46,7 +46,9 @@ pub(crate) async fn serve(
         let filesystem = filesystem.clone();
         async move |range, minimum| filesystem.trim(range, minimum).await
     };
+    let snapshots = snapshot::serving(Rc::clone(&stack));
     let filesystem = Filesystem::from(filesystem);
-    let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
+    let server =
+        Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, snapshots).await?;
     serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server)).await
 }

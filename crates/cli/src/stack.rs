@@ -17,7 +17,9 @@ use weir_storage::{
     StorageError, read,
 };
 use weir_vfs::FsError;
-use weir_volume::{LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError, VolumeOptions};
+use weir_volume::{
+    BranchStorage, LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError, VolumeOptions,
+};
 
 use crate::error::CliError;
 use crate::messages;
@@ -26,6 +28,7 @@ use crate::open::open_disk;
 use crate::owner;
 use crate::plain::counted;
 use crate::size::Size;
+use crate::snapshot::BranchStatus;
 
 /// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
 /// for each block, and there are two.
@@ -117,6 +120,8 @@ pub(crate) struct VolumeStatus {
     pub(crate) loss_window: LossWindowStatus,
     #[serde(default)]
     pub(crate) recovery: RecoveryStatus,
+    #[serde(default)]
+    pub(crate) snapshots: Vec<BranchStatus>,
 }
 
 impl VolumeStatus {
@@ -139,6 +144,7 @@ impl VolumeStatus {
                 ms: stats.recovery.duration.as_secs_f64() * 1e3,
                 target_bytes: volume.recovery_target_bytes(),
             },
+            snapshots: BranchStatus::list_of(volume),
         }
     }
 }
@@ -418,6 +424,27 @@ impl Stack {
 
     pub(crate) fn storage(&self) -> Rc<dyn Storage> {
         self.0.storage()
+    }
+
+    /// The volume, if there is one.
+    pub(crate) fn volume(&self) -> Option<&Rc<Volume>> {
+        self.0.volume()
+    }
+
+    /// The volume of what was opened at `path`.
+    pub(crate) fn require_volume(&self, path: &Path) -> Result<&Rc<Volume>, CliError> {
+        self.volume().ok_or_else(|| CliError::NoVolume { path: path.to_owned() })
+    }
+
+    /// The same with a snapshot or a clone in the place of the volume. What is written into a snapshot is to be thrown away.
+    pub(crate) fn on_branch(self, path: &Path, name: &str, read_only: bool) -> Result<Stack, CliError> {
+        let volume = Rc::clone(self.require_volume(path)?);
+        let opened = match read_only {
+            true => BranchStorage::open_scratch(volume, name),
+            false => BranchStorage::open(volume, name),
+        };
+        let branch = opened.map_err(|source| CliError::Snapshot { path: path.to_owned(), source })?;
+        Ok(Stack(self.0.with_branch(branch)))
     }
 
     /// What it is, for people.

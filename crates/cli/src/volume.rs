@@ -53,6 +53,9 @@ pub(crate) struct CreateArguments {
     /// full
     #[arg(long, value_name = "SIZE")]
     logical: Option<Size>,
+    /// Slots for snapshots and clones, 0 to 32, each for 0.4 % of the space [default: 4, and none for more than 256G]
+    #[arg(long, value_name = "N")]
+    snapshots: Option<u32>,
     /// Overwrite what the file or device holds
     #[arg(long)]
     force: bool,
@@ -91,7 +94,8 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
         require_empty(path)?;
     }
     let sized = Format::sized_for(disk.blocks());
-    let format = Format { logical_blocks, overwrite: arguments.force, ..sized };
+    let slots = arguments.snapshots.unwrap_or(sized.slots);
+    let format = Format { logical_blocks, overwrite: arguments.force, slots, ..sized };
     if let Err(source) = Volume::create(&handle, &*disk, format).await {
         // Another program's data, even if it was not there a moment ago.
         let occupied = matches!(source, VolumeError::NotEmpty(_) | VolumeError::VolumeExists);
@@ -225,6 +229,7 @@ fn describe(info: &Info) -> String {
         ),
         format!("segments          {} of {}", info.segments, Size::of_blocks(u64::from(info.segment_blocks))),
         format!("shares            {}", shares(info)),
+        format!("snapshots         {} at most", info.slots),
         format!("open              {}", opener(info)),
         format!("checkpoint        {}", info.checkpoint),
         format!("log generation    {}", info.generation),

@@ -17,8 +17,8 @@ use crate::claims::Claims;
 use crate::control::{
     ABANDON_UPDATE, ATOMIC_ATTRIBUTE, BEGIN_UPDATE, END_UPDATE, F2FS_ABORT_ATOMIC_WRITE,
     F2FS_COMMIT_ATOMIC_WRITE, F2FS_GET_FEATURES, F2FS_START_ATOMIC_WRITE, FBARRIER, FBARRIER_AFTER_PAGES,
-    FDATABARRIER, FDATABARRIER_AFTER_PAGES, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL,
-    SYNC_ATTRIBUTE, SYNC_GROUP, SyncMode, TRIM, TrimRange,
+    FDATABARRIER, FDATABARRIER_AFTER_PAGES, ORDER_WRITES, SET_SYNC, SNAPSHOT_ATTRIBUTE, STATUS_ATTRIBUTE,
+    SYNC_ALL, SYNC_ATTRIBUTE, SYNC_GROUP, SyncMode, TRIM, TrimRange,
 };
 use crate::convert;
 use crate::directories::Directories;
@@ -29,6 +29,7 @@ use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
 use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{NodeAttributes, WriteRequest};
+use crate::snapshots::Snapshots;
 
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
@@ -52,6 +53,7 @@ pub(crate) struct Calls {
     pub(crate) status: Box<Status<FileCounts>>,
     /// Discards what is free.
     pub(crate) trim: Box<Trim>,
+    pub(crate) snapshots: Box<Snapshots>,
     pub(crate) kernel: KernelCache,
     pub(crate) directories: Directories,
 }
@@ -491,7 +493,7 @@ impl Calls {
     }
 
     /// Makes everything durable, whatever `fsync` promises; fails also if files lack what could not be written.
-    async fn synchronise_all(&self) -> Result<(), Errno> {
+    pub(crate) async fn synchronise_all(&self) -> Result<(), Errno> {
         self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))?;
         self.lost.check(&self.filesystem).await
     }
@@ -635,6 +637,9 @@ impl Calls {
     ) -> Result<(), Errno> {
         if name == STATUS_ATTRIBUTE {
             return if value == SYNC_ALL { self.synchronise_all().await } else { Err(Errno::PERM) };
+        }
+        if name == SNAPSHOT_ATTRIBUTE {
+            return self.change_snapshots(value, caller).await;
         }
         let expect = match XattrFlags::from_bits_retain(flags.cast_unsigned()) {
             flags if flags.contains(XattrFlags::CREATE | XattrFlags::REPLACE) => Expect::AbsentAndPresent,

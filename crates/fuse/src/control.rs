@@ -1,4 +1,4 @@
-//! What a mount understands beyond the usual calls: fifteen ioctls, and three extended attributes.
+//! What a mount understands beyond the usual calls: fifteen ioctls, and four extended attributes.
 //!
 //! | number | name | argument | what it does |
 //! |---|---|---|---|
@@ -25,7 +25,8 @@
 //! attribute [`STATUS_ATTRIBUTE`] of every file and directory is the status of
 //! the mount, as JSON; no list of attributes shows it. Setting it to [`SYNC_ALL`] makes everything on the mount durable,
 //! and fails with EIO if that cannot be done: the kernel does not pass on `sync` and `syncfs`. Any other value is
-//! refused. A storage that is mounted as one file understands this attribute, and nothing else of these.
+//! refused. [`SNAPSHOT_ATTRIBUTE`] is set, by the superuser and the user of the server, to change the snapshots of the
+//! volume below. A storage that is mounted as one file understands this attribute, and nothing else of these.
 
 use rustix::ioctl::opcode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -78,6 +79,8 @@ pub const SYNC_GROUP: u32 = opcode::write::<SyncGroup>(b'W', 10);
 pub const ATOMIC_ATTRIBUTE: &[u8] = b"user.weir.atomic";
 /// The status of the mount.
 pub const STATUS_ATTRIBUTE: &[u8] = b"user.weir.status";
+/// Set to the value of a [`SnapshotCall`](crate::SnapshotCall), it changes the snapshots of the volume below.
+pub const SNAPSHOT_ATTRIBUTE: &[u8] = b"user.weir.snapshot";
 /// What [`STATUS_ATTRIBUTE`] is set to so that all of the mount becomes durable.
 pub const SYNC_ALL: &[u8] = b"sync";
 /// What `fsync` of a file promises: `durable` or `order`.

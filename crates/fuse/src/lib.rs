@@ -54,6 +54,7 @@ mod read_ahead;
 mod requests;
 mod serve;
 mod server;
+mod snapshots;
 mod tails;
 mod updates;
 
@@ -65,3 +66,4 @@ pub use disk::DISK_NAME;
 pub use lost::Lost;
 pub use serve::{Load, REQUEST_BYTES_UNDER_WAY_MAX};
 pub use server::{Server, ServerError, ServerOptions, absolute};
+pub use snapshots::SnapshotCall;

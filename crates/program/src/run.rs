@@ -62,8 +62,9 @@ pub async fn record_run(handle: &Handle, plan: &RunPlan) -> Result<RecordedRun, 
     };
     let status = async |_, _| "{}".to_owned();
     let trim = async |_, _| Err(FsError::Unsupported("trim"));
+    let snapshots = async |_| Err(FsError::Unsupported("snapshots"));
     let served = filesystem.to_filesystem();
-    let mut server = Server::mount(handle, served, &mountpoint, &options, status, trim).await?;
+    let mut server = Server::mount(handle, served, &mountpoint, &options, status, trim, snapshots).await?;
     let workplace = Workplace::new(handle, plan, &filesystem, &mountpoint);
     let ran = workplace.run_both().await;
     server.unmount().await?;

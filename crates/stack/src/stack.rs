@@ -5,7 +5,7 @@ use std::rc::Rc;
 use weir_flash::FlashDevice;
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, FileDisk, Ordering, Recorder, Storage};
-use weir_volume::{Stats, Volume, VolumeError, VolumeOptions};
+use weir_volume::{BranchStorage, Stats, Volume, VolumeError, VolumeOptions};
 
 use crate::error::StackError;
 use crate::false_order::FalseOrder;
@@ -61,6 +61,8 @@ impl Disk {
 pub struct Stack {
     disk: Disk,
     volume: Option<Rc<Volume>>,
+    /// The snapshot or clone that is at the top, in the place of the volume.
+    branch: Option<Rc<BranchStorage>>,
     claims: Option<Ordering>,
 }
 
@@ -107,7 +109,13 @@ impl Stack {
         options: VolumeOptions,
     ) -> Result<Stack, VolumeError> {
         let volume = Volume::open(handle, storage, options).await?;
-        Ok(Stack { disk, volume: Some(Rc::new(volume)), claims: None })
+        Ok(Stack { disk, volume: Some(Rc::new(volume)), branch: None, claims: None })
+    }
+
+    /// The same with a snapshot or clone of its volume at the top.
+    #[must_use]
+    pub fn with_branch(self, branch: BranchStorage) -> Stack {
+        Stack { branch: Some(Rc::new(branch)), ..self }
     }
 
     /// The same, claiming an order that it does not keep.
@@ -136,9 +144,10 @@ impl Stack {
     /// What is at the top.
     #[must_use]
     pub fn storage(&self) -> Rc<dyn Storage> {
-        let top: Rc<dyn Storage> = match &self.volume {
-            Some(volume) => Rc::<Volume>::clone(volume),
-            None => self.disk.storage(),
+        let top: Rc<dyn Storage> = match (&self.branch, &self.volume) {
+            (Some(branch), _) => Rc::<BranchStorage>::clone(branch),
+            (None, Some(volume)) => Rc::<Volume>::clone(volume),
+            (None, None) => self.disk.storage(),
         };
         match self.claims {
             Some(ordering) => FalseOrder::new(top, ordering),
@@ -170,6 +179,6 @@ impl Stack {
 
 impl From<Disk> for Stack {
     fn from(disk: Disk) -> Stack {
-        Stack { disk, volume: None, claims: None }
+        Stack { disk, volume: None, branch: None, claims: None }
     }
 }

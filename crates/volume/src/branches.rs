@@ -231,7 +231,7 @@ impl Branches {
             if table.find(name).is_some() {
                 return Err(SnapshotError::Exists(name.to_owned()));
             }
-            let slot = table.free_slot(slots).ok_or(SnapshotError::NoneFree(slots))?;
+            let slot = table.free_slot(slots).ok_or(SnapshotError::NoneFree)?;
             let (kind, parent, sequence) = origin(table)?;
             let name = name.to_owned();
             let branch = Branch { name, kind, sequence, made, slot, parent, is_leaving: false };
@@ -252,9 +252,8 @@ impl Branches {
         let _changing = self.changing.acquire(1).await;
         let found = self.table.borrow().find(name).filter(|found| !found.is_leaving).cloned();
         let found = found.ok_or_else(|| SnapshotError::Unknown(name.to_owned()))?;
-        let clone = self.table.borrow().branches.iter().find(|it| it.parent == found.slot).cloned();
-        if let Some(clone) = clone {
-            return Err(SnapshotError::HasClone { snapshot: name.to_owned(), clone: clone.name });
+        if self.table.borrow().branches.iter().any(|branch| branch.parent == found.slot) {
+            return Err(SnapshotError::HasClone(name.to_owned()));
         }
         let mark = |table: &Table| {
             let mut table = table.clone();

@@ -45,6 +45,8 @@ pub struct Info {
     pub next_sequence: u64,
     /// The volume takes shares; [`upgrade`] has those of older programs take them.
     pub shares: bool,
+    /// Slots for snapshots and clones.
+    pub slots: u32,
     /// The owner that has it open, or did not close it; `None` if it was closed, or has no claim.
     pub opener: Option<Opener>,
 }
@@ -126,6 +128,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
         generation: checkpoint.generation,
         next_sequence: checkpoint.next_sequence,
         shares: geometry.shares,
+        slots: geometry.slots,
         opener: claim::opener(disk, &geometry).await?,
     })
 }

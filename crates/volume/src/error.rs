@@ -100,8 +100,8 @@ pub enum SnapshotError {
     )]
     NoSlots,
     /// All slots are in use.
-    #[error("all {0} slots for snapshots and clones are in use: delete one first")]
-    NoneFree(u32),
+    #[error("all slots for snapshots and clones are in use: delete one first")]
+    NoneFree,
     /// No branch has this name.
     #[error("there is no snapshot or clone {0}")]
     Unknown(String),
@@ -117,13 +117,8 @@ pub enum SnapshotError {
     )]
     Name(String),
     /// A clone reads what the snapshot has.
-    #[error("the clone {clone} needs the snapshot {snapshot}: delete the clone first")]
-    HasClone {
-        /// The snapshot.
-        snapshot: String,
-        /// The clone.
-        clone: String,
-    },
+    #[error("the snapshot {0} has a clone: delete the clone first")]
+    HasClone(String),
     /// The volume refused a record, or its disk failed.
     #[error("the volume: {0}")]
     Volume(#[from] Rejected),

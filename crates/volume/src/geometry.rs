@@ -50,6 +50,11 @@ impl Default for Format {
     }
 }
 
+/// Slots of a volume that is [sized for its disk](Format::sized_for), if that has no more blocks than [`SLOTS_BLOCKS`].
+const SLOTS: u32 = 4;
+/// 256 GiB: the places of the pages of the map take memory, slots or not.
+const SLOTS_BLOCKS: u64 = 1 << 26;
+
 /// Segments of a volume that is [sized for its disk](Format::sized_for) at most: each takes memory.
 const SEGMENTS_MAX: u64 = 1 << 21;
 
@@ -62,7 +67,8 @@ impl Format {
     pub fn sized_for(blocks: u64) -> Format {
         let format = Format::default();
         let least = blocks.div_ceil(SEGMENTS_MAX).next_power_of_two().min(u64::from(SEGMENT_BLOCKS_MAX));
-        Format { segment_blocks: format.segment_blocks.max(least as u32), ..format }
+        let slots = if blocks <= SLOTS_BLOCKS { SLOTS } else { 0 };
+        Format { segment_blocks: format.segment_blocks.max(least as u32), slots, ..format }
     }
 
     /// The capacity of a volume that [`Volume::create`](crate::Volume::create) makes on `disk`, in blocks.

@@ -151,7 +151,7 @@ impl Run {
                     model.branches.insert(name, (false, content));
                     self.settle();
                 }
-                Err(SnapshotError::Exists(_) | SnapshotError::NoneFree(SLOTS)) => {}
+                Err(SnapshotError::Exists(_) | SnapshotError::NoneFree) => {}
                 Err(error) => panic!("{error}"),
             },
             3 => {
@@ -170,7 +170,7 @@ impl Run {
                         self.model().branches.remove(&name);
                         self.settle();
                     }
-                    Err(SnapshotError::HasClone { .. }) => {}
+                    Err(SnapshotError::HasClone(_)) => {}
                     Err(error) => panic!("{error}"),
                 }
             }

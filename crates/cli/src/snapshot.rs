@@ -1,0 +1,235 @@
+//! `weir snapshot` and `weir clone`: snapshots and clones of a volume, closed or mounted.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open, syncfs};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use weir_fuse::SnapshotCall;
+use weir_fuse::control::SNAPSHOT_ATTRIBUTE;
+use weir_runtime::Handle;
+use weir_vfs::FsError;
+use weir_volume::{Branch, BranchKind, SnapshotError, Volume, VolumeOptions};
+
+use crate::error::CliError;
+use crate::stack::Stack;
+use crate::{in_wall_time, print, status};
+
+/// What to do with snapshots.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Keep what the volume holds now, under a name. On a mount, everything becomes durable before
+    Create(NameArguments),
+    /// List snapshots and clones, the oldest first
+    List(ListArguments),
+    /// Delete a snapshot or a clone
+    Delete(NameArguments),
+    /// Take the volume back to a snapshot. What was written since is lost, where no snapshot has it. Not on a mount
+    Rollback(NameArguments),
+}
+
+/// A volume, and a name.
+#[derive(Debug, Args)]
+pub(crate) struct NameArguments {
+    /// The volume's file or block device, or the directory that it is mounted on
+    #[arg(value_name = "VOLUME|DIRECTORY")]
+    path: PathBuf,
+    /// 1 to 64 letters, digits, dots, hyphens and underscores
+    name: String,
+}
+
+/// Arguments of `weir snapshot list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// The volume's file or block device, or the directory that it is mounted on
+    #[arg(value_name = "VOLUME|DIRECTORY")]
+    path: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `weir clone`.
+#[derive(Debug, Args)]
+pub(crate) struct CloneArguments {
+    /// The volume's file or block device, or the directory that it is mounted on
+    #[arg(value_name = "VOLUME|DIRECTORY")]
+    path: PathBuf,
+    /// The snapshot
+    snapshot: String,
+    /// The name of the clone
+    name: String,
+}
+
+/// A snapshot or a clone, as lists and a status tell it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct BranchStatus {
+    name: String,
+    /// `snapshot` or `clone`.
+    kind: String,
+    /// Sequence number of the newest record of the log that it holds.
+    sequence: u64,
+    /// When it was made, in UTC.
+    made: String,
+}
+
+impl BranchStatus {
+    /// All of a volume.
+    pub(crate) fn list_of(volume: &Volume) -> Vec<BranchStatus> {
+        volume.snapshots().into_iter().map(BranchStatus::from).collect()
+    }
+}
+
+impl From<Branch> for BranchStatus {
+    fn from(branch: Branch) -> BranchStatus {
+        let made = UNIX_EPOCH.checked_add(Duration::from_nanos(branch.made)).unwrap_or(UNIX_EPOCH);
+        let kind = match branch.kind {
+            BranchKind::Snapshot => "snapshot",
+            BranchKind::Clone => "clone",
+        };
+        BranchStatus {
+            name: branch.name,
+            kind: kind.to_owned(),
+            sequence: branch.sequence,
+            made: humantime::format_rfc3339_seconds(made).to_string(),
+        }
+    }
+}
+
+/// Runs `weir snapshot`.
+pub(crate) fn run(command: &SnapshotCommand) -> Result<(), CliError> {
+    match command {
+        SnapshotCommand::Create(NameArguments { path, name }) => {
+            change(path, SnapshotCall::Create(name.clone()))
+        }
+        SnapshotCommand::Delete(NameArguments { path, name }) => {
+            change(path, SnapshotCall::Delete(name.clone()))
+        }
+        SnapshotCommand::List(arguments) => list(arguments),
+        SnapshotCommand::Rollback(NameArguments { path, name }) => roll_back(path, name),
+    }
+}
+
+/// Runs `weir clone`.
+pub(crate) fn run_clone(arguments: &CloneArguments) -> Result<(), CliError> {
+    let CloneArguments { path, snapshot, name } = arguments;
+    change(path, SnapshotCall::Clone { snapshot: snapshot.clone(), name: name.clone() })
+}
+
+/// Changes the snapshots of a volume that is closed, or asks the server that has it.
+fn change(path: &Path, call: SnapshotCall) -> Result<(), CliError> {
+    if path.is_dir() {
+        return ask_server(path, &call);
+    }
+    with_volume(path, async |volume| apply(volume, call).await)
+}
+
+fn roll_back(path: &Path, name: &str) -> Result<(), CliError> {
+    if path.is_dir() {
+        return Err(CliError::Usage(
+            "a mounted volume cannot be taken back: unmount it, and name its file or device",
+        ));
+    }
+    with_volume(path, async |volume| volume.roll_back(name).await)
+}
+
+/// Opens a volume, does something with its snapshots, and closes it.
+fn with_volume(
+    path: &Path,
+    work: impl AsyncFnOnce(&Volume) -> Result<(), SnapshotError>,
+) -> Result<(), CliError> {
+    in_wall_time(0, async |handle: Handle| {
+        let stack = Stack::open_volume(&handle, path, VolumeOptions::default()).await?;
+        let done = work(stack.require_volume(path)?).await;
+        stack.close(path).await?;
+        done.map_err(|source| CliError::Snapshot { path: path.to_owned(), source })
+    })
+}
+
+/// Does what a call asks of an open volume.
+async fn apply(volume: &Volume, call: SnapshotCall) -> Result<(), SnapshotError> {
+    match call {
+        SnapshotCall::Create(name) => volume.create_snapshot(&name).await.map(drop),
+        SnapshotCall::Clone { snapshot, name } => volume.create_clone(&snapshot, &name).await.map(drop),
+        SnapshotCall::Delete(name) => volume.delete_snapshot(&name).await,
+    }
+}
+
+/// What a server of a mount does when it is asked to change snapshots.
+pub(crate) fn serving(stack: Rc<Stack>) -> impl AsyncFn(SnapshotCall) -> Result<(), FsError> + Clone {
+    async move |call| serve(&stack, call).await
+}
+
+/// Does what a call asks; its error is one that the kernel can pass on.
+async fn serve(stack: &Stack, call: SnapshotCall) -> Result<(), FsError> {
+    let volume = stack.volume().ok_or(FsError::Unsupported("snapshots without a volume"))?;
+    apply(volume, call).await.map_err(|error| match error {
+        SnapshotError::NoSlots => FsError::Unsupported("snapshots"),
+        SnapshotError::NoneFree => FsError::NoSpace,
+        SnapshotError::Unknown(_) => FsError::NotFound,
+        SnapshotError::NoSnapshot(_) => FsError::IsDirectory,
+        SnapshotError::Exists(_) => FsError::Exists,
+        SnapshotError::Name(_) => FsError::NameLength,
+        SnapshotError::HasClone(_) => FsError::NotEmpty,
+        SnapshotError::Volume(error) => error.into(),
+    })
+}
+
+/// Asks the server of a mount, and says what its answer means.
+fn ask_server(path: &Path, call: &SnapshotCall) -> Result<(), CliError> {
+    status::ask(path)?;
+    let failed = |errno: Errno| explain(path, call, errno);
+    let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let directory = directory.map_err(failed)?;
+    // What the kernel still has of files belongs into the snapshot, too.
+    syncfs(&directory).map_err(failed)?;
+    fsetxattr(&directory, SNAPSHOT_ATTRIBUTE, call.to_value().as_bytes(), XattrFlags::empty()).map_err(failed)
+}
+
+fn explain(path: &Path, call: &SnapshotCall, errno: Errno) -> CliError {
+    let (SnapshotCall::Create(name) | SnapshotCall::Delete(name) | SnapshotCall::Clone { name, .. }) = call;
+    let (name, of) = match call {
+        SnapshotCall::Clone { snapshot, name } => (name.clone(), snapshot.clone()),
+        _ => (name.clone(), name.clone()),
+    };
+    let source = match errno {
+        Errno::OPNOTSUPP => SnapshotError::NoSlots,
+        Errno::NOENT => SnapshotError::Unknown(of),
+        Errno::EXIST => SnapshotError::Exists(name),
+        Errno::ISDIR => SnapshotError::NoSnapshot(of),
+        Errno::NAMETOOLONG | Errno::INVAL => SnapshotError::Name(name),
+        Errno::NOSPC => SnapshotError::NoneFree,
+        Errno::NOTEMPTY => SnapshotError::HasClone(of),
+        _ => {
+            let doing = "change the snapshots of";
+            return CliError::File { doing, path: path.to_owned(), source: errno.into() };
+        }
+    };
+    CliError::Snapshot { path: path.to_owned(), source }
+}
+
+fn list(arguments: &ListArguments) -> Result<(), CliError> {
+    let path = &arguments.path;
+    let found = if path.is_dir() {
+        status::ask(path)?.storage.volume.map_or_else(Vec::new, |volume| volume.snapshots)
+    } else {
+        in_wall_time(0, async |handle: Handle| {
+            let stack = Stack::open(&handle, path, true).await?;
+            Ok(BranchStatus::list_of(stack.require_volume(path)?))
+        })?
+    };
+    if arguments.json {
+        return print(&serde_json::to_string(&found).unwrap_or_default());
+    }
+    if found.is_empty() {
+        return print("no snapshots");
+    }
+    let width = found.iter().map(|branch| branch.name.len()).max().unwrap_or(0);
+    let line = |BranchStatus { name, kind, sequence, made }: &BranchStatus| {
+        format!("{name:width$}  {kind:8}  {made}  record {sequence}")
+    };
+    print(&found.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
