@@ -16,7 +16,7 @@ use weir_runtime::{RuntimeError, Stalled};
 use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
 use weir_vfs::FsError;
-use weir_volume::{SnapshotError, VolumeError};
+use weir_volume::{SnapshotError, StreamError, VolumeError};
 use weir_workload::TraceError;
 
 use crate::occupant::{Content, Occupant};
@@ -258,6 +258,9 @@ pub(crate) enum CliError {
     /// The snapshots of the volume on the path cannot be changed so.
     #[error("{}: {source}", path.display())]
     Snapshot { path: PathBuf, source: SnapshotError },
+    /// A snapshot cannot be sent or received.
+    #[error("{}: {source}", path.display())]
+    Stream { path: PathBuf, source: StreamError },
     /// It holds nothing that Weir knows.
     #[error("{}: neither ext4, nor F2FS, nor a volume of Weir: {}", path.display(), what_is_there(path, *found))]
     Foreign {

@@ -41,6 +41,7 @@ mod progress;
 mod put;
 mod repair;
 mod report_file;
+mod send;
 mod service;
 mod signals;
 mod signatures;
@@ -121,6 +122,10 @@ enum Command {
     Snapshot(snapshot::SnapshotCommand),
     /// Make a clone of a snapshot: a volume of its own that takes space as it is written
     Clone(snapshot::CloneArguments),
+    /// Write a snapshot, or what has changed since an earlier one, to standard output
+    Send(send::SendArguments),
+    /// Take such a snapshot from standard input into another volume
+    Receive(send::ReceiveArguments),
     /// Copy files into a filesystem image, with owners, modes and links
     Put(put::PutArguments),
     /// Copy files out of a filesystem image, with owners, modes and links
@@ -232,6 +237,8 @@ fn run(command: Command) -> Result<Verdict, CliError> {
         Command::Volume(command) => volume::run(&command),
         Command::Snapshot(command) => snapshot::run(&command).map(|()| Verdict::Good),
         Command::Clone(arguments) => snapshot::run_clone(&arguments).map(|()| Verdict::Good),
+        Command::Send(arguments) => send::run_send(&arguments).map(|()| Verdict::Good),
+        Command::Receive(arguments) => send::run_receive(&arguments).map(|()| Verdict::Good),
         Command::Mkfs(arguments) => mkfs::run(&arguments).map(|()| Verdict::Good),
         Command::Put(arguments) => put::run(&arguments).map(|()| Verdict::Good),
         Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),

@@ -27,7 +27,7 @@ use crate::{messages, mount_f2fs, snapshot, status};
 const LOOKED_AT: Duration = Duration::from_secs(1);
 
 /// Arguments of `weir mount`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct MountArguments {
     /// A volume or a filesystem image, in a file or on a block device; left out with --device
     #[arg(value_name = "IMAGE|VOLUME|DISK", required_unless_present = "device")]
@@ -81,7 +81,7 @@ pub(crate) struct MountArguments {
     /// Allow no changes. What a crash has left in the journal is replayed in memory, and rolled forward on F2FS
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
-    /// Mount a snapshot, as it was, with --read-only, or a clone
+    /// Mount a snapshot, which is read-only, or a clone
     #[arg(long, value_name = "NAME", conflicts_with = "device")]
     snapshot: Option<String>,
     /// Refuse to run programs that are on it
@@ -220,6 +220,7 @@ async fn serve(
     mountpoint: &Path,
 ) -> Result<(), CliError> {
     let limit = Limit::from_option(arguments.memory);
+    let mut arguments = arguments.clone();
     let stack = match &arguments.device {
         Some(name) => {
             let name = StackName { volume: false, base: Base::Device(name.clone()) };
@@ -234,14 +235,18 @@ async fn serve(
                 after_crash: arguments.after_crash,
                 ..limit.apply_to_volume(VolumeOptions::default())
             };
-            let stack = Stack::open_with(&handle, source, arguments.read_only, volume).await?;
             match &arguments.snapshot {
-                Some(name) => stack.on_branch(source, name, arguments.read_only)?,
-                None => stack,
+                Some(name) => {
+                    let read_only = arguments.read_only;
+                    let opened = Stack::open_branch(&handle, source, name, read_only, volume).await?;
+                    arguments.read_only = opened.1;
+                    opened.0
+                }
+                None => Stack::open_with(&handle, source, arguments.read_only, volume).await?,
             }
         }
     };
-    let stack = Rc::new(stack);
+    let (stack, arguments) = (Rc::new(stack), &arguments);
     if F2fs::is_on(&stack.storage()).await {
         return mount_f2fs::serve(handle, arguments, service, (source, mountpoint), stack).await;
     }

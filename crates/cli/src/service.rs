@@ -33,7 +33,7 @@ const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
 const FIRST_DESCRIPTOR: i32 = 3;
 
 /// Where a service runs.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ServiceArguments {
     /// Stay in the foreground until it is unmounted
     #[arg(long, short)]

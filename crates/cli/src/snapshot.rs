@@ -170,7 +170,7 @@ async fn serve(stack: &Stack, call: SnapshotCall) -> Result<(), FsError> {
         SnapshotError::NoSlots => FsError::Unsupported("snapshots"),
         SnapshotError::NoneFree => FsError::NoSpace,
         SnapshotError::Unknown(_) => FsError::NotFound,
-        SnapshotError::NoSnapshot(_) => FsError::IsDirectory,
+        SnapshotError::NoSnapshot(_) | SnapshotError::NotEarlier(_) => FsError::IsDirectory,
         SnapshotError::Exists(_) => FsError::Exists,
         SnapshotError::Name(_) => FsError::NameLength,
         SnapshotError::HasClone(_) => FsError::NotEmpty,

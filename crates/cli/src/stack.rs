@@ -18,7 +18,8 @@ use weir_storage::{
 };
 use weir_vfs::FsError;
 use weir_volume::{
-    BranchStorage, LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError, VolumeOptions,
+    Branch, BranchKind, BranchStorage, LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError,
+    VolumeOptions,
 };
 
 use crate::error::CliError;
@@ -319,6 +320,29 @@ impl Stack {
         Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, volume).await
     }
 
+    /// Opens a snapshot or a clone of the volume at `path`, and says whether it is only read, as a snapshot always is.
+    pub(crate) async fn open_branch(
+        handle: &Handle,
+        path: &Path,
+        name: &str,
+        read_only: bool,
+        options: VolumeOptions,
+    ) -> Result<(Stack, bool), CliError> {
+        let failed = |source| CliError::Snapshot { path: path.to_owned(), source };
+        let stack = Stack::open_with(handle, path, true, options.clone()).await?;
+        let volume = stack.require_volume(path)?;
+        let is_clone = |branch: &Branch| branch.name == name && branch.kind == BranchKind::Clone;
+        if read_only || !volume.snapshots().iter().any(is_clone) {
+            // What a crash has left in its journal is replayed in memory.
+            let branch = BranchStorage::open_scratch(Rc::clone(volume), name).map_err(failed)?;
+            return Ok((Stack(stack.0.with_branch(branch)), true));
+        }
+        drop(stack);
+        let stack = Stack::open_with(handle, path, false, options).await?;
+        let branch = BranchStorage::open(Rc::clone(stack.require_volume(path)?), name).map_err(failed)?;
+        Ok((Stack(stack.0.with_branch(branch)), false))
+    }
+
     /// Opens the volume at `path`.
     pub(crate) async fn open_volume(
         handle: &Handle,
@@ -434,17 +458,6 @@ impl Stack {
     /// The volume of what was opened at `path`.
     pub(crate) fn require_volume(&self, path: &Path) -> Result<&Rc<Volume>, CliError> {
         self.volume().ok_or_else(|| CliError::NoVolume { path: path.to_owned() })
-    }
-
-    /// The same with a snapshot or a clone in the place of the volume. What is written into a snapshot is to be thrown away.
-    pub(crate) fn on_branch(self, path: &Path, name: &str, read_only: bool) -> Result<Stack, CliError> {
-        let volume = Rc::clone(self.require_volume(path)?);
-        let opened = match read_only {
-            true => BranchStorage::open_scratch(volume, name),
-            false => BranchStorage::open(volume, name),
-        };
-        let branch = opened.map_err(|source| CliError::Snapshot { path: path.to_owned(), source })?;
-        Ok(Stack(self.0.with_branch(branch)))
     }
 
     /// What it is, for people.

@@ -47,6 +47,7 @@ mod promises;
 mod readers;
 mod repair;
 mod signals;
+mod snapshots;
 mod sqlite;
 mod support;
 mod system_mount;

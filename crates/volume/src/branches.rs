@@ -9,7 +9,7 @@
 //!
 //! An operation that takes many records says in the table what it does, and is ended when the volume is opened again.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 use weir_runtime::Semaphore;
@@ -63,9 +63,27 @@ impl Branches {
         }
     }
 
+    pub(crate) fn table(&self) -> Ref<'_, Table> {
+        self.table.borrow()
+    }
+
+    pub(crate) fn blocks(&self) -> Ref<'_, Blocks> {
+        self.blocks.borrow()
+    }
+
+    /// Loads pages of the map.
+    pub(crate) async fn load_pages(&self, pages: impl Fn() -> Vec<u32>) -> Result<(), SnapshotError> {
+        Ok(self.log.pager.load(WhenFull::Wait, |_| pages()).await?)
+    }
+
     /// Snapshots and clones in the order in which they were made.
     pub(crate) fn list(&self) -> Vec<Branch> {
         self.table.borrow().branches.iter().filter(|branch| !branch.is_leaving).cloned().collect()
+    }
+
+    /// The snapshot with this name.
+    pub(crate) fn find_snapshot(&self, name: &str) -> Result<Branch, SnapshotError> {
+        find_snapshot(&self.table.borrow(), name).cloned()
     }
 
     /// The path of a slot as it is now: it changes with the table.
@@ -198,7 +216,17 @@ impl Branches {
     /// # Errors
     /// [`SnapshotError`].
     pub(crate) async fn create_snapshot(&self, name: &str) -> Result<Branch, SnapshotError> {
-        self.create(name, |_| Ok((BranchKind::Snapshot, 0, self.log.placed_to()))).await
+        let origin = (self.common.handle.wall_clock_nanos(), self.common.handle.entropy());
+        self.create_received(name, origin).await
+    }
+
+    /// The same of a snapshot that was received from elsewhere: when that was made, and its identity.
+    pub(crate) async fn create_received(
+        &self,
+        name: &str,
+        made: (u64, u64),
+    ) -> Result<Branch, SnapshotError> {
+        self.create(name, made, |_| Ok((BranchKind::Snapshot, 0, self.log.placed_to()))).await
     }
 
     /// Makes a clone of a snapshot, durably.
@@ -206,7 +234,8 @@ impl Branches {
     /// # Errors
     /// [`SnapshotError`].
     pub(crate) async fn create_clone(&self, snapshot: &str, name: &str) -> Result<Branch, SnapshotError> {
-        self.create(name, |table| {
+        let made = (self.common.handle.wall_clock_nanos(), self.common.handle.entropy());
+        self.create(name, made, |table| {
             let found = find_snapshot(table, snapshot)?;
             Ok((BranchKind::Clone, found.slot, found.sequence))
         })
@@ -216,6 +245,7 @@ impl Branches {
     async fn create(
         &self,
         name: &str,
+        (made, identity): (u64, u64),
         origin: impl Fn(&Table) -> Result<(BranchKind, u32, u64), SnapshotError>,
     ) -> Result<Branch, SnapshotError> {
         let _changing = self.changing.acquire(1).await;
@@ -226,7 +256,6 @@ impl Branches {
         if !is_name(name) {
             return Err(SnapshotError::Name(name.to_owned()));
         }
-        let made = self.common.handle.wall_clock_nanos();
         let add = |table: &Table| {
             if table.find(name).is_some() {
                 return Err(SnapshotError::Exists(name.to_owned()));
@@ -234,7 +263,7 @@ impl Branches {
             let slot = table.free_slot(slots).ok_or(SnapshotError::NoneFree)?;
             let (kind, parent, sequence) = origin(table)?;
             let name = name.to_owned();
-            let branch = Branch { name, kind, sequence, made, slot, parent, is_leaving: false };
+            let branch = Branch { name, kind, sequence, made, identity, slot, parent, is_leaving: false };
             let mut table = table.clone();
             table.branches.push(branch);
             Ok(table)
@@ -354,8 +383,7 @@ impl Branches {
         let at = self.common.geometry.table().ok_or(SnapshotError::NoSlots)?;
         loop {
             let slot = self.common.slots.listen();
-            let pages = |_: &Blocks| vec![page_of(self.zeros())];
-            self.log.pager.load(WhenFull::Wait, pages).await?;
+            self.load_pages(|| vec![page_of(self.zeros())]).await?;
             let table = change(&self.table.borrow())?;
             let mut bytes = table.to_block(self.common.geometry.volume);
             if !self.blocks.borrow().entry(self.zeros()).is_mapped() {
@@ -378,7 +406,7 @@ impl Branches {
     }
 
     /// The blocks of the volume of which some slot has a page of the map, page by page.
-    fn pages_of_slots(&self, slots: &[u32]) -> Vec<Extent> {
+    pub(crate) fn pages_of_slots(&self, slots: &[u32]) -> Vec<Extent> {
         let logical = self.common.geometry.logical_blocks;
         let in_page = ENTRIES_PER_PAGE as u64;
         let map = &self.blocks.borrow().map;
@@ -396,8 +424,7 @@ impl Branches {
         pair: impl Fn(&Blocks, u32) -> Option<(u32, u32)>,
     ) -> Result<(), SnapshotError> {
         for part in pieces(extent) {
-            let pages = |_: &Blocks| pages_of_path(bases, part).collect();
-            self.log.pager.load(WhenFull::Wait, pages).await?;
+            self.load_pages(|| pages_of_path(bases, part).collect()).await?;
             let share = || {
                 let pairs: Pairs = {
                     let blocks = self.blocks.borrow();
@@ -426,7 +453,7 @@ impl Branches {
 }
 
 /// Looks for a block at the beginning of each slot of a path, in turn; the logical block at which it is.
-fn find_source(blocks: &Blocks, path: &[u32], lba: u32) -> Option<u32> {
+pub(crate) fn find_source(blocks: &Blocks, path: &[u32], lba: u32) -> Option<u32> {
     path.iter().map(|base| base + lba).find(|lba| blocks.entry(*lba).is_mapped())
 }
 
@@ -448,7 +475,7 @@ fn pieces(extent: Extent) -> impl Iterator<Item = Extent> {
     })
 }
 
-fn find_snapshot<'t>(table: &'t Table, name: &str) -> Result<&'t Branch, SnapshotError> {
+pub(crate) fn find_snapshot<'t>(table: &'t Table, name: &str) -> Result<&'t Branch, SnapshotError> {
     let found = table.find(name).filter(|found| !found.is_leaving);
     match found {
         Some(found) if found.kind == BranchKind::Snapshot => Ok(found),

@@ -108,6 +108,9 @@ pub enum SnapshotError {
     /// A clone has this name, and a snapshot is wanted.
     #[error("{0} is a clone, and this takes a snapshot")]
     NoSnapshot(String),
+    /// What has changed is asked for since a snapshot that is not before the other one.
+    #[error("the snapshot {0} is not earlier than the other one")]
+    NotEarlier(String),
     /// A branch has this name.
     #[error("there is a snapshot or clone {0} already")]
     Exists(String),

@@ -19,6 +19,8 @@ pub(crate) const CLAIM_MAGIC: [u8; 8] = *b"WEIR-CLM";
 pub(crate) const CHALLENGE_MAGIC: [u8; 8] = *b"WEIR-CHL";
 /// First bytes of a table of snapshots and clones.
 pub(crate) const TABLE_MAGIC: [u8; 8] = *b"WEIR-SNP";
+/// First bytes of a stream of a snapshot.
+pub(crate) const STREAM_MAGIC: [u8; 8] = *b"WEIR-SND";
 /// First bytes of a chunk header.
 pub(crate) const CHUNK_MAGIC: [u8; 4] = *b"WCHK";
 /// The version of the format that this crate writes and reads.
@@ -95,6 +97,8 @@ pub(crate) struct TableEntry {
     pub sequence: U64,
     /// Nanoseconds since 1970.
     pub made: U64,
+    /// Drawn at random; of a snapshot that was received, that of the one that was sent.
+    pub identity: U64,
     /// Zeros behind it.
     pub name: [u8; 64],
 }
@@ -105,7 +109,44 @@ impl Default for TableEntry {
     }
 }
 
-const _: () = assert!(size_of::<TableEntry>() == 96 && size_of::<TableBlock>() == 32 + 32 * 96);
+const _: () = assert!(size_of::<TableEntry>() == 104 && size_of::<TableBlock>() == 32 + 32 * 104);
+
+/// The beginning of a stream of a snapshot. Its checksum covers itself.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct StreamHeader {
+    pub magic: [u8; 8],
+    pub version: U32,
+    pub checksum: U32,
+    pub logical_blocks: U64,
+    /// When the snapshot was made.
+    pub made: U64,
+    /// Of the snapshot.
+    pub identity: U64,
+    /// Of the snapshot that it builds on.
+    pub base_identity: U64,
+    pub name: [u8; 64],
+    /// The snapshot that it builds on; zeros if it is whole.
+    pub base: [u8; 64],
+}
+
+/// A record of a stream, before its data. Its checksum covers both.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct StreamRecord {
+    pub checksum: U32,
+    /// 1 data, 2 blocks that read zeros, 3 the end.
+    pub kind: U32,
+    /// From 0 on, without a gap.
+    pub number: U64,
+    /// The first logical block.
+    pub first: U64,
+    /// How many; 256 at most.
+    pub blocks: U32,
+    pub reserved: U32,
+}
+
+const _: () = assert!(size_of::<StreamHeader>() == 176 && size_of::<StreamRecord>() == 32);
 
 /// Who has the volume open; in one sector, so that a write of it is never torn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

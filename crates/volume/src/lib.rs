@@ -86,6 +86,7 @@
 mod blocks;
 mod branch;
 mod branches;
+mod changes;
 mod check;
 mod checkpoint;
 mod checkpointer;
@@ -118,6 +119,7 @@ mod segments;
 mod snapshot_table;
 mod sparse;
 mod stats;
+mod stream;
 mod transfer;
 mod volume;
 
@@ -131,4 +133,5 @@ pub use options::{CleaningPolicy, Completion, LossWindow, VolumeOptions};
 pub use repair::{Finding, RepairOptions, RepairReport, repair};
 pub use snapshot_table::{Branch, BranchKind};
 pub use stats::{LossWindowSeen, RecoveryReport, Stats};
+pub use stream::{StreamError, StreamReport, receive, send};
 pub use volume::Volume;

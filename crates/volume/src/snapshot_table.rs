@@ -34,6 +34,8 @@ pub struct Branch {
     pub sequence: u64,
     /// When it was made, in nanoseconds since 1970, by the clock of the host.
     pub made: u64,
+    /// Drawn at random; of a snapshot that was received, that of the one that was sent.
+    pub(crate) identity: u64,
     pub(crate) slot: u32,
     /// Of a clone: the slot of its snapshot. Of a snapshot 0.
     pub(crate) parent: u32,
@@ -53,6 +55,19 @@ pub(crate) struct Table {
 pub(crate) fn is_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed) && !name.starts_with(['.', '-'])
+}
+
+/// A name with zeros behind it.
+pub(crate) fn name_bytes(name: &str) -> [u8; NAME_BYTES] {
+    let mut bytes = [0; NAME_BYTES];
+    bytes.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
+    bytes
+}
+
+/// The name that has zeros behind it, if it is one.
+pub(crate) fn name_from_bytes(bytes: &[u8; NAME_BYTES]) -> Option<String> {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
+    str::from_utf8(&bytes[..end]).ok().filter(|name| is_name(name)).map(str::to_owned)
 }
 
 impl Table {
@@ -99,7 +114,8 @@ impl Table {
             to.parent = branch.parent.into();
             to.sequence = branch.sequence.into();
             to.made = branch.made.into();
-            to.name[..branch.name.len()].copy_from_slice(branch.name.as_bytes());
+            to.identity = branch.identity.into();
+            to.name = name_bytes(&branch.name);
         }
         let table = TableBlock {
             magic: TABLE_MAGIC,
@@ -151,18 +167,17 @@ impl Table {
 }
 
 fn branch_from_entry(entry: &TableEntry) -> Result<Branch, Damage> {
-    let end = entry.name.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
-    let name = str::from_utf8(&entry.name[..end]).ok().filter(|name| is_name(name));
     let kind = match entry.kind {
         1 => BranchKind::Snapshot,
         2 => BranchKind::Clone,
         _ => return Err(Damage::SnapshotTable),
     };
     Ok(Branch {
-        name: name.ok_or(Damage::SnapshotTable)?.to_owned(),
+        name: name_from_bytes(&entry.name).ok_or(Damage::SnapshotTable)?,
         kind,
         sequence: entry.sequence.get(),
         made: entry.made.get(),
+        identity: entry.identity.get(),
         slot: entry.slot.get(),
         parent: entry.parent.get(),
         is_leaving: entry.is_leaving != 0,

@@ -216,6 +216,10 @@ impl Volume {
         self.branches.create_snapshot(name).await
     }
 
+    pub(crate) fn branches(&self) -> &Branches {
+        &self.branches
+    }
+
     /// Makes a clone of a snapshot, durably. It takes space as it is written.
     ///
     /// # Errors

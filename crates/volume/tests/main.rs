@@ -17,6 +17,7 @@ mod shares;
 mod slow;
 mod snapshots;
 mod stale_checkpoint;
+mod streams;
 #[path = "support/hostile.rs"]
 mod support;
 mod volume;

@@ -17,12 +17,13 @@ use weir_volume::{
 /// More than a page of the map.
 const BLOCKS: u64 = 700;
 /// The blocks that the test writes: around the end of the first page of the map.
-const USED: std::ops::Range<u64> = 480..540;
+pub(crate) const USED: std::ops::Range<u64> = 480..540;
 const SLOTS: u32 = 4;
-const FORMAT: Format = Format { logical_blocks: BLOCKS, segment_blocks: 8, overwrite: false, slots: SLOTS };
+pub(crate) const FORMAT: Format =
+    Format { logical_blocks: BLOCKS, segment_blocks: 8, overwrite: false, slots: SLOTS };
 
 /// The stamps of the blocks of a branch; what is not there reads zeros.
-type Content = BTreeMap<u64, u64>;
+pub(crate) type Content = BTreeMap<u64, u64>;
 
 /// What the volume and its branches are to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,23 +32,27 @@ struct Model {
     branches: BTreeMap<String, (bool, Content)>,
 }
 
-fn page(stamp: u64) -> Vec<u8> {
+pub(crate) fn page(stamp: u64) -> Vec<u8> {
     let mut block = vec![if stamp == 0 { 0 } else { (stamp * 7 + 1) as u8 }; BLOCK_BYTES];
     block[..8].copy_from_slice(&stamp.to_le_bytes());
     block
 }
 
-async fn open(handle: &Handle, disk: &Rc<AdversaryDisk>, mutant: Option<VolumeMutant>) -> Rc<Volume> {
+pub(crate) async fn open(
+    handle: &Handle,
+    disk: &Rc<AdversaryDisk>,
+    mutant: Option<VolumeMutant>,
+) -> Rc<Volume> {
     let options = VolumeOptions { rules: Rules::but(mutant), ..VolumeOptions::default() };
     Rc::new(Volume::open(handle, Rc::clone(disk) as Rc<dyn Storage>, options).await.unwrap())
 }
 
-fn disk_options() -> AdversaryOptions {
+pub(crate) fn disk_options() -> AdversaryOptions {
     let capabilities = Capabilities::legacy(32, 512, 512);
     AdversaryOptions { blocks: 4000, capabilities, ..AdversaryOptions::default() }
 }
 
-async fn content_of(storage: &dyn Storage) -> Content {
+pub(crate) async fn content_of(storage: &dyn Storage) -> Content {
     let mut found = Content::new();
     for lba in USED {
         let block = read(storage, Extent::new(Lba(lba), 1)).await.unwrap();

@@ -1,0 +1,91 @@
+//! What snapshots and clones cost: to make them, to write beneath one, and to go back.
+//!
+//! `snapshot_cost DIRECTORY [MIB]`: a volume of so many MiB in use on a file there. Rates are of this machine at this moment.
+
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
+use std::error::Error;
+use std::fs::File;
+use std::path::Path;
+use std::rc::Rc;
+
+use weir_runtime::{Handle, Runtime, Wall};
+use weir_storage::{
+    BLOCK_BYTES, Command, FileDisk, FileDiskOptions, Lba, Part, Storage, Write, flush, submit_when_free,
+};
+use weir_volume::{BranchStorage, Format, Volume, VolumeOptions};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments.next().ok_or("which directory?")?;
+    let mib: u64 = arguments.next().map_or(Ok(1024), |text| text.parse())?;
+    let path = Path::new(&directory).join("snapshot-cost.disk");
+    File::create(&path)?.set_len(mib * 4 << 20)?;
+    let runtime = Runtime::wall(Wall::default())?;
+    let handle = runtime.handle();
+    let outcome = runtime.block_on(measure(&handle, &path, mib << 8));
+    std::fs::remove_file(&path)?;
+    outcome?
+}
+
+/// Microseconds since `began`.
+fn micros(handle: &Handle, began: weir_runtime::Instant) -> f64 {
+    handle.now().since(began).as_secs_f64() * 1e6
+}
+
+/// Writes blocks at random, or in turn, and returns microseconds a block.
+async fn write_blocks(
+    handle: &Handle,
+    storage: &dyn Storage,
+    blocks: u64,
+    at_random: bool,
+) -> Result<f64, Box<dyn Error>> {
+    let (page, mut random) = (vec![1; BLOCK_BYTES], handle.random("blocks"));
+    let began = handle.now();
+    for block in 0..blocks {
+        let lba = if at_random { random.below(blocks) } else { block };
+        let part = [Part::bytes(Lba(lba), &page)];
+        submit_when_free(storage, Command::Write(Write::new(&part))).await?;
+    }
+    flush(storage).await?;
+    Ok(micros(handle, began) / blocks as f64)
+}
+
+async fn measure(handle: &Handle, path: &Path, blocks: u64) -> Result<(), Box<dyn Error>> {
+    let disk = FileDisk::open(handle, path, FileDiskOptions::default())?;
+    let format = Format { logical_blocks: blocks, slots: 4, ..Format::default() };
+    Volume::create(handle, &*disk, format).await?;
+    let volume = Rc::new(Volume::open(handle, disk, VolumeOptions::default()).await?);
+    write_blocks(handle, &*volume, blocks, false).await?;
+    for at_random in [false, true] {
+        let plain = write_blocks(handle, &*volume, blocks, at_random).await?;
+        let began = handle.now();
+        volume.create_snapshot("snapshot").await?;
+        let made = micros(handle, began);
+        let first = write_blocks(handle, &*volume, blocks, at_random).await?;
+        let again = write_blocks(handle, &*volume, blocks, at_random).await?;
+        let began = handle.now();
+        volume.create_clone("snapshot", "clone").await?;
+        let cloned = micros(handle, began);
+        let clone = BranchStorage::open(Rc::clone(&volume), "clone")?;
+        let of_clone = write_blocks(handle, &clone, blocks / 4, at_random).await?;
+        let began = handle.now();
+        volume.roll_back("snapshot").await?;
+        let back = micros(handle, began) / 1e6;
+        let names = volume.stats().shared_names;
+        volume.delete_snapshot("clone").await?;
+        let began = handle.now();
+        volume.delete_snapshot("snapshot").await?;
+        let deleted = micros(handle, began) / 1e6;
+        println!(
+            "{}: us a block: plain {plain:.2}, first below a snapshot {first:.2} ({:.2}), again {again:.2}, in a clone {of_clone:.2}; \
+             create {:.1} ms, clone {:.1} ms, roll back {back:.2} s, delete {deleted:.2} s; {names} names",
+            if at_random { "random" } else { "in turn" },
+            first / plain,
+            made / 1e3,
+            cloned / 1e3,
+        );
+    }
+    volume.close().await?;
+    Ok(())
+}

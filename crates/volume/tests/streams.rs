@@ -1,0 +1,120 @@
+//! Streams of snapshots: whole and incremental, cut, and changed on the way.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::rc::Rc;
+
+use weir_runtime::{Handle, Runtime, Simulation};
+use weir_storage::{AdversaryDisk, Command, Extent, Lba, Part, submit_when_free, write};
+use weir_volume::{BranchStorage, SnapshotError, StreamError, Volume, receive, send};
+
+use crate::snapshots::{Content, FORMAT, USED, content_of, disk_options, open, page};
+
+async fn new_volume(handle: &Handle) -> Rc<Volume> {
+    let disk = AdversaryDisk::new(handle, disk_options());
+    Volume::create(handle, &*disk, FORMAT).await.unwrap();
+    open(handle, &disk, None).await
+}
+
+async fn content_at(volume: &Rc<Volume>, name: &str) -> Content {
+    content_of(&BranchStorage::open(Rc::clone(volume), name).unwrap()).await
+}
+
+/// Writes and discards some blocks.
+async fn change(handle: &Handle, volume: &Volume, turn: u64) {
+    let mut random = handle.random(&format!("turn {turn}"));
+    for step in 0..40 {
+        let lba = USED.start + random.below(USED.end - USED.start);
+        if random.below(4) == 0 {
+            submit_when_free(volume, Command::Discard(&[Extent::new(Lba(lba), 1)])).await.unwrap();
+        } else {
+            write(volume, Part::bytes(Lba(lba), &page(turn * 1000 + step + 1))).await.unwrap();
+        }
+    }
+}
+
+/// A volume with snapshots `a`, `b` and `c`, and the streams of `a` and of what has changed from `a` to `c`.
+async fn sent(handle: &Handle) -> (Rc<Volume>, Vec<u8>, Vec<u8>) {
+    let volume = new_volume(handle).await;
+    for (turn, name) in (0..).zip(["a", "b", "c"]) {
+        change(handle, &volume, turn).await;
+        volume.create_snapshot(name).await.unwrap();
+    }
+    change(handle, &volume, 9).await;
+    let (mut whole, mut later) = (Vec::new(), Vec::new());
+    send(&volume, "a", None, &mut whole).await.unwrap();
+    send(&volume, "c", Some("a"), &mut later).await.unwrap();
+    (volume, whole, later)
+}
+
+fn simulate(seed: u64, script: impl AsyncFnOnce(Handle)) {
+    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+    let handle = runtime.handle();
+    runtime.block_on(script(handle)).unwrap();
+}
+
+#[test]
+fn what_is_received_is_what_was_sent() {
+    for seed in 0..20 {
+        simulate(seed, async |handle| {
+            let (volume, whole, later) = sent(&handle).await;
+            let other = new_volume(&handle).await;
+            receive(&other, &mut &whole[..]).await.unwrap();
+            // It goes back to the snapshot first.
+            change(&handle, &other, 11).await;
+            let report = receive(&other, &mut &later[..]).await.unwrap();
+            assert_eq!((report.name.as_str(), report.from.as_deref()), ("c", Some("a")));
+            for name in ["a", "c"] {
+                assert_eq!(
+                    content_at(&other, name).await,
+                    content_at(&volume, name).await,
+                    "seed {seed}, {name}"
+                );
+            }
+            assert_eq!(content_of(&*other).await, content_at(&volume, "c").await);
+        });
+    }
+}
+
+#[test]
+fn a_stream_that_is_cut_or_changed_makes_no_snapshot() {
+    simulate(1, async |handle| {
+        let (_, whole, later) = sent(&handle).await;
+        let other = new_volume(&handle).await;
+        receive(&other, &mut &whole[..]).await.unwrap();
+        let mut random = handle.random("damage");
+        for _ in 0..100 {
+            let at = random.below(later.len() as u64) as usize;
+            let mut damaged = later.clone();
+            match random.below(2) {
+                0 => damaged.truncate(at),
+                _ => damaged[at] ^= 1 << random.below(8),
+            }
+            assert!(receive(&other, &mut &damaged[..]).await.is_err(), "byte {at}");
+            assert_eq!(other.snapshots().len(), 1);
+        }
+        receive(&other, &mut &later[..]).await.unwrap();
+    });
+}
+
+#[test]
+fn streams_that_do_not_fit_are_refused() {
+    simulate(2, async |handle| {
+        let (volume, whole, later) = sent(&handle).await;
+        let refused =
+            async |volume: &Rc<Volume>, stream: &[u8]| receive(volume, &mut &stream[..]).await.unwrap_err();
+        let exists = refused(&volume, &whole).await;
+        assert!(matches!(exists, StreamError::Snapshot(SnapshotError::Exists(_))), "{exists}");
+        let other = new_volume(&handle).await;
+        let unknown = refused(&other, &later).await;
+        assert!(matches!(unknown, StreamError::Snapshot(SnapshotError::Unknown(_))), "{unknown}");
+        other.create_snapshot("a").await.unwrap();
+        assert!(matches!(refused(&other, &later).await, StreamError::OtherBase(_)));
+        change(&handle, &other, 3).await;
+        other.delete_snapshot("a").await.unwrap();
+        assert!(matches!(refused(&other, &whole).await, StreamError::NotEmpty));
+        assert!(matches!(refused(&other, &[7; 300]).await, StreamError::Foreign));
+        let backwards = send(&volume, "a", Some("b"), &mut Vec::new()).await.unwrap_err();
+        assert!(matches!(backwards, StreamError::Snapshot(SnapshotError::NotEarlier(_))), "{backwards}");
+    });
+}
