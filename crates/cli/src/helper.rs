@@ -25,7 +25,7 @@ const FAILED: u8 = 32;
 const OPTIONS: &str = "\
 Options behind -o, separated by commas; `weir mount --help` explains each:
   ro, noexec                      --read-only, --no-exec
-  allow_other, awake              --allow-other, --awake
+  allow_other, awake, no_awake    --allow-other, --awake, --no-awake
   sync=durable, sync=order        --sync durable, --sync order
   engine=NAME, journal=MODE       --engine NAME, --journal MODE
   journal_coalition               --journal-coalition
@@ -222,6 +222,7 @@ fn of_option(option: &str) -> Meaning {
     match (name, value) {
         ("allow_other", None) => argument("--allow-other"),
         ("awake", None) => argument("--awake"),
+        ("no_awake", None) => argument("--no-awake"),
         ("discard", None) => argument("--discard"),
         ("discard_below", None) => argument("--discard-below"),
         ("nodiscard", None) => argument("--no-discard"),

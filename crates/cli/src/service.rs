@@ -39,9 +39,12 @@ pub(crate) struct ServiceArguments {
     #[arg(long, short)]
     foreground: bool,
     /// Keep the machine's idle processors from sleeping while the mount is in use, and 0.1 s longer. Calls return
-    /// sooner, on virtual machines in a third of the time; it draws power. Superuser only
+    /// sooner, on virtual machines in a third of the time; it draws power. Superuser only [default: where that can be done]
     #[arg(long)]
     awake: bool,
+    /// Let idle processors sleep
+    #[arg(long, conflicts_with = "awake")]
+    no_awake: bool,
     /// Append the server's messages to FILE once it is mounted, such as that the disk has failed, and the events that
     /// RUST_LOG asks for, such as weir_journal=debug. Without it, they go to standard error, and in the background nowhere
     #[arg(long, value_name = "FILE")]
@@ -59,8 +62,9 @@ impl ServiceArguments {
         self.foreground
     }
 
+    /// Whether processors are kept awake: where it was asked for, or can be done.
     pub(crate) fn awake(&self) -> bool {
-        self.awake
+        self.awake || !self.no_awake && CpuLatencyGuard::new().is_ok()
     }
 }
 
