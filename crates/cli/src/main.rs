@@ -7,6 +7,7 @@
 //! the two, as `e2fsck` does.
 
 mod bench;
+mod branch_status;
 mod by_name;
 mod campaign;
 mod cgroup;

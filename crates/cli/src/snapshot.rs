@@ -2,18 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open, syncfs};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 use weir_fuse::SnapshotCall;
 use weir_fuse::control::SNAPSHOT_ATTRIBUTE;
 use weir_runtime::Handle;
 use weir_vfs::FsError;
-use weir_volume::{Branch, BranchKind, SnapshotError, Volume, VolumeOptions};
+use weir_volume::{SnapshotError, Volume, VolumeOptions};
 
+use crate::branch_status::BranchStatus;
 use crate::error::CliError;
 use crate::stack::Stack;
 use crate::{in_wall_time, print, status};
@@ -62,41 +61,6 @@ pub(crate) struct CloneArguments {
     snapshot: String,
     /// The name of the clone
     name: String,
-}
-
-/// A snapshot or a clone, as lists and a status tell it.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct BranchStatus {
-    name: String,
-    /// `snapshot` or `clone`.
-    kind: String,
-    /// Sequence number of the newest record of the log that it holds.
-    sequence: u64,
-    /// When it was made, in UTC.
-    made: String,
-}
-
-impl BranchStatus {
-    /// All of a volume.
-    pub(crate) fn list_of(volume: &Volume) -> Vec<BranchStatus> {
-        volume.snapshots().into_iter().map(BranchStatus::from).collect()
-    }
-}
-
-impl From<Branch> for BranchStatus {
-    fn from(branch: Branch) -> BranchStatus {
-        let made = UNIX_EPOCH.checked_add(Duration::from_nanos(branch.made)).unwrap_or(UNIX_EPOCH);
-        let kind = match branch.kind {
-            BranchKind::Snapshot => "snapshot",
-            BranchKind::Clone => "clone",
-        };
-        BranchStatus {
-            name: branch.name,
-            kind: kind.to_owned(),
-            sequence: branch.sequence,
-            made: humantime::format_rfc3339_seconds(made).to_string(),
-        }
-    }
 }
 
 /// Runs `weir snapshot`.

@@ -22,6 +22,7 @@ use weir_volume::{
     VolumeOptions,
 };
 
+use crate::branch_status::BranchStatus;
 use crate::error::CliError;
 use crate::messages;
 use crate::occupant::content;
@@ -29,7 +30,6 @@ use crate::open::open_disk;
 use crate::owner;
 use crate::plain::counted;
 use crate::size::Size;
-use crate::snapshot::BranchStatus;
 
 /// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
 /// for each block, and there are two.

@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use weir_format::{FileTime, acl::Acl};
 use weir_runtime::Buffer;
 use weir_vfs::{
@@ -29,7 +30,7 @@ use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
 use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{NodeAttributes, WriteRequest};
-use crate::snapshots::Snapshots;
+use crate::snapshots::{SnapshotCall, Snapshots};
 
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
@@ -493,7 +494,7 @@ impl Calls {
     }
 
     /// Makes everything durable, whatever `fsync` promises; fails also if files lack what could not be written.
-    pub(crate) async fn synchronise_all(&self) -> Result<(), Errno> {
+    async fn synchronise_all(&self) -> Result<(), Errno> {
         self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))?;
         self.lost.check(&self.filesystem).await
     }
@@ -662,6 +663,18 @@ impl Calls {
         }
         let set = caller.view_of(&self.filesystem).set_extended_attribute(inode, name, value, expect).await;
         set.map_err(|error| errno(&error))
+    }
+
+    /// Does what the superuser, or the user of the server, asks of the volume's snapshots.
+    async fn change_snapshots(&self, value: &[u8], caller: Caller) -> Result<(), Errno> {
+        if !caller.may_speak_for(geteuid().as_raw()) {
+            return Err(Errno::PERM);
+        }
+        let call = SnapshotCall::from_value(value).ok_or(Errno::INVAL)?;
+        if matches!(call, SnapshotCall::Create(_)) {
+            self.synchronise_all().await?;
+        }
+        (self.snapshots)(call).await.map_err(|error| errno(&error))
     }
 
     /// Sets an access control list for a caller outside the file's group, which has no right to its set-group-ID bit.

@@ -2,13 +2,7 @@
 
 use std::pin::Pin;
 
-use rustix::io::Errno;
-use rustix::process::geteuid;
 use weir_vfs::FsError;
-
-use crate::calls::Calls;
-use crate::errno::errno;
-use crate::privileges::Caller;
 
 /// A change of snapshots and clones.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +34,7 @@ impl SnapshotCall {
         }
     }
 
-    fn from_value(value: &[u8]) -> Option<SnapshotCall> {
+    pub(crate) fn from_value(value: &[u8]) -> Option<SnapshotCall> {
         let words: Vec<&str> = str::from_utf8(value).ok()?.split(' ').collect();
         match words[..] {
             ["create", name] => Some(SnapshotCall::Create(name.to_owned())),
@@ -50,20 +44,6 @@ impl SnapshotCall {
             ["delete", name] => Some(SnapshotCall::Delete(name.to_owned())),
             _ => None,
         }
-    }
-}
-
-impl Calls {
-    /// Does what the superuser, or the user of the server, asks of the volume's snapshots.
-    pub(crate) async fn change_snapshots(&self, value: &[u8], caller: Caller) -> Result<(), Errno> {
-        if !caller.may_speak_for(geteuid().as_raw()) {
-            return Err(Errno::PERM);
-        }
-        let call = SnapshotCall::from_value(value).ok_or(Errno::INVAL)?;
-        if matches!(call, SnapshotCall::Create(_)) {
-            self.synchronise_all().await?;
-        }
-        (self.snapshots)(call).await.map_err(|error| errno(&error))
     }
 }
 
