@@ -5,6 +5,7 @@ use std::rc::Rc;
 use weir_block::BlockOptions;
 use weir_runtime::Handle;
 use weir_stack::Stack;
+use weir_storage::Storage;
 use weir_volume::Stats;
 
 use crate::caller::{Caller, WeirCalls};
@@ -35,6 +36,11 @@ impl VolumeWriter {
     #[must_use]
     pub fn volume_stats(&self) -> Stats {
         self.stack.volume_stats()
+    }
+
+    /// The volume, for who reads beside the writer.
+    pub(crate) fn storage(&self) -> Rc<dyn Storage> {
+        self.stack.storage()
     }
 
     /// Closes the volume.

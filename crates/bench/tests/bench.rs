@@ -79,6 +79,11 @@ fn cleaning_costs_more_on_a_fuller_volume() {
         let [half, most, nearly_all] = [50, 80, 90].map(|percent| amplification(distribution, percent));
         assert!(1.0 < half && half < most && most < nearly_all, "{half} {most} {nearly_all}");
     }
+    for case in &report.cases {
+        // The longest wait is that for a cleaned segment; reads go on beside it.
+        assert!(0.0 < case.stall_p99_us && case.stall_p99_us < case.stall_max_us, "{case:?}");
+        assert!(0.0 < case.read_p99_us, "{case:?}");
+    }
 }
 
 #[test]

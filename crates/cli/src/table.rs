@@ -220,6 +220,9 @@ pub(crate) fn cleaning(report: &CleaningReport) -> String {
         ("utilisation", 0, ""),
         ("write amplification", 0, ""),
         ("moved per write", 0, ""),
+        ("stall p99, us", 1, ""),
+        ("max, us", 1, ""),
+        ("read p99, us", 1, ""),
     ])
     .words(2);
     for case in &report.cases {
@@ -229,10 +232,13 @@ pub(crate) fn cleaning(report: &CleaningReport) -> String {
             format!("{} %", case.utilisation_percent),
             format!("{:.2}", case.write_amplification),
             format!("{:.2}", case.moved_per_write),
+            format!("{:.0}", case.stall_p99_us),
+            format!("{:.0}", case.stall_max_us),
+            format!("{:.0}", case.read_p99_us),
         ]);
     }
     let told = format!(
-        "Blocks to the disk per block written, on a volume of {} that was written over twice before; about Weir, not this disk.",
+        "Blocks to the disk per block written, on a volume of {} that was written over twice before; about Weir, not this disk. The times are about both: stall is what a write waits of a writer that never pauses, and a read is one block beside it.",
         Size(report.file_bytes),
     );
     grid.text() + "\n\n" + &paragraphs(&told)

@@ -42,8 +42,8 @@ pub enum CleaningPolicy {
     /// The one with the fewest live blocks.
     #[default]
     Greedy,
-    /// The one with the best (1 - u) * age / (1 + u), u the share of live blocks (Rosenblum and
-    /// Ousterhout, SOSP 1991): old segments are cleaned earlier, hot ones are left to empty themselves.
+    /// The one with the best (1 - u) * sqrt(age) / (1 + u), u the share of live blocks: old segments are cleaned earlier, hot
+    /// ones are left to empty themselves. (Rosenblum and Ousterhout, SOSP 1991, have the age and not its root.)
     CostBenefit,
 }
 
