@@ -461,8 +461,11 @@ impl Storage for Volume {
         match command {
             Command::Read { extent, .. } => Ok(self.reader.submit(extent)),
             Command::Write(write) => self.write(slice::from_ref(&write)),
-            // The log is the order: a barrier has nothing to add.
-            Command::Barrier { .. } => Ok(Ticket::done()),
+            // The log is the order: a barrier has nothing to add, but that nothing is ordered any more after a failure.
+            Command::Barrier { .. } => match self.common.watermark.failure() {
+                Some(error) => Err(Rejected::Failed(error)),
+                None => Ok(Ticket::done()),
+            },
             Command::Flush => {
                 if let Some(error) = self.common.watermark.failure() {
                     return Err(Rejected::Failed(error));
@@ -479,5 +482,10 @@ impl Storage for Volume {
 
     fn slots(&self) -> &Event {
         &self.common.slots
+    }
+
+    fn next_data(&self, from: Lba) -> Option<Lba> {
+        let next = self.log.blocks.borrow().map.next_mapped(from.0)?;
+        (next < self.blocks()).then_some(Lba(next))
     }
 }
