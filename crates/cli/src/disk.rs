@@ -15,7 +15,7 @@ use weir_volume::VolumeOptions;
 
 use crate::cuts::Cuts;
 use crate::error::CliError;
-use crate::service::{self, Service, ServiceArguments};
+use crate::service::{self, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{self, Stack};
 use crate::{messages, status};
@@ -56,7 +56,7 @@ pub(crate) struct DiskArguments {
     #[arg(long, requires = "volume")]
     after_crash: bool,
     #[command(flatten)]
-    service: ServiceArguments,
+    service: MountServiceArguments,
 }
 
 /// Parses the description of a stack in memory.
@@ -80,7 +80,7 @@ fn parse_stack(text: &str) -> Result<StackName, String> {
 /// Runs the command.
 pub(crate) fn run(arguments: &DiskArguments) -> Result<(), CliError> {
     let mountpoint = &arguments.mountpoint;
-    service::run(&arguments.service, mountpoint, async |handle, service| {
+    service::run_mount(&arguments.service, mountpoint, async |handle, service| {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
@@ -133,7 +133,7 @@ fn log_before(storage: Rc<dyn Storage>, path: &Path) -> Result<Rc<dyn Storage>, 
     Ok(logged)
 }
 
-async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) -> Result<(), CliError> {
+async fn serve(handle: Handle, arguments: &DiskArguments, service: Service) -> Result<(), CliError> {
     let (stack, name, spec) = open_stack(&handle, arguments).await?;
     let cuts = match (&arguments.cuts, spec) {
         (Some(directory), Some(spec)) => {

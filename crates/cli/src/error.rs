@@ -97,6 +97,19 @@ pub(crate) enum CliError {
     /// The filesystem could not be mounted.
     #[error(transparent)]
     Server(ServerError),
+    /// Nobody can connect any more.
+    #[error("{address}: nobody can connect any more: {source}; run the command again")]
+    ListenerFailed {
+        /// Where it listened.
+        address: String,
+        source: std::io::Error,
+    },
+    /// Another server has the socket.
+    #[error("{path}: a server listens there already: name another socket, or end that server", path = .0.display())]
+    ServedThere(PathBuf),
+    /// Something else than a socket is there.
+    #[error("{path} exists, and is no socket: name another path, or remove it yourself", path = .0.display())]
+    NoSocket(PathBuf),
     /// The processors cannot be kept from sleeping.
     #[error(
         "cannot keep processors from sleeping by /dev/cpu_dma_latency: {0}: leave out --awake, or run it as root"

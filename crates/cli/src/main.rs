@@ -1,7 +1,7 @@
 //! `weir`: barriers on any disk, measured on yours.
 //!
 //! [`bench`] measures, [`crash`] cuts the power under workloads, [`figures`] runs the papers' figures, [`volume`] makes, shows and checks volumes, [`mkfs`],
-//! [`fsck`], [`put`], [`get`] and [`list`] make, check, fill and read filesystems, [`mount`] and [`disk`] mount them.
+//! [`fsck`], [`put`], [`get`] and [`list`] make, check, fill and read filesystems, [`mount`] and [`disk`] mount them, and [`serve`] serves volumes to virtual machines.
 //! Results go to standard output, everything else to standard error. The exit code is 0 for success, 1 where a
 //! check found damage, and 2 where the program could not do what it was asked to; [`fsck`] ends with 4 and 8 for
 //! the two, as `e2fsck` does.
@@ -43,11 +43,13 @@ mod put;
 mod repair;
 mod report_file;
 mod send;
+mod serve;
 mod service;
 mod signals;
 mod signatures;
 mod size;
 mod snapshot;
+mod socket_address;
 mod sqlite;
 mod stack;
 mod status;
@@ -115,6 +117,8 @@ enum Command {
     Umount(umount::UmountArguments),
     /// Show a volume or an emulated device as one file, for a loop device
     Disk(disk::DiskArguments),
+    /// Serve a volume to virtual machines and tools, as a network block device (NBD)
+    Serve(serve::ServeArguments),
     /// Make, show, check, repair and upgrade volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -245,6 +249,7 @@ fn run(command: Command) -> Result<Verdict, CliError> {
         Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),
         Command::Mount(arguments) => mount::run(&arguments).map(|()| Verdict::Good),
         Command::Disk(arguments) => disk::run(&arguments).map(|()| Verdict::Good),
+        Command::Serve(arguments) => serve::run(&arguments).map(|()| Verdict::Good),
         Command::Status(arguments) => status::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments).map(|()| Verdict::Good),
         Command::Ls(arguments) => list::run(&arguments).map(|()| Verdict::Good),

@@ -18,7 +18,7 @@ use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
 use crate::memory::Limit;
-use crate::service::{self, Service, ServiceArguments};
+use crate::service::{self, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
 use crate::{messages, mount_f2fs, snapshot, status};
@@ -114,7 +114,7 @@ pub(crate) struct MountArguments {
     #[arg(short = 'o', value_name = "OPTIONS", hide = true)]
     options: Vec<String>,
     #[command(flatten)]
-    service: ServiceArguments,
+    service: MountServiceArguments,
 }
 
 /// What `fsync` promises.
@@ -197,7 +197,7 @@ pub(crate) fn run(arguments: &MountArguments) -> Result<(), CliError> {
             return Err(CliError::Usage("with --device there is no image: leave it out"));
         }
     };
-    service::run(&arguments.service, mountpoint, async |handle, service| {
+    service::run_mount(&arguments.service, mountpoint, async |handle, service| {
         serve(handle, arguments, service, &source, mountpoint).await
     })
 }
@@ -215,7 +215,7 @@ fn options_of_mount(given: &str) -> CliError {
 async fn serve(
     handle: Handle,
     arguments: &MountArguments,
-    service: Service<'_>,
+    service: Service,
     source: &Path,
     mountpoint: &Path,
 ) -> Result<(), CliError> {
@@ -304,7 +304,7 @@ async fn serve(
 pub(crate) async fn serve_until_unmounted(
     handle: Handle,
     arguments: &MountArguments,
-    service: Service<'_>,
+    service: Service,
     (source, stack): (&Path, &Stack),
     (filesystem, server): (Filesystem, Server),
 ) -> Result<(), CliError> {

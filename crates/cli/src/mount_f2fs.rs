@@ -18,7 +18,7 @@ use crate::{snapshot, status};
 pub(crate) async fn serve(
     handle: Handle,
     arguments: &MountArguments,
-    service: Service<'_>,
+    service: Service,
     (source, mountpoint): (&Path, &Path),
     stack: Rc<Stack>,
 ) -> Result<(), CliError> {

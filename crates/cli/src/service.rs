@@ -1,9 +1,10 @@
-//! Commands that serve a mount until it is unmounted, in the background or not.
+//! Commands that serve until they are told to end, in the background or not: a mount, or a socket.
 //!
 //! A server in the background keeps nothing of the process that started it: no terminal, no session, no directory, and
-//! no open file. Otherwise a lock, a pipe or a mount of the caller's would be held as long as the mount lives.
+//! no open file. Otherwise a lock, a pipe or a mount of the caller's would be held as long as the server lives.
 
 use std::fs::File;
+use std::future::Future;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
@@ -23,8 +24,8 @@ use crate::messages::Log;
 use crate::mountpoint::is_mountpoint;
 use crate::{in_wall_time, memory, messages, print, signals, status};
 
-/// What a service in the background says when programs may use the mount.
-const READY: &str = "mounted";
+/// What a service in the background says when programs may use it.
+const READY: &str = "ready";
 /// What a service in the background is called, for `ps`.
 const NAME: &str = "weir";
 /// And for `pgrep`.
@@ -35,24 +36,17 @@ const FIRST_DESCRIPTOR: i32 = 3;
 /// Where a service runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServiceArguments {
-    /// Stay in the foreground until it is unmounted
+    /// Stay in the foreground until it ends
     #[arg(long, short)]
     foreground: bool,
-    /// Keep the machine's idle processors from sleeping while the mount is in use, and 0.1 s longer. Calls return
-    /// sooner, on virtual machines in a third of the time; it draws power. Superuser only [default: where that can be done]
-    #[arg(long)]
-    awake: bool,
-    /// Let idle processors sleep
-    #[arg(long, conflicts_with = "awake")]
-    no_awake: bool,
-    /// Append the server's messages to FILE once it is mounted, such as that the disk has failed, and the events that
+    /// Append the server's messages to FILE once it serves, such as that the disk has failed, and the events that
     /// RUST_LOG asks for, such as weir_journal=debug. Without it, they go to standard error, and in the background nowhere
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// End when the thread ends that started it, as by a signal to end
     #[arg(long, hide = true, requires = "foreground")]
     with_parent: bool,
-    /// Say on standard output that it is mounted, then leave the terminal
+    /// Say on standard output that it serves, then leave the terminal
     #[arg(long, hide = true, requires = "foreground")]
     detach: bool,
 }
@@ -60,6 +54,26 @@ pub(crate) struct ServiceArguments {
 impl ServiceArguments {
     pub(crate) fn is_foreground(&self) -> bool {
         self.foreground
+    }
+}
+
+/// Where a service of a mount runs, and what it does to the machine.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MountServiceArguments {
+    #[command(flatten)]
+    service: ServiceArguments,
+    /// Keep the machine's idle processors from sleeping while the mount is in use, and 0.1 s longer. Calls return
+    /// sooner, on virtual machines in a third of the time; it draws power. Superuser only [default: where that can be done]
+    #[arg(long)]
+    awake: bool,
+    /// Let idle processors sleep
+    #[arg(long, conflicts_with = "awake")]
+    no_awake: bool,
+}
+
+impl MountServiceArguments {
+    pub(crate) fn is_foreground(&self) -> bool {
+        self.service.foreground
     }
 
     /// Whether processors are kept awake: where it was asked for, or can be done.
@@ -69,18 +83,19 @@ impl ServiceArguments {
 }
 
 /// A service that runs.
-pub(crate) struct Service<'a> {
+pub(crate) struct Service {
     signals: Signals,
     detach: bool,
     log: Option<Log>,
-    mountpoint: &'a Path,
+    /// Where it serves.
+    place: PathBuf,
 }
 
-/// Runs `work` in wall time: here, or in a process of its own, of which this one waits until it has mounted.
-pub(crate) fn run(
-    arguments: &ServiceArguments,
+/// Runs `work` in wall time, which mounts: here, or in a process of its own, of which this one waits until it has mounted.
+pub(crate) fn run_mount(
+    arguments: &MountServiceArguments,
     mountpoint: &Path,
-    work: impl AsyncFnOnce(Handle, Service<'_>) -> Result<(), CliError>,
+    work: impl AsyncFnOnce(Handle, Service) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let failed = |doing| move |source| CliError::File { doing, path: mountpoint.to_owned(), source };
     std::fs::read_dir(mountpoint).map(drop).map_err(|source| match Errno::from_io_error(&source) {
@@ -96,14 +111,25 @@ pub(crate) fn run(
         // Only to see that it can be done.
         drop(CpuLatencyGuard::new().map_err(CliError::Awake)?);
     }
+    run(&arguments.service, mountpoint, work)
+}
+
+/// Runs `work` in wall time, which serves at `place`: here, or in a process of its own, of which this one waits until it
+/// serves.
+pub(crate) fn run(
+    arguments: &ServiceArguments,
+    place: &Path,
+    work: impl AsyncFnOnce(Handle, Service) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let failed = |doing| move |source| CliError::File { doing, path: place.to_owned(), source };
     if !arguments.foreground {
-        return in_background().map_err(failed("mount in the background on"))?;
+        return in_background().map_err(failed("start a server in the background for"))?;
     }
-    // Before anything is mounted, so that no signal ends the program between.
-    let signals = signals::take().map_err(failed("wait for signals to unmount"))?;
+    // Before anything is served, so that no signal ends the program between.
+    let signals = signals::take().map_err(failed("wait for signals to end the server for"))?;
     if arguments.with_parent {
         set_parent_process_death_signal(Some(Signal::TERM))
-            .map_err(|errno| failed("end with the thread that started the mount on")(errno.into()))?;
+            .map_err(|errno| failed("end with the thread that started the server for")(errno.into()))?;
     }
     if arguments.detach {
         // It was started as /proc/self/exe, and would be found under that name.
@@ -111,7 +137,7 @@ pub(crate) fn run(
     }
     let log = arguments.log.as_deref().map(Log::open).transpose()?;
     messages::send_to(log.as_ref(), arguments.detach).map_err(failed("write messages about"))?;
-    let service = Service { signals, detach: arguments.detach, log, mountpoint };
+    let service = Service { signals, detach: arguments.detach, log, place: place.to_owned() };
     keep_heap_small();
     in_wall_time(0, async |handle: Handle| {
         let _dated = messages::dated_by(&handle);
@@ -120,7 +146,7 @@ pub(crate) fn run(
     })
 }
 
-/// Starts this program anew, without a terminal, and waits until it has mounted or failed.
+/// Starts this program anew, without a terminal, and waits until it serves or has failed.
 fn in_background() -> std::io::Result<Result<(), CliError>> {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
     // Directly after the command: what follows "--" is not an option.
@@ -141,28 +167,41 @@ fn in_background() -> std::io::Result<Result<(), CliError>> {
     Ok(Err(CliError::Silent))
 }
 
-impl Service<'_> {
+impl Service {
     /// Says that it is mounted, and waits until it is unmounted, or a signal says to.
     pub(crate) async fn until_unmounted(self, handle: &Handle, mut server: Server) -> Result<(), CliError> {
-        let Service { signals, detach, log, mountpoint } = self;
+        let message = format!("mounted on {}", self.place.display());
+        let stop = self.announce(handle, &message)?;
+        select_biased! {
+            ended = server.ended().fuse() => ended?,
+            () = stop.fuse() => server.unmount().await?,
+        }
+        Ok(())
+    }
+
+    /// Says by `message` that it serves; what is returned ends when a signal says to.
+    pub(crate) fn announce(
+        self,
+        handle: &Handle,
+        message: &str,
+    ) -> Result<impl Future<Output = ()> + use<>, CliError> {
+        let Service { signals, detach, log, .. } = self;
         if detach {
             leave_terminal()?;
         } else {
-            messages::print_message(&format!("mounted on {}", mountpoint.display()));
+            messages::print_message(message);
         }
         if let Some(log) = &log {
             log.take_standard_error();
         }
-        let stop = handle.blocking(move || signals::until_end(signals, log.as_ref(), !detach));
-        select_biased! {
-            ended = server.ended().fuse() => ended?,
-            _ = stop.fuse() => server.unmount().await?,
-        }
-        Ok(())
+        let waiting = handle.blocking(move || signals::until_end(signals, log.as_ref(), !detach));
+        Ok(async move {
+            let _ = waiting.await;
+        })
     }
 }
 
-/// Says that it is mounted, and leaves the terminal and the directory: by now everything is open, and the paths that
+/// Says that it serves, and leaves the terminal and the directory: by now everything is open, and the paths that
 /// are needed later are absolute.
 fn leave_terminal() -> Result<(), CliError> {
     let failed = |doing, path| move |source| CliError::File { doing, path: PathBuf::from(path), source };

@@ -353,6 +353,19 @@ impl Stack {
         Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, options).await
     }
 
+    /// Opens the volume at `path` to read it only: what opening it changes stays in memory.
+    pub(crate) async fn open_volume_to_read(
+        handle: &Handle,
+        path: &Path,
+        options: VolumeOptions,
+    ) -> Result<Stack, CliError> {
+        let stack = Stack::open_with(handle, path, true, options).await?;
+        match (stack.0.volume(), stack.file()) {
+            (None, Some(disk)) => Err(no_volume(disk, path).await),
+            _ => Ok(stack),
+        }
+    }
+
     /// Says on standard error if a file or device is larger than the volume on it.
     pub(crate) async fn tell_of_unused(&self) {
         if let (Some(_), Some(disk)) = (self.0.volume(), self.file())

@@ -34,6 +34,7 @@ mod marks;
 mod memory;
 mod mkfs;
 mod mount;
+mod nbd;
 mod nested;
 mod occupied;
 mod overlay;

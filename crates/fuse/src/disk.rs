@@ -10,10 +10,7 @@ use std::rc::Rc;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use weir_format::FileType;
-use weir_runtime::Semaphore;
-use weir_storage::{
-    BLOCK_BYTES, Command, Discard, Extent, Lba, Part, Rejected, Storage, Write, flush, read, submit_when_free,
-};
+use weir_storage::{BLOCK_BYTES, ByteStorage, Rejected, Storage, WriteFlags};
 
 use crate::calls::Status;
 use crate::control::{STATUS_ATTRIBUTE, SYNC_ALL};
@@ -21,23 +18,16 @@ use crate::protocol::{
     Answer, DirectoryName, Header, Names, NodeAttributes, Operation, ROOT, Statistics, WriteRequest,
     open_flags,
 };
-use crate::serve::{Service, UNDER_WAY_MAX};
+use crate::serve::Service;
 
 /// The name of the file.
 pub const DISK_NAME: &str = "disk";
 /// Its inode.
 const DISK: u64 = 2;
-const BLOCK: u64 = BLOCK_BYTES as u64;
-
-/// Writes that go on at one time: as many as requests are answered.
-const WRITES: usize = UNDER_WAY_MAX as usize;
 
 /// A storage, addressed by bytes.
 pub(crate) struct Disk {
-    storage: Rc<dyn Storage>,
-    /// A write of less than a block reads the rest of it first, and must not meet another write in that block, nor a
-    /// discard: it takes all permits, the others one each.
-    writes: Semaphore,
+    bytes: ByteStorage,
     /// The status as JSON.
     status: Box<Status<()>>,
 }
@@ -46,53 +36,20 @@ fn failed(_: Rejected) -> Errno {
     Errno::IO
 }
 
-/// The blocks that bytes lie in.
-fn blocks_of(bytes: &Range<u64>) -> Range<u64> {
-    bytes.start / BLOCK..bytes.end.div_ceil(BLOCK)
-}
-
-/// Whether bytes are whole blocks.
-fn is_whole(bytes: &Range<u64>) -> bool {
-    bytes.start.is_multiple_of(BLOCK) && bytes.end.is_multiple_of(BLOCK)
-}
-
-/// Blocks, cut where a command cannot take more of them.
-fn commands(blocks: Range<u64>, most: u32) -> impl Iterator<Item = Extent> {
-    let end = blocks.end;
-    blocks.step_by(most.max(1) as usize).map(move |first| {
-        let count = (end - first).min(most.max(1).into());
-        Extent::new(Lba(first), u32::try_from(count).unwrap_or(u32::MAX))
-    })
-}
-
 impl Disk {
     pub(crate) fn new(storage: Rc<dyn Storage>, status: Box<Status<()>>) -> Disk {
-        Disk { storage, writes: Semaphore::new(WRITES), status }
-    }
-
-    fn bytes(&self) -> u64 {
-        self.storage.blocks() * BLOCK
-    }
-
-    fn most(&self) -> u32 {
-        self.storage.capabilities().max_transfer_blocks
+        Disk { bytes: ByteStorage::new(storage), status }
     }
 
     /// As much of the bytes as is not behind the end.
     fn inside(&self, offset: u64, length: u64) -> Range<u64> {
-        offset.min(self.bytes())..offset.saturating_add(length).min(self.bytes())
+        let end = self.bytes.bytes();
+        offset.min(end)..offset.saturating_add(length).min(end)
     }
 
     async fn read(&self, offset: u64, length: u32) -> Result<Vec<u8>, Errno> {
-        let bytes = self.inside(offset, length.into());
-        let blocks = blocks_of(&bytes);
-        let skipped = (bytes.start - blocks.start * BLOCK) as usize;
-        let mut found = Vec::with_capacity(length as usize + 2 * BLOCK_BYTES);
-        for extent in commands(blocks, self.most()) {
-            found.extend_from_slice(&read(&*self.storage, extent).await.map_err(failed)?);
-        }
-        found.truncate(skipped + (bytes.end - bytes.start) as usize);
-        found.drain(..skipped);
+        let mut found = Vec::with_capacity(length as usize);
+        self.bytes.read(self.inside(offset, length.into()), &mut found).await.map_err(failed)?;
         Ok(found)
     }
 
@@ -101,40 +58,12 @@ impl Disk {
         if bytes.end - bytes.start < new.len() as u64 {
             return Err(Errno::NOSPC);
         }
-        if is_whole(&bytes) {
-            let _beside_others = self.writes.acquire(1).await;
-            self.write_blocks(&bytes, new).await?;
-        } else {
-            let _alone = self.writes.acquire(WRITES).await;
-            let blocks = blocks_of(&bytes);
-            let whole = blocks.start * BLOCK..blocks.end * BLOCK;
-            let length = u32::try_from(whole.end - whole.start).map_err(|_| Errno::INVAL)?;
-            let mut content = self.read(whole.start, length).await?;
-            let at = (bytes.start - whole.start) as usize;
-            content[at..at + new.len()].copy_from_slice(new);
-            self.write_blocks(&whole, &content).await?;
-        }
+        self.bytes.write(offset, new, WriteFlags::default()).await.map_err(failed)?;
         u32::try_from(new.len()).map_err(|_| Errno::INVAL)
     }
 
-    async fn write_blocks(&self, bytes: &Range<u64>, content: &[u8]) -> Result<(), Errno> {
-        let mut left = content;
-        let mut tickets = Vec::new();
-        for extent in commands(blocks_of(bytes), self.most()) {
-            let (now, later) = left.split_at(extent.blocks as usize * BLOCK_BYTES);
-            left = later;
-            let parts = [Part::bytes(extent.start, now)];
-            let submitted = submit_when_free(&*self.storage, Command::Write(Write::new(&parts))).await;
-            tickets.push(submitted.map_err(failed)?);
-        }
-        for ticket in tickets {
-            ticket.transferred().await.map_err(|_| Errno::IO)?;
-        }
-        Ok(())
-    }
-
     async fn flush(&self) -> Result<(), Errno> {
-        flush(&*self.storage).await.map_err(failed)
+        self.bytes.flush().await.map_err(failed)
     }
 
     /// Punching a hole discards, where the storage can; zeros are written otherwise, and for other modes.
@@ -143,27 +72,8 @@ impl Disk {
         if flags != FallocateFlags::PUNCH_HOLE && flags != FallocateFlags::ZERO_RANGE {
             return Err(Errno::OPNOTSUPP);
         }
-        let bytes = self.inside(offset, length);
-        if !is_whole(&bytes) {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let _beside_others = self.writes.acquire(1).await;
-        let capabilities = self.storage.capabilities();
-        if flags == FallocateFlags::PUNCH_HOLE && capabilities.discard == Discard::ReadsZero {
-            for extent in commands(blocks_of(&bytes), self.most()) {
-                let ticket =
-                    submit_when_free(&*self.storage, Command::Discard(&[extent])).await.map_err(failed)?;
-                ticket.transferred().await.map_err(|_| Errno::IO)?;
-            }
-            return Ok(());
-        }
-        let zeros = vec![0; self.most() as usize * BLOCK_BYTES];
-        for extent in commands(blocks_of(&bytes), self.most()) {
-            let start = extent.start.0 * BLOCK;
-            let length = extent.blocks as usize * BLOCK_BYTES;
-            self.write_blocks(&(start..start + length as u64), &zeros[..length]).await?;
-        }
-        Ok(())
+        let may_discard = flags == FallocateFlags::PUNCH_HOLE;
+        self.bytes.write_zeros(self.inside(offset, length), may_discard).await.map_err(failed)
     }
 }
 
@@ -172,7 +82,7 @@ impl Disk {
     fn attributes(&self, node: u64) -> Result<NodeAttributes, Errno> {
         let (kind, permissions, size) = match node {
             ROOT => (FileType::Directory, 0o700, 0),
-            DISK => (FileType::Regular, 0o600, self.bytes()),
+            DISK => (FileType::Regular, 0o600, self.bytes.bytes()),
             _ => return Err(Errno::NOENT),
         };
         Ok(NodeAttributes {
@@ -282,6 +192,8 @@ mod tests {
     use weir_runtime::{Runtime, Simulation};
 
     use super::*;
+
+    const BLOCK: u64 = BLOCK_BYTES as u64;
 
     /// Fills a block with ones, and does something else to it while part of it is written.
     fn beside_a_part(other: impl AsyncFnOnce(&Disk) -> Result<(), Errno>) -> Vec<u8> {

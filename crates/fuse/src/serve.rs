@@ -3,9 +3,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
 
 use rustix::io::Errno;
 use tracing::trace;
@@ -143,7 +141,8 @@ pub(crate) async fn serve(
         trace!(unique = header.unique, opcode = header.opcode, inode = header.node, "request");
         let under_way = UnderWay::new(&load, &bytes, bytes_for(&header, body));
         let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
-        start(&handle, async move {
+        // Most need not wait for anything.
+        handle.begin(async move {
             let left = answer(&connection, &*service, &request).await;
             // Before any wait: the receiver of the answer looks how many requests are left.
             drop(under_way);
@@ -186,15 +185,6 @@ fn bytes_for(header: &Header, body: &[u8]) -> u64 {
         _ => 0,
     };
     body.len() as u64 + read
-}
-
-/// Begins at once, since most need not wait for anything; what is left then is a task.
-fn start(handle: &Handle, answering: impl Future<Output = ()> + 'static) {
-    let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(answering);
-    // A caller that wakes it before it is a task wakes no task, but a new task is ready in any case.
-    if answering.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-        handle.spawn(answering);
-    }
 }
 
 /// What comes of a request: its answer, or an error.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rand::Rng as _;
@@ -105,6 +105,15 @@ impl Handle {
     /// Starts a task.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Task<T> {
         Task::spawn(&self.0, None, future)
+    }
+
+    /// Polls a future once, here and now; what is left of it then is a task. For work that mostly need not wait.
+    pub fn begin(&self, future: impl Future<Output = ()> + 'static) {
+        let mut future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(future);
+        // What wakes it before it is a task wakes no task, but a new task is ready in any case.
+        if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            drop(self.spawn(future));
+        }
     }
 
     /// Starts a task that stands for a host thread: on simulated cores it needs a core to run and pays for

@@ -20,6 +20,7 @@
 //! | [`Cores`] | simulated processor cores: what host threads and their context switches cost |
 //! | [`Random`] | a seeded stream a label |
 //! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
+//! | [`Listener`], [`Socket`] | connections of other programs, in wall time |
 //! | [`release_unused`] | returns unused memory of buffers and the heap to the system |
 //! | [`Remote`] | the runtime as other threads see it |
 //! | [`run_on_threads`], [`share_among_threads`] | work that shares nothing, on several threads |
@@ -55,6 +56,7 @@ mod runtime;
 mod semaphore;
 mod slabs;
 mod sleep;
+mod socket;
 mod task;
 mod task_id;
 mod tasks;
@@ -81,6 +83,7 @@ pub use runtime::{Runtime, Simulation, Wall};
 pub use semaphore::{Acquire, Permit, Semaphore};
 pub use slabs::{keep_heap_small, release_unused};
 pub use sleep::Sleep;
+pub use socket::{Listener, Socket};
 pub use task::Task;
 pub use threads::{cores, run_on_threads, share_among_threads};
 #[cfg(feature = "fuse-queues")]

@@ -123,6 +123,16 @@ impl Ring {
         self.queue(file, Request::Readable, done)
     }
 
+    /// Completes when `file`, one that others read from, takes bytes or never will again; which of the two, writing
+    /// tells. The outcome's number means nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RingFull`].
+    pub fn writable(&self, file: &Arc<File>, done: impl FnOnce(Outcome) + 'static) -> Result<(), RingFull> {
+        self.queue(file, Request::Writable, done)
+    }
+
     fn queue(
         &self,
         file: &Arc<File>,

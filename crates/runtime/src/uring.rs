@@ -30,6 +30,7 @@ const REGISTERED_BUFFERS: u16 = 1024;
 
 /// The events to poll for; errors and hang-ups are always reported.
 const READABLE: u32 = libc::POLLIN as u32;
+const WRITABLE: u32 = libc::POLLOUT as u32;
 
 /// How long closing waits for one more completion before it cancels the rest.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
@@ -66,6 +67,8 @@ pub(crate) enum Request {
     },
     /// Ends when the file can be read, or never will be again.
     Readable,
+    /// Ends when the file takes bytes, or never will again.
+    Writable,
 }
 
 impl Request {
@@ -73,7 +76,8 @@ impl Request {
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         match self {
             Request::Read { buffer, .. } => Some(buffer),
-            Request::Write { .. } | Request::Datasync | Request::PunchHole { .. } | Request::Readable => None,
+            Request::Write { .. } | Request::Datasync | Request::PunchHole { .. } => None,
+            Request::Readable | Request::Writable => None,
         }
     }
 }
@@ -194,6 +198,7 @@ impl Uring {
                 .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
                 .build(),
             Request::Readable => opcode::PollAdd::new(fd, READABLE).build(),
+            Request::Writable => opcode::PollAdd::new(fd, WRITABLE).build(),
         }
     }
 
@@ -313,7 +318,9 @@ impl Uring {
         // The kernel can cancel only what it has been given.
         self.submit();
         let waits = |operation: &Option<Operation>| {
-            operation.as_ref().is_some_and(|operation| matches!(operation.request, Request::Readable))
+            operation
+                .as_ref()
+                .is_some_and(|operation| matches!(operation.request, Request::Readable | Request::Writable))
         };
         for place in (0..self.slab.len()).filter(|&place| waits(&self.slab[place])) {
             let wait = CancelBuilder::user_data(place as u64);

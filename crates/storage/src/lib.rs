@@ -83,6 +83,7 @@
 //! | `address.rs` | blocks and extents |
 //! | `command.rs` | what a storage is asked to do |
 //! | `capability.rs` | what a device can do, and the check of a command against it |
+//! | `byte_storage.rs` | a storage, addressed by bytes |
 //! | `ticket.rs` | what submitting gives back; the watermark of a log |
 //! | `contract.rs` | the trait [`Storage`], and helpers that wait |
 //! | `error.rs` | rejected at submission, or failed later |
@@ -123,6 +124,7 @@
 
 mod address;
 mod adversary;
+mod byte_storage;
 mod capability;
 mod command;
 mod conformance;
@@ -144,6 +146,7 @@ pub use adversary::{
     AdversaryDisk, AdversaryOptions, CrashStates, Expectation, Fault, Faults, Illegal, Image, Kept, NoState,
     Reason, Witness,
 };
+pub use byte_storage::ByteStorage;
 pub use capability::{Capabilities, Discard, Ordering};
 pub use command::{
     Command, CommandKind, Data, Epoch, Order, Part, Priority, RequestId, SharePair, StreamId, Tag, Write,

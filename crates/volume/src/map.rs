@@ -281,6 +281,23 @@ impl Map {
         entries.filter(move |(lba, entry)| entry.is_mapped() && u64::from(*lba) < end)
     }
 
+    /// The first block from `from` on that is mapped, or may be: its page is not in memory, and is not loaded for this.
+    pub(crate) fn next_mapped(&self, from: u64) -> Option<u64> {
+        let (start, skipped) = (from as usize / ENTRIES_PER_PAGE, from as usize % ENTRIES_PER_PAGE);
+        let in_memory = self.pages.iter_from(start).find_map(|(number, page)| {
+            let page = page.as_ref().filter(|page| page.mapped > 0)?;
+            let skipped = if number == start { skipped } else { 0 };
+            let entry = page.entries[skipped..].iter().position(|entry| entry.is_mapped())?;
+            Some((number * ENTRIES_PER_PAGE + skipped + entry) as u64)
+        });
+        let evicted = (self.pages_evicted > 0).then(|| {
+            let mut pages = self.evicted.iter_from(start);
+            let (number, _) = pages.find(|(_, at)| at.slot != PageSlot::Nowhere)?;
+            Some(((number * ENTRIES_PER_PAGE) as u64).max(from))
+        });
+        in_memory.into_iter().chain(evicted.flatten()).min()
+    }
+
     /// Bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.pages.bytes()

@@ -523,6 +523,11 @@ impl Storage for Volume {
     fn slots(&self) -> &Event {
         &self.common.slots
     }
+
+    fn next_data(&self, from: Lba) -> Option<Lba> {
+        let next = self.log.blocks.borrow().map.next_mapped(from.0)?;
+        (next < self.blocks()).then_some(Lba(next))
+    }
 }
 
 impl Volume {
@@ -544,8 +549,11 @@ impl Volume {
         }
         match command {
             Command::Read { extent, .. } => Ok(self.reader.submit(slot, extent)),
-            // The log is the order: a barrier has nothing to add.
-            Command::Barrier { .. } => Ok(Ticket::done()),
+            // The log is the order: a barrier has nothing to add, but that nothing is ordered any more after a failure.
+            Command::Barrier { .. } => match self.common.watermark.failure() {
+                Some(error) => Err(Rejected::Failed(error)),
+                None => Ok(Ticket::done()),
+            },
             Command::Flush => self.flush(),
             Command::Write(write) => self.write_to(slot, slice::from_ref(&write)),
             Command::Packed(writes) => self.write_to(slot, writes),

@@ -102,6 +102,36 @@ async fn fill_and_write_over(handle: &Handle, disk_blocks: u64) {
     assert!(stats.cleaned_blocks > 0);
 }
 
+/// Blocks that were never written, or discarded, are holes: in pages of the map in memory, and before and after a
+/// reopening.
+#[test]
+fn holes_are_known() {
+    let runtime = Runtime::simulated(Simulation { seed: 7, ..Simulation::default() });
+    let handle = runtime.handle();
+    let work = async {
+        let disk = disk(&handle, 8192);
+        let format = Format { segment_blocks: 64, ..SMALL };
+        Volume::create(&handle, &*disk, format).await.unwrap();
+        let volume = Volume::open(&handle, disk.clone(), VolumeOptions::default()).await.unwrap();
+        assert_eq!(volume.next_data(Lba(0)), None);
+        for lba in [3, 4, 1000, 2040] {
+            put(&volume, lba, 1).await;
+        }
+        let data = |volume: &Volume| {
+            let next = |from: u64| volume.next_data(Lba(from)).map(|lba| lba.0);
+            std::iter::successors(next(0), |last| next(last + 1)).collect::<Vec<_>>()
+        };
+        assert_eq!(data(&volume), [3, 4, 1000, 2040]);
+        volume.submit(Command::Discard(&[Extent::new(Lba(4), 1000)])).unwrap();
+        assert_eq!(data(&volume), [3, 2040]);
+        volume.close().await.unwrap();
+        let volume = Volume::open(&handle, disk, VolumeOptions::default()).await.unwrap();
+        assert_eq!(data(&volume), [3, 2040]);
+        assert_eq!(volume.next_data(Lba(volume.blocks())), None);
+    };
+    runtime.block_on(work).unwrap();
+}
+
 #[test]
 fn a_disk_that_takes_less_than_a_chunk_is_refused() {
     let runtime = Runtime::simulated(Simulation { seed: 3, ..Simulation::default() });

@@ -1,0 +1,336 @@
+//! `weir serve`: clients of other projects as judges, a server that is killed and comes back, clients that send nonsense,
+//! and what the command says. Where a program is not to be had, these tests say that they were skipped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod client;
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Place, error_of, is_there, run, runs, system, text, wait_until, weir, works};
+use client::{Client, FUA};
+
+/// A volume that is served by a socket beside it, until dropped.
+struct Served {
+    place: Place,
+    server: Child,
+    /// Kept open, so that the server can say something.
+    told: BufReader<ChildStderr>,
+    more: Vec<&'static str>,
+}
+
+impl Served {
+    fn new(size: &str, more: &[&'static str]) -> Served {
+        let place = Place::new();
+        works(&["volume", "create", place.volume().to_str().unwrap(), "--size", size]);
+        let (server, told) = serve(&place, more);
+        Served { place, server, told, more: more.to_vec() }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.place.path().join("socket")
+    }
+
+    fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket().display())
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.socket()).unwrap()
+    }
+
+    /// Kills the server and starts another one.
+    fn restart(&mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+        (self.server, self.told) = serve(&self.place, &self.more);
+    }
+
+    /// Ends the server by SIGTERM; whether it was content.
+    fn end(&mut self) -> bool {
+        kill_process(Pid::from_child(&self.server), Signal::TERM).unwrap();
+        self.server.wait().unwrap().success()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// Starts a server and waits until clients can connect. One that was killed before may hold on to the volume and to its
+/// socket for a moment, by processes that other tests are starting.
+fn serve(place: &Place, more: &[&str]) -> (Child, BufReader<ChildStderr>) {
+    let (volume, socket) = (place.volume(), place.path().join("socket"));
+    let address = format!("unix:{}", socket.display());
+    let arguments = ["serve", "--foreground", volume.to_str().unwrap(), "--nbd", &address];
+    let mut served = None;
+    wait_until("it serves", || {
+        let mut server = weir(&[&arguments[..], more].concat()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut messages = BufReader::new(server.stderr.take().unwrap());
+        let mut told = String::new();
+        while messages.read_line(&mut told).unwrap() > 0 && !told.contains("serving on") {}
+        if told.contains("serving on") {
+            served = Some((server, messages));
+            return true;
+        }
+        server.wait().unwrap();
+        assert!(told.contains("in use") || told.contains("listens there"), "{told}");
+        false
+    });
+    served.unwrap()
+}
+
+fn shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", command]);
+    shell
+}
+
+#[test]
+fn tools_of_qemu_read_what_they_wrote() {
+    if !is_there("qemu-img") || !is_there("qemu-io") {
+        return;
+    }
+    let mut served = Served::new("128M", &[]);
+    let (uri, directory) = (served.uri(), served.place.path().display().to_string());
+    let source = format!("{directory}/source");
+    let mut content = vec![0; 40 << 20];
+    Pcg64::seed_from_u64(1).fill(&mut content[3 << 20..5 << 20]);
+    Pcg64::seed_from_u64(2).fill(&mut content[30_000_000..30_010_000]);
+    fs::write(&source, &content).unwrap();
+    runs(&mut shell(&format!("qemu-img convert -n -f raw -O raw {source} '{uri}'")));
+    let map: serde_json::Value =
+        serde_json::from_str(&runs(&mut shell(&format!("qemu-img map --output=json '{uri}'")))).unwrap();
+    let data = map.as_array().unwrap().iter().filter(|extent| extent["data"] == true);
+    let data_bytes: u64 = data.map(|extent| extent["length"].as_u64().unwrap()).sum();
+    assert!((2 << 20..4 << 20).contains(&data_bytes), "{data_bytes} bytes of data: {map}");
+    let by_qemu_io = "-c 'write -P 7 1 4999' -c 'write -f -P 8 65536 65536' -c flush -c 'discard 65536 32768' \
+                      -c 'write -z 100 50' -c 'read -P 0 65536 32768' -c 'read -P 8 98304 32768' -c 'read -P 0 100 50'";
+    let told = runs(&mut shell(&format!("qemu-io -f raw --cache=none {by_qemu_io} '{uri}'")));
+    assert!(!told.contains("failed"), "{told}");
+    content[1..5000].fill(7);
+    content[100..150].fill(0);
+    content[98304..131_072].fill(8);
+    let mut client = served.client();
+    for (nth, expected) in content.chunks(1 << 20).enumerate() {
+        assert!(client.read((nth as u64) << 20, 1 << 20).unwrap() == expected, "MiB {nth}");
+    }
+    assert!(served.end(), "it ends well");
+    assert!(!served.socket().exists());
+    works(&["volume", "check", served.place.volume().to_str().unwrap()]);
+}
+
+#[test]
+fn tools_of_libnbd_and_nbdkit_agree() {
+    if !is_there("nbdinfo") || !is_there("nbdcopy") || !is_there("nbdkit") {
+        return;
+    }
+    let served = Served::new("128M", &[]);
+    let (uri, directory) = (served.uri(), served.place.path().display().to_string());
+    let told: serde_json::Value =
+        serde_json::from_str(&runs(Command::new("nbdinfo").args(["--json", &uri]))).unwrap();
+    let export = &told["exports"][0];
+    for can in ["can_flush", "can_fua", "can_multi_conn", "can_trim", "can_zero", "can_fast_zero", "can_df"] {
+        assert_eq!(export[can], true, "{can} of {told}");
+    }
+    assert_eq!((&told["structured"], &export["is_read_only"]), (&true.into(), &false.into()));
+    let mut content = vec![0; 40 << 20];
+    Pcg64::seed_from_u64(3).fill(&mut content[1_000_000..9_000_000]);
+    fs::write(format!("{directory}/source"), &content).unwrap();
+    // nbdkit reads back what is written through it, and compares; nbdcopy has several connections.
+    let checked = "nbdkit -U - --filter=checkwrite nbd";
+    runs(&mut shell(&format!("nbdcopy --flush {directory}/source '{uri}'")));
+    runs(&mut shell(&format!("{checked} uri='{uri}' --run 'nbdcopy --flush {directory}/source $uri'")));
+    runs(&mut shell(&format!("nbdcopy '{uri}' {directory}/copy")));
+    let copy = fs::read(format!("{directory}/copy")).unwrap();
+    assert!(copy[..content.len()] == content && copy[content.len()..].iter().all(|&byte| byte == 0));
+    let map = runs(Command::new("nbdinfo").args(["--map", "--totals", &uri]));
+    assert!(map.contains("data") && map.contains("hole,zero"), "{map}");
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    if !is_there("fio") || !run("fio", &["--enghelp=nbd".as_ref()]).0 {
+        return;
+    }
+    let served = Served::new("128M", &[]);
+    let job = "--name=j --ioengine=nbd --rw=randrw --bsrange=512-64k --iodepth=32 --size=32M --verify=crc32c --fsync=32";
+    runs(&mut shell(&format!("fio {job} --verify_fatal=1 --uri='{}'", served.uri())));
+}
+
+/// What a client wrote last to each block, and what of it was durable when the server was killed.
+struct Ledger {
+    written: Vec<u64>,
+    durable: Vec<u64>,
+}
+
+/// Writes until the server is killed, by FUA, or flushing now and then.
+fn write_until_killed(client: &mut Client, ledger: &mut Ledger, random: &mut Pcg64, version: &mut u64) {
+    loop {
+        *version += 1;
+        let (block, fua) = (random.random_range(0..ledger.written.len()), random.random_range(0..4) == 0);
+        let content = version.to_le_bytes().repeat(512);
+        // It may be there although nobody has said so.
+        ledger.written[block] = *version;
+        let Ok(error) = client.write(block as u64 * 4096, &content, if fua { FUA } else { 0 }) else {
+            return;
+        };
+        assert_eq!(error, 0);
+        if fua {
+            ledger.durable[block] = *version;
+        }
+        if random.random_range(0..8) == 0 {
+            let before = ledger.written.clone();
+            match client.flush() {
+                Ok(error) => assert_eq!(error, 0),
+                Err(_) => return,
+            }
+            ledger.durable = before;
+        }
+    }
+}
+
+/// The process ends and the disk goes on: what was answered as durable is there, and connections are taken up again.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it kills a server while a client writes")]
+fn a_killed_server_comes_back_with_all_that_was_durable() {
+    let mut served = Served::new("128M", &[]);
+    let mut random = Pcg64::seed_from_u64(4);
+    let mut ledger = Ledger { written: vec![0; 200], durable: vec![0; 200] };
+    let (mut version, mut durable) = (0, 0);
+    for round in 0..6 {
+        let mut client = served.client();
+        std::thread::scope(|scope| {
+            let writing =
+                scope.spawn(|| write_until_killed(&mut client, &mut ledger, &mut random, &mut version));
+            std::thread::sleep(std::time::Duration::from_millis(100 + 70 * round));
+            served.restart();
+            writing.join().unwrap();
+        });
+        let mut client = served.client();
+        for (block, (written, durable)) in ledger.written.iter_mut().zip(&mut ledger.durable).enumerate() {
+            let content = client.read(block as u64 * 4096, 4096).unwrap();
+            let found = u64::from_le_bytes(content[..8].try_into().unwrap());
+            assert!(content == found.to_le_bytes().repeat(512), "block {block} is of two versions");
+            assert!(
+                (*durable..=*written).contains(&found),
+                "block {block}: {found}, of {durable} to {written}"
+            );
+            (*written, *durable) = (found, found);
+        }
+        durable += ledger.durable.iter().filter(|version| **version > 0).count();
+    }
+    assert!(durable > 100, "{durable} durable writes say little");
+}
+
+#[test]
+fn clients_that_send_nonsense_are_dropped_and_others_served() {
+    let served = Served::new("128M", &[]);
+    let mut client = served.client();
+    for nth in 0..40_u64 {
+        let mut other = UnixStream::connect(served.socket()).unwrap();
+        let nonsense = [b"\0\0\0\x03GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xFF; 100], vec![]];
+        let _ = other.write_all(&nonsense[nth as usize % 3]);
+        assert_eq!(client.write(nth * 4096, &[nth as u8; 4096], FUA).unwrap(), 0);
+        if !nonsense[nth as usize % 3].is_empty() {
+            // The greeting, and the end.
+            let _ = other.read_to_end(&mut Vec::new());
+        }
+    }
+    for nth in 0..40_u64 {
+        assert_eq!(client.read(nth * 4096, 4096).unwrap(), [nth as u8; 4096]);
+    }
+}
+
+#[test]
+fn a_socket_is_for_its_user_and_replaced_when_nobody_listens() {
+    let mut served = Served::new("128M", &[]);
+    assert_eq!(fs::metadata(served.socket()).unwrap().permissions().mode() & 0o777, 0o600);
+    let other = served.place.path().join("b.weir");
+    works(&["volume", "create", other.to_str().unwrap(), "--size", "128M"]);
+    let refused = |address: &str, words: &str| {
+        let output = weir(&["serve", "-f", other.to_str().unwrap(), "--nbd", address]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", error_of(&output));
+        assert!(error_of(&output).contains(words), "{}", error_of(&output));
+    };
+    let address = format!("unix:{}", served.socket().display());
+    refused(&address, "a server listens there already");
+    refused("udp:1", "unix:PATH");
+    let file = served.place.path().join("file");
+    File::create(&file).unwrap();
+    refused(&format!("unix:{}", file.display()), "is no socket");
+    // It was killed, so its socket is still there.
+    served.restart();
+    served.client().write(0, &[1; 4096], 0).unwrap();
+}
+
+#[test]
+fn a_server_in_the_background_answers_until_sigterm() {
+    let place = Place::new();
+    let volume = place.volume();
+    works(&["volume", "create", volume.to_str().unwrap(), "--size", "128M"]);
+    let (socket, log) = (place.path().join("socket"), place.path().join("log"));
+    let address = format!("unix:{}", socket.display());
+    let arguments = ["serve", volume.to_str().unwrap(), "--nbd", &address, "--sync", "order"];
+    let output = weir(&arguments).arg("--log").arg(&log).output().unwrap();
+    assert!(output.status.success(), "{}", error_of(&output));
+    assert!(error_of(&output).contains("nbd+unix:///?socket=/"), "{}", error_of(&output));
+    let mut client = Client::connect(&socket).unwrap();
+    for nth in 0..100_u64 {
+        assert_eq!(client.write(nth * 4096, &[5; 4096], 0).unwrap(), 0);
+        assert_eq!(client.flush().unwrap(), 0);
+    }
+    let by_name = format!("serve.*{}", volume.display());
+    let found = system("pgrep").args(["-f", &by_name]).output().unwrap();
+    let pid: i32 = text(&found.stdout).lines().next().unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    wait_until("the socket is gone", || !socket.exists());
+    let (mut server, _told) = serve(&place, &["--read-only"]);
+    let mut client = Client::connect(&socket).unwrap();
+    assert_eq!(client.read(99 * 4096, 4096).unwrap(), [5; 4096]);
+    const EPERM: u32 = 1;
+    assert_eq!(client.write(0, &[1; 4096], 0).unwrap(), EPERM);
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+/// A sparse volume on a disk of the host that runs full.
+#[test]
+fn a_full_disk_below_is_told_as_no_space() {
+    const ENOSPC: u32 = 28;
+    let place = Place::new();
+    let below = place.path().join("below");
+    fs::create_dir(&below).unwrap();
+    let mounted = system("mount").args(["-t", "tmpfs", "-o", "size=48M", "none"]).arg(&below).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: this takes a mount of tmpfs");
+        return;
+    }
+    let volume = below.join("a.weir");
+    File::create(&volume).unwrap().set_len(400 << 20).unwrap();
+    works(&["volume", "create", volume.to_str().unwrap()]);
+    let socket = place.path().join("socket");
+    let address = format!("unix:{}", socket.display());
+    let arguments = ["serve", "-f", volume.to_str().unwrap(), "--nbd", &address];
+    let mut server = weir(&arguments).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("it listens", || Client::connect(&socket).is_ok());
+    let mut client = Client::connect(&socket).unwrap();
+    let content = vec![3; 1 << 20];
+    let error = (0..100).map(|nth| client.write(nth << 20, &content, FUA).unwrap()).find(|error| *error != 0);
+    assert_eq!(error, Some(ENOSPC));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let _ = system("umount").arg("-l").arg(&below).status();
+}

@@ -1,0 +1,9 @@
+//! The tests of this crate from outside, as one program.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bounds;
+mod crash;
+mod nonsense;
+mod requests;
+mod support;
