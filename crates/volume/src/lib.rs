@@ -96,6 +96,7 @@ mod flush;
 mod geometry;
 mod layout;
 mod lease;
+mod live;
 mod log;
 mod map;
 mod map_page;
@@ -113,15 +114,19 @@ mod sealed;
 mod segments;
 mod sparse;
 mod stats;
+mod tap;
 mod transfer;
 mod volume;
 
 pub use check::{CheckReport, Info, check, inspect, require_closed, upgrade};
 pub use error::{Damage, FormatError, VolumeError};
 pub use geometry::Format;
+pub use layout::content_checksum;
+pub use live::{LiveBlock, OldBlocks};
 #[cfg(feature = "mutants")]
 pub use mutants::VolumeMutant;
 pub use options::{CleaningPolicy, Completion, LossWindow, VolumeOptions};
 pub use repair::{Finding, RepairOptions, RepairReport, repair};
 pub use stats::{LossWindowSeen, RecoveryReport, Stats};
-pub use volume::Volume;
+pub use tap::{Backlog, Change, LogChunk, LogEntry, LogTap, TapBounds};
+pub use volume::{Position, Volume};

@@ -52,6 +52,8 @@ pub enum VolumeMutant {
     PairsInTurn,
     /// V7: the marks of shared blocks are lost when the volume is opened.
     MarksForgotten,
+    /// R2: a tap hands chunks out that are not durable.
+    TapsVolatile,
     /// V8: an opener takes over what another one has not released, without waiting for an answer.
     ClaimNotAwaited,
     /// V8: an opener does not look whether another one has come before it.
