@@ -40,7 +40,11 @@ mod program;
 mod progress;
 mod put;
 mod repair;
+mod replica;
+mod replicate;
+mod replication;
 mod report_file;
+mod restore;
 mod service;
 mod signals;
 mod signatures;
@@ -115,6 +119,12 @@ enum Command {
     /// Make, show, check, repair and upgrade volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
+    /// Ship a closed volume to an object store, or check what is there, and end; weir mount --replicate ships while it serves
+    ///
+    /// Credentials come from AWS_ACCESS_KEY_ID and the other variables AWS_..., see docs/replicate.md.
+    Replicate(replicate::ReplicateArguments),
+    /// Make a volume of what was shipped to an object store, as of a time or a request
+    Restore(restore::RestoreArguments),
     /// Copy files into a filesystem image, with owners, modes and links
     Put(put::PutArguments),
     /// Copy files out of a filesystem image, with owners, modes and links
@@ -224,6 +234,8 @@ fn run(command: Command) -> Result<Verdict, CliError> {
         Command::Trace(arguments) => trace::run(&arguments).map(|()| Verdict::Good),
         Command::Fsck(arguments) => fsck::run(&arguments),
         Command::Volume(command) => volume::run(&command),
+        Command::Replicate(arguments) => replicate::run(&arguments),
+        Command::Restore(arguments) => restore::run(&arguments),
         Command::Mkfs(arguments) => mkfs::run(&arguments).map(|()| Verdict::Good),
         Command::Put(arguments) => put::run(&arguments).map(|()| Verdict::Good),
         Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),

@@ -18,6 +18,7 @@ use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
 use crate::memory::Limit;
+use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
@@ -111,6 +112,8 @@ pub(crate) struct MountArguments {
     #[arg(short = 'o', value_name = "OPTIONS", hide = true)]
     options: Vec<String>,
     #[command(flatten)]
+    replication: ReplicationArguments,
+    #[command(flatten)]
     service: ServiceArguments,
 }
 
@@ -121,6 +124,8 @@ enum Sync {
     Durable,
     /// It only orders: when it returns, nothing is durable yet, and the newest writes may be lost in a crash
     Order,
+    /// When it returns, the data is durable, and in the object store of --replicate
+    Remote,
 }
 
 impl MountArguments {
@@ -172,7 +177,7 @@ impl MountArguments {
             awake: self.service.awake(),
             request_bytes_max,
             sync: match self.sync {
-                Sync::Durable => SyncMode::Durable,
+                Sync::Durable | Sync::Remote => SyncMode::Durable,
                 Sync::Order => SyncMode::Order,
             },
         }
@@ -235,8 +240,30 @@ async fn serve(
         }
     };
     let stack = Rc::new(stack);
+    if arguments.sync == Sync::Remote && !arguments.replication.is_given() {
+        return Err(CliError::Usage("--sync remote waits for an object store: name it by --replicate"));
+    }
+    let shipping = arguments.replication.begin(&handle, stack.volume()).await?;
+    if let Some(shipping) = &shipping {
+        let volume = stack.volume().filter(|_| arguments.sync == Sync::Remote);
+        let remote = volume.map(|volume| shipping.remote_flush(&handle, volume));
+        stack.set_shipped(shipping.replication.clone(), remote);
+    }
+    let served = serve_filesystem(handle, arguments, service, (source, mountpoint), stack, shipping);
+    served.await
+}
+
+async fn serve_filesystem(
+    handle: Handle,
+    arguments: &MountArguments,
+    service: Service<'_>,
+    (source, mountpoint): (&Path, &Path),
+    stack: Rc<Stack>,
+    shipping: Option<Shipping>,
+) -> Result<(), CliError> {
+    let limit = Limit::from_option(arguments.memory);
     if F2fs::is_on(&stack.storage()).await {
-        return mount_f2fs::serve(handle, arguments, service, (source, mountpoint), stack).await;
+        return mount_f2fs::serve(handle, arguments, service, (source, mountpoint), (stack, shipping)).await;
     }
     if arguments.cleaner.is_some() {
         return Err(CliError::Usage("only F2FS has a cleaner: leave --cleaner out"));
@@ -283,7 +310,7 @@ async fn serve(
              for which fsync has returned may be lost in a crash, newest first.",
         );
     }
-    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server)).await
+    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server), shipping).await
 }
 
 /// Serves a mount until it is unmounted, and closes what is below it.
@@ -293,6 +320,7 @@ pub(crate) async fn serve_until_unmounted(
     service: Service<'_>,
     (source, stack): (&Path, &Stack),
     (filesystem, server): (Filesystem, Server),
+    shipping: Option<Shipping>,
 ) -> Result<(), CliError> {
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     if arguments.sync == Sync::Order {
@@ -306,6 +334,9 @@ pub(crate) async fn serve_until_unmounted(
     service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;
     unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
+    if let Some(shipping) = shipping {
+        shipping.end(&handle).await;
+    }
     stack.close(source).await
 }
 

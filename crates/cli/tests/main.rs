@@ -46,6 +46,7 @@ mod programs;
 mod promises;
 mod readers;
 mod repair;
+mod replicate;
 mod signals;
 mod sqlite;
 mod support;

@@ -45,7 +45,7 @@ pub(crate) struct Access {
     handle: Handle,
     store: Rc<dyn ObjectStore>,
     /// How long a request is repeated; forever if that is not told.
-    patience: Option<Duration>,
+    patience: Cell<Option<Duration>>,
     requests: Cell<Requests>,
     /// Why the newest request failed, until one succeeds.
     trouble: RefCell<Option<StoreError>>,
@@ -54,7 +54,12 @@ pub(crate) struct Access {
 impl Access {
     pub(crate) fn new(handle: &Handle, store: Rc<dyn ObjectStore>, patience: Option<Duration>) -> Access {
         let (requests, trouble) = (Cell::default(), RefCell::default());
-        Access { handle: handle.clone(), store, patience, requests, trouble }
+        Access { handle: handle.clone(), store, patience: Cell::new(patience), requests, trouble }
+    }
+
+    /// Requests are repeated for ever from here on.
+    pub(crate) fn wait_forever(&self) {
+        self.patience.set(None);
     }
 
     pub(crate) fn requests(&self) -> Requests {
@@ -82,7 +87,7 @@ impl Access {
                 }
                 Err(error) => error,
             };
-            let is_over = self.patience.is_some_and(|most| self.handle.now().since(began) >= most);
+            let is_over = self.patience.get().is_some_and(|most| self.handle.now().since(began) >= most);
             if !error.is_transient() || is_over {
                 return Err(error);
             }

@@ -21,7 +21,7 @@ use weir_volume::{Change, LogEntry, LogTap, Volume, content_checksum};
 use crate::error::ReplicaError;
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
-use crate::writer::{Content, Role, Writer};
+use crate::writer::{Payload, Role, Writer};
 
 /// Entries of an object at most.
 const ENTRIES_MAX: usize = 1 << 16;
@@ -32,8 +32,8 @@ pub(crate) struct CatchUp<'a> {
     tap: &'a LogTap,
     writer: &'a mut Writer,
     options: &'a ReplicaOptions,
-    content: Content,
-    /// The newest record that is in the content, or was shipped.
+    payload: Payload,
+    /// The newest record that is in the payload, or was shipped.
     drained_to: u64,
     /// Blocks that shares have changed and that are to be read again.
     targets: BTreeSet<u32>,
@@ -61,9 +61,9 @@ pub(crate) async fn catch_up(
     let since = writer.state.end.last();
     tap.begin_catch_up();
     writer.abandon_group();
-    let (content, targets) = (Content::default(), BTreeSet::new());
+    let (payload, targets) = (Payload::default(), BTreeSet::new());
     let began_at = volume.position().placed;
-    let mut group = CatchUp { volume, tap, writer, options, content, drained_to: since, targets };
+    let mut group = CatchUp { volume, tap, writer, options, payload, drained_to: since, targets };
     let old = volume.find_old_blocks(since).await?;
     let mut from = Some(0);
     while let Some(first) = from {
@@ -99,7 +99,7 @@ impl CatchUp<'_> {
         let gone: Vec<u32> = there.filter(|lba| !live.contains(lba)).collect();
         for run in gone.chunk_by(|a, b| a + 1 == *b) {
             let change = Change::Discard(run.len() as u32);
-            self.content.push(LogEntry { lba: run[0], change, last: true }, &[]);
+            self.payload.push(LogEntry { lba: run[0], change, last: true }, &[]);
         }
     }
 
@@ -111,7 +111,7 @@ impl CatchUp<'_> {
             let data = read(&**self.volume, extent).await?;
             for (lba, block) in run.iter().zip(data.chunks_exact(BLOCK_BYTES)) {
                 let change = Change::Write(content_checksum(block));
-                self.content.push(LogEntry { lba: *lba, change, last: true }, block);
+                self.payload.push(LogEntry { lba: *lba, change, last: true }, block);
             }
             self.ship_if_full().await?;
         }
@@ -119,15 +119,14 @@ impl CatchUp<'_> {
     }
 
     async fn ship_if_full(&mut self) -> Result<(), ReplicaError> {
-        if self.content.data.len() >= self.options.object_bytes || self.content.entries.len() >= ENTRIES_MAX {
+        if self.payload.data.len() >= self.options.object_bytes || self.payload.entries.len() >= ENTRIES_MAX {
             self.ship(Role::Part).await?;
         }
         Ok(())
     }
 
     async fn ship(&mut self, role: Role) -> Result<(), ReplicaError> {
-        self.writer.append(&self.content, role).await?;
-        self.content = Content::default();
+        self.writer.append(std::mem::take(&mut self.payload), role).await?;
         self.tap.release(self.drained_to);
         Ok(())
     }
@@ -143,8 +142,8 @@ impl CatchUp<'_> {
                     self.targets.insert(entry.lba);
                 }
             }
-            self.content.entries.extend_from_slice(&chunk.entries);
-            self.content.data.extend_from_slice(&chunk.data);
+            self.payload.entries.extend_from_slice(&chunk.entries);
+            self.payload.data.extend_from_slice(&chunk.data);
             self.ship_if_full().await?;
         }
         Ok(())

@@ -15,7 +15,6 @@ use crate::error::ReplicaError;
 use crate::key::{LOG, LogPlace, MAPS, checkpoint_key, map_from_key};
 use crate::mutants::ReplicaMutant;
 use crate::reader::list_checkpoints;
-use crate::writer::is_missing;
 
 /// Collects, and returns how many objects were deleted.
 pub(crate) async fn collect(
@@ -32,7 +31,7 @@ pub(crate) async fn collect(
     for sequence in checkpoints.iter().rev() {
         let manifest = match Manifest::read(access, envelopes, *sequence).await {
             // Another collection has deleted it, and the list does not know yet.
-            Err(error) if is_missing(&error) => continue,
+            Err(error) if error.is_missing() => continue,
             manifest => manifest?,
         };
         if manifest.created_ms <= oldest_ms {

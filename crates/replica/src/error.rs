@@ -122,10 +122,21 @@ pub enum ReplicaError {
         /// The last one.
         last: u64,
     },
+    /// A collection was faster.
+    #[error("what was being read is not kept any more: begin again, or keep more by --keep")]
+    Outrun,
     /// The disk or the volume here.
     #[error("{0}")]
     Volume(#[from] VolumeError),
     /// The disk or the volume here refused.
     #[error("{0}")]
     Rejected(#[from] Rejected),
+}
+
+impl ReplicaError {
+    /// Whether an object is missing, as one is that was listed and has been collected meanwhile.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, ReplicaError::Store(StoreError::Missing(_)) | ReplicaError::Outrun)
+    }
 }

@@ -17,13 +17,14 @@
 //! - **R7** Collection keeps what a kept state needs.
 //! - **R8** The store is no further behind than the bounds say, or writers wait.
 //!
-//! **What the store may do**: answer late or never, carry a request out and lose the answer, list objects that are not the newest,
-//! and refuse for any time. What it has said to have created it keeps, and an object is there whole or not at all.
+//! **What the store may do**: answer late or never, carry a request out and lose the answer, leave objects out of a list that are
+//! younger than [`keep`](ReplicaOptions::keep), and refuse for any time. What it has said to have created it keeps, and an object is there whole or not at all.
 //!
 //! | noun | what it is |
 //! |---|---|
 //! | [`ObjectStore`] | the contract of a store; [`SimulatedStore`] is the worst that it allows, in virtual time |
 //! | [`Uploader`], [`Replication`] | ships the log of an open volume; how far it is |
+//! | [`RemoteFlush`] | a volume whose flushes wait for the store |
 //! | [`Replica`] | a replica that is read: restored to a [`Moment`], or checked |
 //! | [`ReplicaOptions`], [`EncryptionKey`] | how it is written and read |
 //!
@@ -45,6 +46,7 @@ mod map;
 mod mutants;
 mod options;
 mod reader;
+mod remote_flush;
 mod restore;
 mod simulated_store;
 mod state;
@@ -60,8 +62,9 @@ pub use error::{Defect, ReplicaError};
 pub use key::LogPlace;
 #[cfg(feature = "mutants")]
 pub use mutants::ReplicaMutant;
-pub use options::ReplicaOptions;
+pub use options::{ReplicaOptions, ReplicaRules};
 pub use reader::Replica;
+pub use remote_flush::RemoteFlush;
 pub use restore::{Moment, Restored};
 pub use simulated_store::{Objects, SimulatedStore, StoreFaults};
 pub use store::{Creation, ObjectStore, Reply, StoreError};

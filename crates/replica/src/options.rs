@@ -7,6 +7,9 @@ use weir_storage::Rules;
 use crate::envelope::EncryptionKey;
 use crate::mutants::ReplicaMutant;
 
+/// The rules that a replica keeps.
+pub type ReplicaRules = Rules<ReplicaMutant>;
+
 /// Options of a replica.
 #[derive(Clone, Debug)]
 pub struct ReplicaOptions {
@@ -25,10 +28,10 @@ pub struct ReplicaOptions {
     pub lag: Duration,
     /// Bytes of objects after which a checkpoint is written. Default: 256 MiB.
     pub checkpoint_bytes: u64,
-    /// States that are younger than this can be restored. Default: one day.
+    /// States that are younger than this can be restored. Lists of the store have what is older. Default: one day.
     pub keep: Duration,
     /// The rules that this replica keeps: all of them.
-    pub rules: Rules<ReplicaMutant>,
+    pub rules: ReplicaRules,
 }
 
 impl Default for ReplicaOptions {

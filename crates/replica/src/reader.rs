@@ -11,11 +11,11 @@ use crate::descriptor::Descriptor;
 use crate::envelope::Envelopes;
 use crate::error::ReplicaError;
 use crate::key::{CHECKPOINTS, checkpoint_from_key};
+use crate::log_reader::LogReader;
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
 use crate::state::ReplicaState;
 use crate::store::ObjectStore;
-use crate::writer::{follow_log, is_missing};
 
 /// How often a reader begins anew when what it reads is collected meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -74,7 +74,7 @@ pub(crate) async fn newest_state(
         attempt += 1;
         match read_newest(access, envelopes, rules).await {
             // The list was an older one, and its checkpoint is collected.
-            Err(error) if is_missing(&error) && attempt < ATTEMPTS => {}
+            Err(error) if error.is_missing() && attempt < ATTEMPTS => {}
             outcome => return outcome,
         }
     }
@@ -93,5 +93,27 @@ async fn read_newest(
         None => ReplicaState::empty(rules),
     };
     let bytes = follow_log(access, envelopes, &mut state).await?;
+    require_newest(access, state.end.last()).await?;
     Ok((state, bytes))
+}
+
+/// Where the log ends for a reader, it may go on behind what was collected while it was read: no checkpoint may be newer.
+pub(crate) async fn require_newest(access: &Access, sequence: u64) -> Result<(), ReplicaError> {
+    let newest = list_checkpoints(access).await?.last().copied();
+    if newest.is_some_and(|newest| newest > sequence) { Err(ReplicaError::Outrun) } else { Ok(()) }
+}
+
+/// Reads the log from where a state ends, into the state. Returns the bytes of the objects.
+async fn follow_log(
+    access: &Access,
+    envelopes: &Envelopes,
+    state: &mut ReplicaState,
+) -> Result<u64, ReplicaError> {
+    let mut reader = LogReader::begin(access, envelopes, &state.end).await?;
+    let mut bytes = 0;
+    while let Some(found) = reader.next_behind(&state.end).await? {
+        bytes += found.bytes;
+        state.take(found.object, found.hash)?;
+    }
+    Ok(bytes)
 }

@@ -13,7 +13,7 @@ use crate::log_object::{ChainEnd, LogObject};
 use crate::log_reader::{Found, LogReader};
 use crate::map::Content;
 use crate::mutants::ReplicaMutant;
-use crate::reader::{Replica, list_checkpoints};
+use crate::reader::{Replica, list_checkpoints, require_newest};
 use crate::state::{ReplicaState, require_next};
 use crate::store::StoreError;
 
@@ -135,8 +135,12 @@ impl Restore<'_> {
         let Replica { access, envelopes, options, .. } = self.replica;
         let mut reader = LogReader::begin(access, envelopes, &end).await?;
         let mut group: Option<(u64, Option<Group>)> = None;
+        let mut is_within = false;
         while !self.is_there() {
-            let Some(found) = reader.next_behind(&end).await? else { break };
+            let Some(found) = reader.next_behind(&end).await? else {
+                require_newest(access, end.last()).await?;
+                break;
+            };
             self.count(&found);
             require_next(&end, &found.object, options.rules)?;
             end = ChainEnd::behind(&found.object, found.hash);
@@ -164,7 +168,11 @@ impl Restore<'_> {
             }
             if part >= begin {
                 self.write_object(&found.object).await?;
+                is_within = !found.object.ends;
             }
+        }
+        if is_within && !self.drops(ReplicaMutant::PartialGroupCounts) {
+            return Err(ReplicaError::Outrun);
         }
         match self.moment {
             Moment::Sequence(asked) if self.restored.sequence != asked => {

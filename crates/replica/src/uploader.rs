@@ -18,7 +18,7 @@ use crate::descriptor::Descriptor;
 use crate::error::ReplicaError;
 use crate::options::ReplicaOptions;
 use crate::store::ObjectStore;
-use crate::writer::{Content, Role, Writer};
+use crate::writer::{Payload, Role, Writer};
 
 /// How far the store is behind the volume.
 #[derive(Clone, Debug, Default)]
@@ -131,20 +131,23 @@ impl Uploader {
     /// # Errors
     /// What the store answered.
     pub async fn checkpoint(&mut self) -> Result<bool, ReplicaError> {
+        self.writer.begin(self.volume.position().generation).await?;
         self.writer.checkpoint(true).await
     }
 
-    /// Ships what is written until it is [stopped](Replication::stop). An error is in the status, too: writers do not wait for
+    /// Ships what is written until it is [stopped](Replication::stop), and waits for a store that does not answer. An error is in the status, too: writers do not wait for
     /// the store then.
     ///
     /// # Errors
     /// [`ReplicaError`]: another writer has taken over, or the store refuses.
     pub async fn run(mut self) -> Result<(), ReplicaError> {
+        self.writer.access.wait_forever();
         let outcome = self.run_until_stopped().await;
         self.note();
         if let Err(failure) = &outcome {
             error!(%failure, "nothing more is shipped to the store");
             self.shared.failure.replace(Some(failure.to_string()));
+            self.tap.close();
         }
         self.shared.changed.notify(usize::MAX);
         outcome
@@ -231,13 +234,13 @@ impl Uploader {
             self.shared.is_catching_up.set(true);
             return Ok(());
         }
-        let mut content = Content::default();
+        let mut payload = Payload::default();
         for chunk in chunks {
             debug_assert_eq!(chunk.data.len() % BLOCK_BYTES, 0);
-            content.entries.extend_from_slice(&chunk.entries);
-            content.data.extend_from_slice(&chunk.data);
+            payload.entries.extend_from_slice(&chunk.entries);
+            payload.data.extend_from_slice(&chunk.data);
         }
-        self.writer.append(&content, Role::Requests(last)).await?;
+        self.writer.append(payload, Role::Requests(last)).await?;
         self.tap.release(last);
         self.note();
         Ok(())

@@ -15,21 +15,20 @@ use crate::envelope::{Envelopes, ObjectKind};
 use crate::error::ReplicaError;
 use crate::key::{EPOCHS, LogPlace, epoch_from_key, epoch_key};
 use crate::log_object::LogObject;
-use crate::log_reader::LogReader;
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
-use crate::reader::newest_state;
+use crate::reader::{newest_state, require_newest};
 use crate::state::ReplicaState;
-use crate::store::{ObjectStore, StoreError};
+use crate::store::ObjectStore;
 
 /// What goes into the next object.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Content {
+pub(crate) struct Payload {
     pub entries: Vec<LogEntry>,
     pub data: Vec<u8>,
 }
 
-impl Content {
+impl Payload {
     pub(crate) fn push(&mut self, entry: LogEntry, block: &[u8]) {
         debug_assert!(block.is_empty() || block.len() == BLOCK_BYTES);
         self.entries.push(entry);
@@ -103,10 +102,20 @@ impl Writer {
         info!(epoch, "writes to the replica");
         loop {
             let last = self.state.end.last();
-            let object = self.next_object(&Content::default(), Role::Requests(last));
+            let object = self.next_object(Payload::default(), Role::Requests(last));
             let (bytes, hash) = object.encode(&self.envelopes);
             match self.access.create(&object.place.key(), &bytes).await? {
-                Placed::Ours => return self.state.take(object, hash),
+                Placed::Ours => {
+                    self.since_checkpoint += bytes.len() as u64;
+                    self.state.take(object, hash)?;
+                    if require_newest(&self.access, self.state.end.last()).await.is_ok() {
+                        return Ok(());
+                    }
+                    // The place was free since what was there is collected: this object is none of the log.
+                    let rules = self.rules();
+                    (self.state, self.since_checkpoint) =
+                        newest_state(&self.access, &self.envelopes, rules).await?;
+                }
                 Placed::Taken(found) => self.absorb(&object.place, &found, epoch).await?,
             }
         }
@@ -122,7 +131,7 @@ impl Writer {
         self.state.take(object, opened.hash)
     }
 
-    fn next_object(&self, content: &Content, role: Role) -> LogObject {
+    fn next_object(&self, payload: Payload, role: Role) -> LogObject {
         let place = self.state.end.next;
         let (last, ends, catch_up) = match role {
             Role::Requests(last) => (last, true, false),
@@ -138,8 +147,8 @@ impl Writer {
             ends,
             catch_up,
             previous: self.state.end.hash,
-            entries: content.entries.clone(),
-            data: content.data.clone(),
+            entries: payload.entries,
+            data: payload.data,
         }
     }
 
@@ -158,8 +167,8 @@ impl Writer {
     }
 
     /// Appends an object.
-    pub(crate) async fn append(&mut self, content: &Content, role: Role) -> Result<(), ReplicaError> {
-        let object = self.next_object(content, role);
+    pub(crate) async fn append(&mut self, payload: Payload, role: Role) -> Result<(), ReplicaError> {
+        let object = self.next_object(payload, role);
         let (bytes, hash) = object.encode(&self.envelopes);
         let key = object.place.key();
         if self.rules().drops(ReplicaMutant::ObjectsOutOfOrder) && self.held_back.is_none() {
@@ -184,39 +193,18 @@ impl Writer {
         }
     }
 
-    /// Writes a checkpoint and collects what no kept state needs, if that is due, or `now`.
+    /// Writes a checkpoint and collects what no kept state needs, if that is due, or `now`. Whether it did.
     pub(crate) async fn checkpoint(&mut self, now: bool) -> Result<bool, ReplicaError> {
-        let due = if now { 1 } else { self.options.checkpoint_bytes };
-        if self.since_checkpoint < due
-            || self.state.end.open_group.is_some()
-            || self.envelopes.epoch.get() == 0
-        {
+        let is_due = self.since_checkpoint >= self.options.checkpoint_bytes;
+        if self.state.end.open_group.is_some() || !(is_due || now) {
             return Ok(false);
         }
-        write_checkpoint(&self.access, &self.envelopes, &self.state, self.rules()).await?;
-        self.since_checkpoint = 0;
+        if self.since_checkpoint > 0 {
+            write_checkpoint(&self.access, &self.envelopes, &self.state, self.rules()).await?;
+            self.since_checkpoint = 0;
+        }
         let now_ms = self.handle.wall_clock_millis();
         collect(&self.access, &self.envelopes, now_ms, self.options.keep, self.rules()).await?;
         Ok(true)
     }
-}
-
-/// Reads the log from where a state ends, into the state. Returns the bytes of the objects.
-pub(crate) async fn follow_log(
-    access: &Access,
-    envelopes: &Envelopes,
-    state: &mut ReplicaState,
-) -> Result<u64, ReplicaError> {
-    let mut reader = LogReader::begin(access, envelopes, &state.end).await?;
-    let mut bytes = 0;
-    while let Some(found) = reader.next_behind(&state.end).await? {
-        bytes += found.bytes;
-        state.take(found.object, found.hash)?;
-    }
-    Ok(bytes)
-}
-
-/// Whether a damaged end may be one of a collection that runs at the same time.
-pub(crate) fn is_missing(error: &ReplicaError) -> bool {
-    matches!(error, ReplicaError::Store(StoreError::Missing(_)))
 }

@@ -1,8 +1,12 @@
 //! Objects that are missing, cut or changed, and keys that are not the one: an error that names it.
 
-use weir_replica::{Defect, Moment, ReplicaError, ReplicaOptions, StoreError, StoreFaults};
+use std::rc::Rc;
 
-use crate::world::{World, key, options, simulate};
+use weir_replica::{Defect, Moment, ReplicaError, ReplicaMutant, ReplicaOptions, StoreError, StoreFaults};
+use weir_storage::Rules;
+use weir_volume::{Volume, VolumeOptions};
+
+use crate::world::{World, disk_options, key, options, simulate};
 
 #[test]
 fn each_object_that_is_missing_cut_or_changed_is_named() {
@@ -118,4 +122,60 @@ fn what_is_not_there_is_an_error_that_says_so() {
         let error = world.restore(Moment::Newest).await.unwrap_err();
         assert!(matches!(error, ReplicaError::Damaged { defect: Defect::Checksum, .. }), "{error}");
     });
+}
+
+/// Ships three writes as an object each, and returns the keys of the objects.
+async fn ship_three(world: &mut World, options: &ReplicaOptions) -> Vec<String> {
+    let mut uploader = world.uploader(options.clone()).await.unwrap();
+    for lba in 0..3 {
+        world.write(lba, 1).await;
+        uploader.ship_all().await.unwrap();
+    }
+    world.store.objects().into_keys().filter(|key| key.starts_with("log/")).collect()
+}
+
+/// An object of another history of the same volume, whole in itself.
+#[test]
+fn an_object_that_does_not_follow_is_noticed() {
+    for mutant in [None, Some(ReplicaMutant::ChainUnchecked)] {
+        let options = ReplicaOptions { rules: Rules::but(mutant), ..options() };
+        simulate(4, async |handle| {
+            let mut world = World::new(&handle, StoreFaults::default()).await;
+            let logs = ship_three(&mut world, &options).await;
+            let first = world.store.objects();
+            world.store = weir_replica::SimulatedStore::new(&handle, StoreFaults::default());
+            handle.sleep(std::time::Duration::from_secs(1)).await;
+            let disk = weir_storage::AdversaryDisk::from_image(&handle, disk_options(), &world.disk.image());
+            world.volume = Rc::new(Volume::open(&handle, disk, VolumeOptions::default()).await.unwrap());
+            world.uploader(options.clone()).await.unwrap().ship_all().await.unwrap();
+            let other = world.store.objects();
+            let taken =
+                logs.iter().find(|key| other.contains_key(*key) && other[*key] != first[*key]).unwrap();
+            world.store = weir_replica::SimulatedStore::from_objects(&handle, StoreFaults::default(), &first);
+            world.store.damage(taken, Some(&other[taken]));
+            let found = world.replica(options.clone()).await.unwrap().check().await.unwrap();
+            let is_noticed = found.faults.iter().any(|fault| fault.what.contains("does not follow"));
+            assert_eq!(is_noticed, mutant.is_none(), "{mutant:?}: {found:?}");
+        });
+    }
+}
+
+#[test]
+fn a_block_that_has_changed_is_noticed() {
+    for mutant in [None, Some(ReplicaMutant::ObjectUnchecked)] {
+        let options = ReplicaOptions { rules: Rules::but(mutant), compress: false, ..options() };
+        simulate(5, async |handle| {
+            let mut world = World::new(&handle, StoreFaults::default()).await;
+            let logs = ship_three(&mut world, &options).await;
+            let newest = logs.last().unwrap();
+            let mut bytes = world.store.objects()[newest].to_vec();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            world.store.damage(newest, Some(&bytes));
+            let replica = world.replica(options.clone()).await.unwrap();
+            let target = weir_storage::AdversaryDisk::new(&handle, disk_options());
+            let restored = replica.restore(Moment::Newest, &*target).await;
+            assert_eq!(restored.is_err(), mutant.is_none(), "{mutant:?}");
+        });
+    }
 }

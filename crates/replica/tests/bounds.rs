@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_replica::{Moment, ReplicaOptions, StoreFaults, Uploader};
 use weir_storage::{BLOCK_BYTES, StreamId, submit_when_free};
-use weir_volume::TapBounds;
+use weir_volume::{TapBounds, VolumeMutant};
 
 use crate::world::{World, options, simulate};
 
@@ -103,6 +103,17 @@ fn writers_wait_for_a_store_that_is_down_and_only_so_long_what_they_wrote_is_beh
         // What a segment takes beyond a second's writes.
         assert!(writes < 200, "{writes} writes");
         assert!(bytes <= 1 << 20, "{bytes} bytes");
+    });
+}
+
+/// The negative control: a tap without a bound is further behind.
+#[test]
+fn a_tap_for_which_no_writer_waits_is_noticed() {
+    simulate(2, async |handle| {
+        let mut world = World::new(&handle, LATENCY).await;
+        world.break_rule(VolumeMutant::TapUnbounded).await;
+        let (_, bytes, writes) = write_while_down(&mut world, false).await;
+        assert!(writes > 200 && bytes > 1 << 20, "{writes} writes, {bytes} bytes");
     });
 }
 

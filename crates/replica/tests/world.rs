@@ -10,10 +10,10 @@ use weir_replica::{
 };
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Lba, Part,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Lba, Part, Rules,
     SharePair, Storage, flush, read, submit_when_free, write,
 };
-use weir_volume::{Format, TapBounds, Volume, VolumeOptions};
+use weir_volume::{Format, TapBounds, Volume, VolumeMutant, VolumeOptions};
 
 /// Logical blocks that are used.
 pub const BLOCKS: u32 = 48;
@@ -72,6 +72,14 @@ impl World {
         let history = BTreeMap::from([(0, Content::new())]);
         let (handle, content) = (handle.clone(), Content::new());
         World { handle, store, disk, volume, random, content, history, writes: 0 }
+    }
+
+    /// Opens the volume again, with a rule dropped.
+    pub async fn break_rule(&mut self, mutant: VolumeMutant) {
+        self.volume.close().await.unwrap();
+        let options = VolumeOptions { rules: Rules::but(Some(mutant)), ..VolumeOptions::default() };
+        let opened = Volume::open(&self.handle, self.disk.clone(), options).await;
+        self.volume = Rc::new(opened.unwrap());
     }
 
     pub async fn uploader(&self, options: ReplicaOptions) -> Result<Uploader, ReplicaError> {

@@ -125,7 +125,7 @@ pub use layout::content_checksum;
 pub use live::{LiveBlock, OldBlocks};
 #[cfg(feature = "mutants")]
 pub use mutants::VolumeMutant;
-pub use options::{CleaningPolicy, Completion, LossWindow, VolumeOptions};
+pub use options::{CleaningPolicy, Completion, LossWindow, VolumeOptions, VolumeRules};
 pub use repair::{Finding, RepairOptions, RepairReport, repair};
 pub use stats::{LossWindowSeen, RecoveryReport, Stats};
 pub use tap::{Backlog, Change, LogChunk, LogEntry, LogTap, TapBounds};

@@ -247,12 +247,19 @@ impl LogTap {
     }
 }
 
-impl Drop for LogTap {
-    fn drop(&mut self) {
+impl LogTap {
+    /// Takes no more chunks, and no writer waits for it.
+    pub fn close(&self) {
         let mut tap = self.common.tap.borrow_mut();
         if tap.as_ref().is_some_and(|queue| Rc::ptr_eq(queue, &self.queue)) {
             *tap = None;
         }
         self.common.slots.notify(usize::MAX);
+    }
+}
+
+impl Drop for LogTap {
+    fn drop(&mut self) {
+        self.close();
     }
 }

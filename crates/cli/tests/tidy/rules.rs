@@ -16,7 +16,7 @@ const DOCUMENT: &str = "docs/RULES.md";
 const COLUMNS: usize = 120;
 
 /// The families: a letter, what it is about, and the crates whose documentation defines its rules.
-const FAMILIES: [(char, &str, &[&str]); 8] = [
+const FAMILIES: [(char, &str, &[&str]); 9] = [
     ('S', "what every storage promises", &["storage"]),
     ('E', "what the block layer promises", &["block"]),
     ('J', "what the journal promises", &["journal", "fs"]),
@@ -24,6 +24,7 @@ const FAMILIES: [(char, &str, &[&str]); 8] = [
     ('I', "what a copy out of an image keeps", &["image"]),
     ('V', "what the volume promises", &["volume"]),
     ('F', "what the emulated firmware keeps", &["flash"]),
+    ('R', "what a replica in an object store keeps", &["replica"]),
     ('T', "what a test of a program keeps", &["program"]),
 ];
 
