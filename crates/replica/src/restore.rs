@@ -144,13 +144,17 @@ impl Restore<'_> {
             self.count(&found);
             require_next(&end, &found.object, options.rules)?;
             end = ChainEnd::behind(&found.object, found.hash);
-            let LogPlace { first, part } = found.object.place;
+            let LogPlace { first, .. } = found.object.place;
             let whole = found.object.begins() && found.object.ends;
             let counts = if whole {
                 let LogObject { group, last, .. } = found.object;
                 Some(Group { begin: group, last, created_ms: found.created_ms })
             } else {
-                if group.is_none_or(|(of, _)| of != first) {
+                // Behind a group that was found, another one may have begun.
+                let is_known = |(of, found_group): (u64, Option<Group>)| {
+                    of == first && found_group.is_some_and(|known| found.object.group <= known.begin)
+                };
+                if !group.is_some_and(is_known) {
                     group = Some((first, self.find_group(&reader, first).await?));
                 }
                 group.and_then(|(_, group)| group)
@@ -166,7 +170,7 @@ impl Restore<'_> {
             {
                 return Err(ReplicaError::InCatchUp { asked, first, last });
             }
-            if part >= begin {
+            if found.object.group == begin {
                 self.write_object(&found.object).await?;
                 is_within = !found.object.ends;
             }
