@@ -20,12 +20,8 @@ impl RemoteFlush {
     /// In front of a volume that an uploader ships. A flush is the only command that promises durability.
     #[must_use]
     pub fn new(handle: &Handle, volume: Rc<Volume>, replication: Replication) -> RemoteFlush {
-        let capabilities = Capabilities {
-            fua: false,
-            preflush: false,
-            durable_tickets: false,
-            ..volume.capabilities().clone()
-        };
+        let capabilities =
+            Capabilities { fua: false, preflush: false, durable_tickets: false, ..*volume.capabilities() };
         RemoteFlush { handle: handle.clone(), volume, replication, capabilities }
     }
 }

@@ -30,11 +30,14 @@ pub struct StoreFaults {
     pub ignores_condition: bool,
 }
 
+/// An object, and when it was made.
+type Aged = (Rc<[u8]>, Instant);
+
 struct Inner {
     handle: Handle,
     faults: Cell<StoreFaults>,
     random: RefCell<Random>,
-    objects: RefCell<BTreeMap<String, (Rc<[u8]>, Instant)>>,
+    objects: RefCell<BTreeMap<String, Aged>>,
     /// Until then nothing is answered.
     down_until: Cell<Instant>,
     /// Called after each change of an object.

@@ -71,6 +71,8 @@ impl Left<'_> {
                 | ReplicaError::TooOld
                 | ReplicaError::NoReplica,
             ) => {}
+            // A checkpoint of a writer that was taken for dead may come when what it names is collected.
+            Err(error) if error.is_missing() => {}
             Err(error) => return Err(format!("request {}: {error}", self.other)),
         }
         self.recover(handle, store, newest).await?;
