@@ -18,7 +18,7 @@ use crate::store::StoreError;
 const AHEAD: usize = 4;
 
 /// An object that was read.
-pub(crate) struct Found {
+pub(crate) struct FoundObject {
     pub object: LogObject,
     pub hash: Hash,
     /// When it was made, in milliseconds of Unix time.
@@ -70,15 +70,15 @@ impl<'a> LogReader<'a> {
     }
 
     /// Reads one object, if it is there.
-    pub(crate) async fn read(&self, place: LogPlace) -> Result<Option<Found>, ReplicaError> {
+    pub(crate) async fn read(&self, place: LogPlace) -> Result<Option<FoundObject>, ReplicaError> {
         let bytes = self.access.find(&place.key()).await?;
         bytes.map(|bytes| self.decode(place, &bytes)).transpose()
     }
 
-    fn decode(&self, place: LogPlace, bytes: &[u8]) -> Result<Found, ReplicaError> {
+    fn decode(&self, place: LogPlace, bytes: &[u8]) -> Result<FoundObject, ReplicaError> {
         let (object, opened) = LogObject::decode(self.envelopes, place, bytes)?;
         let (hash, created_ms) = (opened.hash, opened.created_ms);
-        Ok(Found { object, hash, created_ms, bytes: bytes.len() as u64 })
+        Ok(FoundObject { object, hash, created_ms, bytes: bytes.len() as u64 })
     }
 
     fn fetch_ahead(&mut self) {
@@ -91,7 +91,7 @@ impl<'a> LogReader<'a> {
     }
 
     /// The next object of the list.
-    pub(crate) async fn next_listed(&mut self) -> Result<Option<Found>, ReplicaError> {
+    pub(crate) async fn next_listed(&mut self) -> Result<Option<FoundObject>, ReplicaError> {
         self.fetch_ahead();
         let Some((place, bytes)) = self.ahead.next().await else { return Ok(None) };
         let bytes = bytes?.ok_or_else(|| StoreError::Missing(place.key()))?;
@@ -99,7 +99,7 @@ impl<'a> LogReader<'a> {
     }
 
     /// The object that follows; `None` where the log ends.
-    pub(crate) async fn next_behind(&mut self, end: &ChainEnd) -> Result<Option<Found>, ReplicaError> {
+    pub(crate) async fn next_behind(&mut self, end: &ChainEnd) -> Result<Option<FoundObject>, ReplicaError> {
         self.fetch_ahead();
         let Some((place, bytes)) = self.ahead.next().await else { return self.read(end.next).await };
         if place == end.next

@@ -10,7 +10,7 @@ use crate::checkpoint::Manifest;
 use crate::error::{Defect, ReplicaError};
 use crate::key::LogPlace;
 use crate::log_object::{ChainEnd, LogObject};
-use crate::log_reader::{Found, LogReader};
+use crate::log_reader::{FoundObject, LogReader};
 use crate::map::Content;
 use crate::mutants::ReplicaMutant;
 use crate::reader::{Replica, list_checkpoints, require_newest};
@@ -190,7 +190,7 @@ impl Restore<'_> {
         matches!(self.moment, Moment::Sequence(asked) if self.restored.sequence >= asked)
     }
 
-    fn count(&mut self, found: &Found) {
+    fn count(&mut self, found: &FoundObject) {
         self.restored.objects += 1;
         self.restored.bytes += found.bytes;
     }
@@ -204,7 +204,7 @@ impl Restore<'_> {
             part += 1;
             newest = Some(found);
         }
-        let Some(Found { object, created_ms, .. }) = newest else {
+        let Some(FoundObject { object, created_ms, .. }) = newest else {
             return Err(StoreError::Missing(LogPlace { first, part }.key()).into());
         };
         let counts = object.ends || self.drops(ReplicaMutant::PartialGroupCounts);

@@ -54,6 +54,8 @@ pub(crate) struct Writer {
     envelopes: Envelopes,
     pub state: ReplicaState,
     options: ReplicaOptions,
+    /// That of the volume here; 0 until it begins to write.
+    generation: u64,
     /// Bytes of objects since the newest checkpoint.
     since_checkpoint: u64,
     /// Of the mutant: what is sent later.
@@ -73,7 +75,16 @@ impl Writer {
         volume.ensure(&access, &envelopes, options.unfenced).await?;
         let (state, since_checkpoint) = newest_state(&access, &envelopes, options.rules).await?;
         let handle = handle.clone();
-        Ok(Writer { access, handle, envelopes, state, options, since_checkpoint, held_back: None })
+        Ok(Writer {
+            access,
+            handle,
+            envelopes,
+            state,
+            options,
+            generation: 0,
+            since_checkpoint,
+            held_back: None,
+        })
     }
 
     pub(crate) fn requests(&self) -> Requests {
@@ -115,6 +126,9 @@ impl Writer {
                     let rules = self.rules();
                     (self.state, self.since_checkpoint) =
                         newest_state(&self.access, &self.envelopes, rules).await?;
+                    if self.state.generation > self.generation {
+                        return Err(ReplicaError::TakenOver(epoch));
+                    }
                 }
                 Placed::Taken(found) => self.absorb(&object.place, &found, epoch).await?,
             }
@@ -124,7 +138,8 @@ impl Writer {
     /// The writer before has added an object meanwhile.
     async fn absorb(&mut self, place: &LogPlace, bytes: &[u8], epoch: u64) -> Result<(), ReplicaError> {
         let (object, opened) = LogObject::decode(&self.envelopes, *place, bytes)?;
-        if opened.epoch >= epoch {
+        // A machine that was opened later has the newer history, whoever began to write first.
+        if (object.generation, opened.epoch) >= (self.generation, epoch) {
             return Err(ReplicaError::TakenOver(opened.epoch));
         }
         self.since_checkpoint += bytes.len() as u64;
@@ -154,6 +169,7 @@ impl Writer {
 
     /// Becomes the writer, if it is not yet. A group that was begun and not ended is left behind.
     pub(crate) async fn begin(&mut self, generation: u64) -> Result<(), ReplicaError> {
+        self.generation = generation;
         self.state.generation = self.state.generation.max(generation);
         if self.envelopes.epoch.get() == 0 && !self.rules().drops(ReplicaMutant::EpochForgotten) {
             self.take_over().await?;
