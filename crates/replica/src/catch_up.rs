@@ -50,13 +50,14 @@ pub(crate) fn require_not_ahead(volume: &Volume, writer: &Writer) -> Result<bool
     Ok(remote < position.placed)
 }
 
-/// Ships a catch-up group. The tap goes on behind it.
+/// Ships a catch-up group, and the tap goes on behind it. Whether it was ended: where the tap has given up what was written
+/// meanwhile, it has to begin anew.
 pub(crate) async fn catch_up(
     volume: &Rc<Volume>,
     tap: &LogTap,
     writer: &mut Writer,
     options: &ReplicaOptions,
-) -> Result<(), ReplicaError> {
+) -> Result<bool, ReplicaError> {
     writer.begin(volume.position().generation).await?;
     let since = writer.state.end.last();
     tap.begin_catch_up();
@@ -79,10 +80,12 @@ pub(crate) async fn catch_up(
         group.drain().await?;
         from = next;
     }
-    group.end(began_at).await?;
-    tap.end_catch_up();
-    info!(since, to = writer.state.end.last(), "caught up");
-    Ok(())
+    let has_ended = group.end(began_at).await?;
+    if has_ended {
+        tap.end_catch_up();
+        info!(since, to = writer.state.end.last(), "caught up");
+    }
+    Ok(has_ended)
 }
 
 impl CatchUp<'_> {
@@ -150,17 +153,22 @@ impl CatchUp<'_> {
     }
 
     /// Adds the records up to one that is newer than all blocks that were read, and ends the group.
-    async fn end(&mut self, began_at: u64) -> Result<(), ReplicaError> {
+    async fn end(&mut self, began_at: u64) -> Result<bool, ReplicaError> {
         if self.drops(ReplicaMutant::CatchUpEndsEarly) {
-            return self.ship(Role::LastPart(began_at)).await;
+            self.ship(Role::LastPart(began_at)).await?;
+            return Ok(true);
         }
         loop {
             let newest = self.volume.position().placed;
             flush(&**self.volume).await?;
             self.drain().await?;
+            if self.tap.backlog().has_gap {
+                return Ok(false);
+            }
             if self.targets.is_empty() {
                 let last = newest.max(self.drained_to);
-                return self.ship(Role::LastPart(last)).await;
+                self.ship(Role::LastPart(last)).await?;
+                return Ok(true);
             }
             let targets: Vec<u32> = std::mem::take(&mut self.targets).into_iter().collect();
             self.add_blocks(&targets).await?;

@@ -174,7 +174,9 @@ impl Uploader {
     }
 
     async fn catch_up(&mut self) -> Result<(), ReplicaError> {
-        catch_up(&self.volume, &self.tap, &mut self.writer, &self.options).await?;
+        while !catch_up(&self.volume, &self.tap, &mut self.writer, &self.options).await? {
+            warn!("the backlog was given up while what came before it was shipped: it begins anew");
+        }
         self.shared.is_catching_up.set(false);
         self.note();
         Ok(())
