@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use weir_bench::BenchError;
+use weir_bucket::PlaceError;
 use weir_crash::{ParseError, PlayError, SetupError};
 use weir_figures::FigureError;
 use weir_flash::ProfileError;
@@ -12,6 +13,7 @@ use weir_format::FormatError;
 use weir_fuse::ServerError;
 use weir_image::ImageError;
 use weir_program::{CampaignError, DiskGroundError, DriveError, RoundsError, RunError, RunTraceError};
+use weir_replica::ReplicaError;
 use weir_runtime::{RuntimeError, Stalled};
 use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
@@ -28,6 +30,15 @@ pub(crate) enum CliError {
     /// The benchmark failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// A replica cannot be written or read.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+    /// There is no place for a replica.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// A key is none.
+    #[error("{0}: no key: write 64 hexadecimal digits, such as those of `openssl rand -hex 32`")]
+    ReplicaKey(String),
     /// The device's profile is wrong.
     #[error(transparent)]
     Profile(#[from] ProfileError),

@@ -63,6 +63,10 @@ fn findings(status: &Status) -> Vec<Finding> {
             ),
         );
     }
+    if let Some(replication) = status.replication.as_ref().filter(|found| found.stopped || found.behind) {
+        let cause = if replication.stopped { "replication_stopped" } else { "replication_behind" };
+        add(cause, format!("the object store is {}", replication.text()));
+    }
     if status.is_full_below() {
         let free = status.storage.free_below.unwrap_or_default();
         add("full_below", format!("the disk below ran full, and has {} free now", Size(free)));

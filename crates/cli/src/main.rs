@@ -41,7 +41,11 @@ mod program;
 mod progress;
 mod put;
 mod repair;
+mod replica;
+mod replicate;
+mod replication;
 mod report_file;
+mod restore;
 mod send;
 mod serve;
 mod service;
@@ -131,6 +135,12 @@ enum Command {
     Send(send::SendArguments),
     /// Take such a snapshot from standard input into another volume
     Receive(send::ReceiveArguments),
+    /// Ship a closed volume to an object store, or check what is there, and end; weir mount --replicate ships while it serves
+    ///
+    /// Credentials come from AWS_ACCESS_KEY_ID and the other variables AWS_..., see docs/replicate.md.
+    Replicate(replicate::ReplicateArguments),
+    /// Make a volume of what was shipped to an object store, as of a time or a request
+    Restore(restore::RestoreArguments),
     /// Copy files into a filesystem image, with owners, modes and links
     Put(put::PutArguments),
     /// Copy files out of a filesystem image, with owners, modes and links
@@ -244,6 +254,8 @@ fn run(command: Command) -> Result<Verdict, CliError> {
         Command::Clone(arguments) => snapshot::run_clone(&arguments).map(|()| Verdict::Good),
         Command::Send(arguments) => send::run_send(&arguments).map(|()| Verdict::Good),
         Command::Receive(arguments) => send::run_receive(&arguments).map(|()| Verdict::Good),
+        Command::Replicate(arguments) => replicate::run(&arguments),
+        Command::Restore(arguments) => restore::run(&arguments),
         Command::Mkfs(arguments) => mkfs::run(&arguments).map(|()| Verdict::Good),
         Command::Put(arguments) => put::run(&arguments).map(|()| Verdict::Good),
         Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),

@@ -18,6 +18,7 @@ use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
 use crate::memory::Limit;
+use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
@@ -82,7 +83,7 @@ pub(crate) struct MountArguments {
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
     /// Mount a snapshot, which is read-only, or a clone
-    #[arg(long, value_name = "NAME", conflicts_with = "device")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["device", "replicate"])]
     snapshot: Option<String>,
     /// Refuse to run programs that are on it
     #[arg(long)]
@@ -114,6 +115,8 @@ pub(crate) struct MountArguments {
     #[arg(short = 'o', value_name = "OPTIONS", hide = true)]
     options: Vec<String>,
     #[command(flatten)]
+    replication: ReplicationArguments,
+    #[command(flatten)]
     service: MountServiceArguments,
 }
 
@@ -124,6 +127,8 @@ enum Sync {
     Durable,
     /// It only orders: when it returns, nothing is durable yet, and the newest writes may be lost in a crash
     Order,
+    /// When it returns, the data is durable, and in the object store of --replicate
+    Remote,
 }
 
 impl MountArguments {
@@ -175,7 +180,7 @@ impl MountArguments {
             awake: self.service.awake(),
             request_bytes_max,
             sync: match self.sync {
-                Sync::Durable => SyncMode::Durable,
+                Sync::Durable | Sync::Remote => SyncMode::Durable,
                 Sync::Order => SyncMode::Order,
             },
         }
@@ -247,8 +252,30 @@ async fn serve(
         }
     };
     let (stack, arguments) = (Rc::new(stack), &arguments);
+    if arguments.sync == Sync::Remote && !arguments.replication.is_given() {
+        return Err(CliError::Usage("--sync remote waits for an object store: name it by --replicate"));
+    }
+    let shipping = arguments.replication.begin(&handle, stack.volume()).await?;
+    if let Some(shipping) = &shipping {
+        let volume = stack.volume().filter(|_| arguments.sync == Sync::Remote);
+        let remote = volume.map(|volume| shipping.remote_flush(&handle, volume));
+        stack.set_shipped(shipping.replication.clone(), remote);
+    }
+    let served = serve_filesystem(handle, arguments, service, (source, mountpoint), stack, shipping);
+    served.await
+}
+
+async fn serve_filesystem(
+    handle: Handle,
+    arguments: &MountArguments,
+    service: Service,
+    (source, mountpoint): (&Path, &Path),
+    stack: Rc<Stack>,
+    shipping: Option<Shipping>,
+) -> Result<(), CliError> {
+    let limit = Limit::from_option(arguments.memory);
     if F2fs::is_on(&stack.storage()).await {
-        return mount_f2fs::serve(handle, arguments, service, (source, mountpoint), stack).await;
+        return mount_f2fs::serve(handle, arguments, service, (source, mountpoint), (stack, shipping)).await;
     }
     if arguments.cleaner.is_some() {
         return Err(CliError::Usage("only F2FS has a cleaner: leave --cleaner out"));
@@ -297,7 +324,7 @@ async fn serve(
              for which fsync has returned may be lost in a crash, newest first.",
         );
     }
-    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server)).await
+    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server), shipping).await
 }
 
 /// Serves a mount until it is unmounted, and closes what is below it.
@@ -307,6 +334,7 @@ pub(crate) async fn serve_until_unmounted(
     service: Service,
     (source, stack): (&Path, &Stack),
     (filesystem, server): (Filesystem, Server),
+    shipping: Option<Shipping>,
 ) -> Result<(), CliError> {
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     if arguments.sync == Sync::Order {
@@ -320,6 +348,9 @@ pub(crate) async fn serve_until_unmounted(
     service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;
     unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
+    if let Some(shipping) = shipping {
+        shipping.end(&handle).await;
+    }
     stack.close(source).await
 }
 

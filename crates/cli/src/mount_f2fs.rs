@@ -10,6 +10,7 @@ use weir_vfs::Filesystem;
 
 use crate::error::CliError;
 use crate::mount::{MountArguments, serve_until_unmounted};
+use crate::replication::Shipping;
 use crate::service::Service;
 use crate::stack::Stack;
 use crate::{snapshot, status};
@@ -20,7 +21,7 @@ pub(crate) async fn serve(
     arguments: &MountArguments,
     service: Service,
     (source, mountpoint): (&Path, &Path),
-    stack: Rc<Stack>,
+    (stack, shipping): (Rc<Stack>, Option<Shipping>),
 ) -> Result<(), CliError> {
     if let Some(option) = arguments.journal_options().first() {
         return Err(CliError::OptionOfExt4 { path: source.to_owned(), option });
@@ -50,5 +51,5 @@ pub(crate) async fn serve(
     let filesystem = Filesystem::from(filesystem);
     let server =
         Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, snapshots).await?;
-    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server)).await
+    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server), shipping).await
 }

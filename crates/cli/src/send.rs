@@ -45,7 +45,7 @@ pub(crate) fn run_send(arguments: &SendArguments) -> Result<(), CliError> {
     let SendArguments { path, name, from } = arguments;
     in_wall_time(0, async |handle: Handle| {
         let stack = Stack::open(&handle, path, true).await?;
-        let sent = send(stack.require_volume(path)?, name, from.as_deref(), &mut stdout().lock()).await;
+        let sent = send(&stack.require_volume(path)?, name, from.as_deref(), &mut stdout().lock()).await;
         report("sent", &sent.map_err(failed(path))?);
         Ok(())
     })
@@ -59,7 +59,7 @@ pub(crate) fn run_receive(arguments: &ReceiveArguments) -> Result<(), CliError> 
     let path = &arguments.path;
     in_wall_time(0, async |handle: Handle| {
         let stack = Stack::open_volume(&handle, path, VolumeOptions::default()).await?;
-        let received = receive(stack.require_volume(path)?, &mut stdin().lock()).await;
+        let received = receive(&stack.require_volume(path)?, &mut stdin().lock()).await;
         stack.close(path).await?;
         report("received", &received.map_err(failed(path))?);
         Ok(())

@@ -107,7 +107,7 @@ fn with_volume(
 ) -> Result<(), CliError> {
     in_wall_time(0, async |handle: Handle| {
         let stack = Stack::open_volume(&handle, path, VolumeOptions::default()).await?;
-        let done = work(stack.require_volume(path)?).await;
+        let done = work(&*stack.require_volume(path)?).await;
         stack.close(path).await?;
         done.map_err(|source| CliError::Snapshot { path: path.to_owned(), source })
     })
@@ -130,7 +130,7 @@ pub(crate) fn serving(stack: Rc<Stack>) -> impl AsyncFn(SnapshotCall) -> Result<
 /// Does what a call asks; its error is one that the kernel can pass on.
 async fn serve(stack: &Stack, call: SnapshotCall) -> Result<(), FsError> {
     let volume = stack.volume().ok_or(FsError::Unsupported("snapshots without a volume"))?;
-    apply(volume, call).await.map_err(|error| match error {
+    apply(&volume, call).await.map_err(|error| match error {
         SnapshotError::NoSlots => FsError::Unsupported("snapshots"),
         SnapshotError::NoneFree => FsError::NoSpace,
         SnapshotError::Unknown(_) => FsError::NotFound,
@@ -182,7 +182,8 @@ fn list(arguments: &ListArguments) -> Result<(), CliError> {
     } else {
         in_wall_time(0, async |handle: Handle| {
             let stack = Stack::open(&handle, path, true).await?;
-            Ok(BranchStatus::list_of(stack.require_volume(path)?))
+            let volume = stack.require_volume(path)?;
+            Ok(BranchStatus::list_of(&volume))
         })?
     };
     if arguments.json {

@@ -1,5 +1,6 @@
 //! What a filesystem is on: a file or block device as it is, a volume on one, or an emulated device.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_format::FormatError;
 use weir_fs::{BarrierFs, MountOptions, copy_superblock};
 use weir_lfs::{F2fs, F2fsOptions};
+use weir_replica::Replication;
 use weir_runtime::Handle;
 use weir_stack::{Base, Disk, StackName, StackSpec};
 use weir_storage::{
@@ -29,6 +31,7 @@ use crate::occupant::content;
 use crate::open::open_disk;
 use crate::owner;
 use crate::plain::counted;
+use crate::replication::ReplicationLine;
 use crate::size::Size;
 
 /// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
@@ -49,7 +52,17 @@ const WORST_MAX: Size = Size(64 << 30);
 const FACTS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a filesystem is on: a file or block device as it is, a volume on one, or a disk in memory.
-pub(crate) struct Stack(weir_stack::Stack);
+pub(crate) struct Stack {
+    below: weir_stack::Stack,
+    shipped: RefCell<Option<Shipped>>,
+}
+
+/// What is there in addition while a volume is shipped to an object store.
+struct Shipped {
+    replication: Replication,
+    /// The volume with flushes that wait for the store, if they do.
+    storage: Option<Rc<dyn Storage>>,
+}
 
 /// What `name` describes, its disk in memory of this size, if one is given.
 ///
@@ -98,6 +111,9 @@ pub(crate) struct StackStatus {
     pub(crate) cut_file_bytes: Option<u64>,
     #[serde(flatten)]
     pub(crate) volume: Option<VolumeStatus>,
+    /// Told at the top of the status.
+    #[serde(skip)]
+    pub(crate) replication: Option<ReplicationLine>,
 }
 
 impl StackStatus {
@@ -289,6 +305,10 @@ pub(crate) fn seconds_now(handle: &Handle) -> u32 {
 }
 
 impl Stack {
+    fn on(below: weir_stack::Stack) -> Stack {
+        Stack { below, shipped: RefCell::default() }
+    }
+
     /// Opens what is at `path`, whichever it is. A volume replays its log and takes a checkpoint when it is opened; if
     /// it is only read, both stay in memory, and nothing on the disk changes.
     pub(crate) async fn open(handle: &Handle, path: &Path, read_only: bool) -> Result<Stack, CliError> {
@@ -306,7 +326,7 @@ impl Stack {
         let disk = open_disk(handle, path, options).await?;
         let failed = |source| CliError::of_volume(path, source);
         let info = match weir_volume::inspect(&*disk).await {
-            Err(VolumeError::Foreign) => return Ok(Stack(Disk::File(disk).into())),
+            Err(VolumeError::Foreign) => return Ok(Stack::on(Disk::File(disk).into())),
             found => found.map_err(failed)?,
         };
         if read_only {
@@ -334,13 +354,13 @@ impl Stack {
         let is_clone = |branch: &Branch| branch.name == name && branch.kind == BranchKind::Clone;
         if read_only || !volume.snapshots().iter().any(is_clone) {
             // What a crash has left in its journal is replayed in memory.
-            let branch = BranchStorage::open_scratch(Rc::clone(volume), name).map_err(failed)?;
-            return Ok((Stack(stack.0.with_branch(branch)), true));
+            let branch = BranchStorage::open_scratch(volume, name).map_err(failed)?;
+            return Ok((stack.with_branch(branch), true));
         }
         drop(stack);
         let stack = Stack::open_with(handle, path, false, options).await?;
-        let branch = BranchStorage::open(Rc::clone(stack.require_volume(path)?), name).map_err(failed)?;
-        Ok((Stack(stack.0.with_branch(branch)), false))
+        let branch = BranchStorage::open(stack.require_volume(path)?, name).map_err(failed)?;
+        Ok((stack.with_branch(branch), false))
     }
 
     /// Opens the volume at `path`.
@@ -360,7 +380,7 @@ impl Stack {
         options: VolumeOptions,
     ) -> Result<Stack, CliError> {
         let stack = Stack::open_with(handle, path, true, options).await?;
-        match (stack.0.volume(), stack.file()) {
+        match (stack.below.volume(), stack.file()) {
             (None, Some(disk)) => Err(no_volume(disk, path).await),
             _ => Ok(stack),
         }
@@ -368,7 +388,7 @@ impl Stack {
 
     /// Says on standard error if a file or device is larger than the volume on it.
     pub(crate) async fn tell_of_unused(&self) {
-        if let (Some(_), Some(disk)) = (self.0.volume(), self.file())
+        if let (Some(_), Some(disk)) = (self.below.volume(), self.file())
             && let Ok(info) = weir_volume::inspect(&**disk).await
         {
             owner::tell_of_unused(disk, &info);
@@ -383,7 +403,7 @@ impl Stack {
         let in_memory = Rc::new(overlay(handle, &disk));
         let options = RepairOptions { to_prefix: true, ..RepairOptions::default() };
         match weir_volume::repair(handle, Rc::<Overlay>::clone(&in_memory), options).await {
-            Err(VolumeError::Foreign) => return Ok(Stack(Disk::File(disk).into())),
+            Err(VolumeError::Foreign) => return Ok(Stack::on(Disk::File(disk).into())),
             Err(source) => return Err(CliError::of_volume(path, source)),
             Ok(report) => report.findings.iter().for_each(|finding| eprintln!("weir: {finding}")),
         }
@@ -401,7 +421,7 @@ impl Stack {
         let opened =
             weir_stack::Stack::open_through(handle, Disk::File(Rc::clone(&disk)), storage, options).await;
         match opened {
-            Ok(opened) => Ok(Stack(opened)),
+            Ok(opened) => Ok(Stack::on(opened)),
             Err(VolumeError::Foreign) => Err(no_volume(&disk, path).await),
             Err(source) => Err(CliError::of_volume(path, source)),
         }
@@ -431,17 +451,17 @@ impl Stack {
 
     /// A new one.
     pub(crate) async fn make(handle: &Handle, spec: &StackSpec) -> Result<Stack, CliError> {
-        Ok(Stack(weir_stack::Stack::make(handle, spec).await?))
+        Ok(Stack::on(weir_stack::Stack::make(handle, spec).await?))
     }
 
     /// The disk at its bottom.
     pub(crate) fn disk(&self) -> &Disk {
-        self.0.disk()
+        self.below.disk()
     }
 
     /// Its file or block device, if it is on one.
     fn file(&self) -> Option<&Rc<FileDisk>> {
-        match self.0.disk() {
+        match self.below.disk() {
             Disk::File(disk) => Some(disk),
             Disk::Emulated(_) | Disk::Adversary(_) => None,
         }
@@ -449,7 +469,7 @@ impl Stack {
 
     /// Whether it is a file or block device as it is.
     pub(crate) fn is_plain_file(&self) -> bool {
-        self.0.volume().is_none() && self.file().is_some()
+        self.below.volume().is_none() && self.file().is_some()
     }
 
     /// Makes an empty filesystem.
@@ -460,22 +480,34 @@ impl Stack {
     }
 
     pub(crate) fn storage(&self) -> Rc<dyn Storage> {
-        self.0.storage()
+        let shipped = self.shipped.borrow();
+        let remote = shipped.as_ref().and_then(|shipped| shipped.storage.clone());
+        remote.unwrap_or_else(|| self.below.storage())
     }
 
-    /// The volume, if there is one.
-    pub(crate) fn volume(&self) -> Option<&Rc<Volume>> {
-        self.0.volume()
+    /// Its volume, if it has one.
+    pub(crate) fn volume(&self) -> Option<Rc<Volume>> {
+        self.below.volume().cloned()
+    }
+
+    /// The volume is shipped from here on; flushes go to `storage`, if that is given.
+    pub(crate) fn set_shipped(&self, replication: Replication, storage: Option<Rc<dyn Storage>>) {
+        self.shipped.replace(Some(Shipped { replication, storage }));
+    }
+
+    /// The same with a snapshot or clone of its volume at the top.
+    pub(crate) fn with_branch(self, branch: BranchStorage) -> Stack {
+        Stack { below: self.below.with_branch(branch), ..self }
     }
 
     /// The volume of what was opened at `path`.
-    pub(crate) fn require_volume(&self, path: &Path) -> Result<&Rc<Volume>, CliError> {
+    pub(crate) fn require_volume(&self, path: &Path) -> Result<Rc<Volume>, CliError> {
         self.volume().ok_or_else(|| CliError::NoVolume { path: path.to_owned() })
     }
 
     /// What it is, for people.
     pub(crate) fn kind(&self) -> &'static str {
-        match (self.0.volume(), self.0.disk()) {
+        match (self.below.volume(), self.below.disk()) {
             (Some(_), _) => "a volume",
             (None, Disk::File(_)) => NO_BARRIERS,
             (None, Disk::Emulated(_)) => "an emulated device",
@@ -487,13 +519,14 @@ impl Stack {
     /// content lies in memory.
     pub(crate) fn memory_bound(&self) -> Option<u64> {
         self.file()?;
-        Some(self.0.volume().map_or(0, |volume| volume.memory_bound()))
+        Some(self.below.volume().map_or(0, |volume| volume.memory_bound()))
     }
 
     /// What a status says of it.
     pub(crate) async fn status(&self, handle: &Handle) -> StackStatus {
-        let volume = self.0.volume().map(|volume| VolumeStatus::of(volume));
-        let failed = self.0.volume().and_then(|volume| volume.failure()).map(|failure| failure.to_string());
+        let volume = self.below.volume().map(|volume| VolumeStatus::of(volume));
+        let failed =
+            self.below.volume().and_then(|volume| volume.failure()).map(|failure| failure.to_string());
         let facts = self.facts(handle).await;
         let DiskFacts { readers, free_below, file_bytes } = facts.unwrap_or_default();
         let disk_bytes =
@@ -506,6 +539,7 @@ impl Stack {
             below_is_silent: facts.is_none(),
             cut_file_bytes: file_bytes.filter(|bytes| *bytes < disk_bytes).map(|_| disk_bytes),
             volume,
+            replication: self.shipped.borrow().as_ref().map(|shipped| shipped.replication.status().into()),
         }
     }
 
@@ -569,7 +603,7 @@ impl Stack {
     /// Gives back what is free in a volume to the disk below, if that takes it. What a crash might still need is made
     /// free first, by a checkpoint; and what only that checkpoint's loss would need, by another one (V1).
     pub(crate) async fn trim_below(&self) -> Result<(), FsError> {
-        let Some(volume) = self.0.volume() else { return Ok(()) };
+        let Some(volume) = self.below.volume() else { return Ok(()) };
         let trimmed = async {
             volume.checkpoint().await?;
             volume.checkpoint().await?;
@@ -585,7 +619,7 @@ impl Stack {
 
     /// Ends it, once the filesystem is unmounted.
     pub(crate) async fn close(&self, path: &Path) -> Result<(), CliError> {
-        self.0.close().await.map_err(|source| CliError::Volume { path: path.to_owned(), source })
+        self.below.close().await.map_err(|source| CliError::Volume { path: path.to_owned(), source })
     }
 }
 

@@ -20,6 +20,7 @@ use crate::f2fs_status::F2fsStatus;
 use crate::health::Health;
 use crate::mountpoint::owner_if_other;
 use crate::plain::counted;
+use crate::replication::ReplicationLine;
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
 use crate::time_limit::run_within;
@@ -74,6 +75,9 @@ pub(crate) struct Status {
     #[serde(default)]
     memory_floor_bytes: Option<u64>,
     pub(crate) storage: StackStatus,
+    /// Of a volume that is shipped to an object store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replication: Option<ReplicationLine>,
     requests: RequestsStatus,
     /// None for `weir disk`, whose filesystem is the kernel's.
     #[serde(flatten)]
@@ -309,12 +313,14 @@ async fn status_document(
     let Load { under_way, under_way_max, .. } = load;
     let disk_commands = handle.ring().map_or(0, |ring| ring.in_flight() as u64);
     let requests = RequestsStatus { under_way, under_way_max, disk_commands };
+    let mut storage = stack.status(handle).await;
     let status = Status {
+        replication: storage.replication.take(),
         pid: std::process::id(),
         memory_bytes: memory::resident(),
         memory_bound_bytes: bounds.map(|bounds| bounds.bound),
         memory_floor_bytes: bounds.map(|bounds| bounds.floor),
-        storage: stack.status(handle).await,
+        storage,
         requests,
         filesystem,
         f2fs,
@@ -420,6 +426,7 @@ fn lines(status: &Status, health: &Health, space: &Space) -> String {
     lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
     lines.extend(status.f2fs.iter().flat_map(|found| found.lines(space)));
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
+    lines.extend(status.replication.iter().map(|line| ("replication", line.text())));
     let RequestsStatus { under_way, under_way_max, disk_commands } = status.requests;
     lines.push(("requests under way", format!("{under_way}, at most {under_way_max}")));
     lines.push(("commands at the disk", disk_commands.to_string()));

@@ -9,7 +9,7 @@
 //!    first failure, which is made smaller where the subject can do that.
 //!
 //! Each subject implements [`Campaign`]: the volume, streams, emulated flash devices, their firmware under a trace, the
-//! filesystem, SQLite, atomic files, and workloads as text.
+//! filesystem, SQLite, atomic files, replicas, and workloads as text.
 
 use std::collections::BTreeSet;
 

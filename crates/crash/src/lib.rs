@@ -54,6 +54,7 @@
 //! | [`Judges`], [`Judgement`] | what our model, our check, e2fsck and the kernel say of an image, each for itself |
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
 //! | [`UpdateCampaign`] | the same for atomic files, which are at one commit all together, and for units |
+//! | [`ReplicaCampaign`] | the same for a replica in an object store, while its machines crash |
 //! | [`SqliteFaults`] | fault injection: every call of SQLite fails in one repetition |
 //! | [`KernelMount`] | an image that the kernel has mounted |
 //! | [`push_page`], [`stamp_of`] | pages that name the request that wrote them |
@@ -76,6 +77,7 @@ mod permuter;
 mod player;
 mod reader;
 mod recovery;
+mod replica;
 mod request_history;
 mod request_log;
 mod run;
@@ -103,6 +105,7 @@ pub use kernel_mount::{HelperEnd, KernelMount, KernelMountError, ends_within, ru
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use permuter::{Overlaps, Permutation, Permuter};
+pub use replica::{ReplicaCampaign, ReplicaTotals};
 pub use request_log::{LoggedStorage, Request};
 pub use run::run;
 pub use shrink::leave_out;

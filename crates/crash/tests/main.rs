@@ -20,6 +20,7 @@ mod passing;
 mod permuter;
 mod regressions;
 mod remap;
+mod replica;
 mod sqlite;
 mod streams;
 mod updates;

@@ -158,6 +158,16 @@ impl OpenChunk {
         find(&self.buffer, self.first_block, self.data_blocks, block)
     }
 
+    /// The entries, in order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = RecordEntry> {
+        parse_entries(&self.buffer[HEADER_BYTES..HEADER_BYTES + usize::from(self.entries) * ENTRY_BYTES])
+    }
+
+    /// The data blocks, in order.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.buffer[BLOCK_BYTES..(1 + usize::from(self.data_blocks)) * BLOCK_BYTES]
+    }
+
     /// Gives an unused buffer back.
     pub(crate) fn into_buffer(self) -> Buffer {
         self.buffer
@@ -170,6 +180,10 @@ impl OpenChunk {
     pub(crate) fn data_blocks(&self) -> u16 {
         self.data_blocks
     }
+}
+
+fn parse_entries(bytes: &[u8]) -> impl Iterator<Item = RecordEntry> + use<'_> {
+    bytes.chunks_exact(ENTRY_BYTES).filter_map(|bytes| RecordEntry::read_from_bytes(bytes).ok())
 }
 
 /// The data block at physical block `block` in a chunk's buffer whose data starts at `first_block`.
@@ -210,8 +224,7 @@ impl<'a> ParsedChunk<'a> {
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = RecordEntry> + use<'a> {
-        let entries = self.entries;
-        entries.chunks_exact(ENTRY_BYTES).filter_map(|bytes| RecordEntry::read_from_bytes(bytes).ok())
+        parse_entries(self.entries)
     }
 
     /// Sequence number of the last request in the chunk.

@@ -15,6 +15,7 @@ use crate::geometry::Geometry;
 use crate::mutants::VolumeMutant;
 use crate::options::VolumeOptions;
 use crate::stats::Stats;
+use crate::tap::TapQueue;
 
 /// What all parts of an open volume use.
 pub(crate) struct Common {
@@ -32,6 +33,8 @@ pub(crate) struct Common {
     pub upkeep: Semaphore,
     /// Set once the volume is being closed: writes are refused, and upkeep ends.
     pub closing: Cell<bool>,
+    /// Where sealed chunks are copied to.
+    pub tap: RefCell<Option<Rc<TapQueue>>>,
     /// A command that was refused may be taken now.
     pub slots: Event,
     /// For the flusher.
@@ -61,6 +64,7 @@ impl Common {
             checkpointing: Semaphore::new(1),
             upkeep: Semaphore::new(1),
             closing: Cell::new(false),
+            tap: RefCell::default(),
             slots: Event::new(),
             flush_needed: Event::new(),
             chunk_sealed: Event::new(),

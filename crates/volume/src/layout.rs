@@ -333,7 +333,8 @@ impl RecordEntry {
 /// CRC of a message with its own CRC behind it is the same for every message, so an old version of such a block
 /// would pass for the new one.
 #[inline]
-pub(crate) fn content_checksum(bytes: &[u8]) -> u32 {
+#[must_use]
+pub fn content_checksum(bytes: &[u8]) -> u32 {
     let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes);
     (sum >> 32) as u32 ^ sum as u32
 }

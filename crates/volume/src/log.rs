@@ -435,9 +435,15 @@ impl Log {
         Ok(())
     }
 
-    /// Whether one more chunk would be more than a crash may cost, or the oldest one is overdue (V5).
+    /// Whether one more chunk would be more than a crash may cost, or the oldest one is overdue (V5), or a tap has no room
+    /// for it.
     fn window_is_used_up(&self, state: &LogState) -> bool {
         let window = self.common.options.loss_window;
+        let (tap, now) = (self.common.tap.borrow(), self.common.handle.now());
+        let is_full = tap.as_ref().is_some_and(|tap| tap.is_full(self.common.segment_bytes(), now));
+        if is_full && !self.common.drops(VolumeMutant::TapUnbounded) {
+            return true;
+        }
         let too_much = self.sealed.borrow().bytes() + self.common.segment_bytes() > window.bytes;
         let too_old = self.oldest_age(state).is_some_and(|age| age >= window.time);
         too_much && !self.common.drops(VolumeMutant::NoByteBound)
@@ -498,6 +504,9 @@ impl Log {
             durable: self.common.watermark.durable_to(),
             checkpoint: state.checkpoint,
         };
+        if let Some(tap) = &*self.common.tap.borrow() {
+            tap.push(&open, stamp, self.common.handle.now());
+        }
         let (segment, offset) = (open.segment, open.offset);
         blocks.segments.sealed(segment, open.last_sequence());
         state.head.offset = offset + open.blocks();
@@ -577,6 +586,9 @@ impl Log {
         }
         self.common.watermark.durable(sequence);
         self.common.flushes.settle(sequence);
+        if let Some(tap) = &*self.common.tap.borrow() {
+            tap.notify();
+        }
         // Everything that a crash may need is on the disk, so far: some segments may be free now.
         if self.common.options.discard_below && blocks.segments.more_emptied() {
             self.common.discard_needed.notify(1);

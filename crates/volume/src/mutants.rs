@@ -52,6 +52,10 @@ pub enum VolumeMutant {
     PairsInTurn,
     /// V7: the marks of shared blocks are lost when the volume is opened.
     MarksForgotten,
+    /// R8: no writer waits for a tap, however far behind it is.
+    TapUnbounded,
+    /// R2: a tap hands chunks out that are not durable.
+    TapsVolatile,
     /// V8: an opener takes over what another one has not released, without waiting for an answer.
     ClaimNotAwaited,
     /// V8: an opener does not look whether another one has come before it.

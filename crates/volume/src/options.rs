@@ -50,6 +50,9 @@ pub enum CleaningPolicy {
 /// Bytes of log after which a checkpoint is taken by default.
 const CHECKPOINT_BYTES: u64 = 320 << 20;
 
+/// The rules that a volume keeps.
+pub type VolumeRules = Rules<VolumeMutant>;
+
 /// Options of an open volume. The defaults suit a disk of today.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
@@ -81,7 +84,7 @@ pub struct VolumeOptions {
     /// (V8). Default: false.
     pub after_crash: bool,
     /// The rules that this volume keeps: all of them.
-    pub rules: Rules<VolumeMutant>,
+    pub rules: VolumeRules,
 }
 
 impl VolumeOptions {

@@ -33,6 +33,7 @@ use crate::read::Reader;
 use crate::recovery::{Recovered, Search};
 use crate::snapshot_table::Branch;
 use crate::stats::{RecoveryReport, Stats};
+use crate::tap::{LogTap, TapBounds};
 use crate::transfer::{all_transferred, write_buffer};
 
 /// Blocks that one request may write, and that it writes whole or not at all, at most.
@@ -50,6 +51,17 @@ const QUEUE_DEPTH: u32 = 1024;
 const SEGMENT_COST: u64 = 64;
 /// Bytes of map pages on their way to the disk at one time: 32 writes of 64 pages.
 const CHECKPOINT_WRITES: u64 = 8 << 20;
+
+/// How far the log of a volume has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The generation: one more each time the volume is opened.
+    pub generation: u64,
+    /// The newest record.
+    pub placed: u64,
+    /// The newest record that is durable, with all before it.
+    pub durable: u64,
+}
 
 /// An open volume. Dropping it stops its tasks and loses what is not durable, as a power cut would;
 /// [`Volume::close`] keeps everything.
@@ -330,6 +342,35 @@ impl Volume {
     /// [`Rejected::Unsupported`] if the disk has no discard; what it answered otherwise. The volume goes on either way.
     pub async fn trim(&self) -> Result<u64, VolumeError> {
         Ok(self.discarder.trim().await?)
+    }
+
+    /// Has sealed chunks copied from here on, within bounds. Only one tap is open at a time: a new one takes the place of the
+    /// one before.
+    #[must_use]
+    pub fn tap(&self, bounds: TapBounds) -> LogTap {
+        LogTap::new(&self.common, bounds)
+    }
+
+    /// The volume's identity.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.common.geometry.volume
+    }
+
+    /// The generation of the log, and the sequence numbers of the newest record and of the newest durable one.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        let Head { generation, .. } = self.log.head();
+        let durable = self.common.watermark.durable_to();
+        Position { generation, placed: self.log.placed_to(), durable }
+    }
+
+    pub(crate) fn common(&self) -> &Rc<Common> {
+        &self.common
+    }
+
+    pub(crate) fn log(&self) -> &Rc<Log> {
+        &self.log
     }
 
     /// Hands the transfers and persists of tagged writes to an order recorder.

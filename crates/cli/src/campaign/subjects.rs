@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use weir_crash::{
-    F2fsCampaign, FlashCampaign, FsCampaign, FsGround, Plan, SECTOR_BYTES, Setup, SetupError, SqliteCampaign,
-    SqliteJournal, StreamCampaign, UpdateCampaign, UpdatedFs, VolumeCampaign, VstCampaign, VstRequest,
-    WorkloadCampaign,
+    F2fsCampaign, FlashCampaign, FsCampaign, FsGround, Plan, ReplicaCampaign, SECTOR_BYTES, Setup,
+    SetupError, SqliteCampaign, SqliteJournal, StreamCampaign, UpdateCampaign, UpdatedFs, VolumeCampaign,
+    VstCampaign, VstRequest, WorkloadCampaign,
 };
 use weir_flash::Mechanism;
 use weir_fs::{Discards, Engine, JournalMode, MountOptions};
@@ -83,6 +83,8 @@ pub(super) enum Subject {
     Sqlite(SubjectArguments<SqliteOptions>),
     /// Atomic files and units: all files at one commit, every unit whole
     Updates(SubjectArguments<UpdateOptions>),
+    /// A replica in an object store: it restores to a prefix of the requests, whichever machine or request is lost
+    Replicate(SubjectArguments<ReplicateOptions>),
 }
 
 impl Subject {
@@ -98,6 +100,7 @@ impl Subject {
             Subject::Workload(arguments) => ("workload", &arguments.length, &arguments.options),
             Subject::Sqlite(arguments) => ("sqlite", &arguments.length, &arguments.options),
             Subject::Updates(arguments) => ("updates", &arguments.length, &arguments.options),
+            Subject::Replicate(arguments) => ("replicate", &arguments.length, &arguments.options),
         }
     }
 }
@@ -627,5 +630,20 @@ impl UpdateOptions {
             Part::new(typed, move || UpdateCampaign { plan, ground, filesystem })
         };
         Ok(one_or_all(self.ground, F2FS_GROUNDS).into_iter().map(part).collect())
+    }
+}
+
+/// Options of the campaign on replicas: none.
+#[derive(Debug, Args)]
+pub(super) struct ReplicateOptions {}
+
+impl Tested for ReplicateOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
+        Ok(vec![Part::new(Vec::new(), move || ReplicaCampaign::new(plan))])
+    }
+
+    fn control(&self, plan: Plan) -> Part {
+        let campaign = ReplicaCampaign { replaces_objects: true, ..ReplicaCampaign::new(plan) };
+        Part::control("objects that the store replaces", move || campaign)
     }
 }

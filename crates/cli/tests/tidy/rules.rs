@@ -25,6 +25,7 @@ const FAMILIES: [(char, &str, &[&str]); 9] = [
     ('V', "what the volume promises", &["volume"]),
     ('F', "what the emulated firmware keeps", &["flash"]),
     ('N', "what a server of blocks promises", &["nbd"]),
+    ('R', "what a replica in an object store keeps", &["replica"]),
     ('T', "what a test of a program keeps", &["program"]),
 ];
 

@@ -1,0 +1,145 @@
+//! A *bucket*: a store that other programs serve, asked by a thread with a tokio runtime.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::TryStreamExt as _;
+use futures_util::future::BoxFuture;
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions};
+use weir_replica::{Creation, Reply, StoreError};
+use weir_runtime::{Handle, Receiver, Sender, channel};
+
+use crate::answer::store_error;
+use crate::place::{Place, PlaceError};
+
+/// Requests that wait for the thread at most; more wait for room.
+const WAITING_MAX: usize = 64;
+
+type Store = Arc<dyn ObjectStore>;
+type Job = Box<dyn FnOnce(Store) -> BoxFuture<'static, ()> + Send>;
+
+/// A store of objects elsewhere. Dropping it ends its thread.
+pub struct Bucket {
+    jobs: Sender<Job>,
+    /// Objects are replaced, as the store knows no condition.
+    unfenced: bool,
+    directory: Option<PathBuf>,
+}
+
+impl Bucket {
+    /// Prepares requests to a place. With `unfenced`, objects that are there are replaced.
+    ///
+    /// # Errors
+    /// [`PlaceError`] if there is no such directory, or the environment's settings are wrong. The store is not asked.
+    pub fn open(handle: &Handle, place: &Place, unfenced: bool) -> Result<Bucket, PlaceError> {
+        let store = place.open_store()?;
+        let (jobs, received) = channel(WAITING_MAX);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|_| PlaceError::NoThread)?;
+        // The thread ends when the last sender is gone.
+        let thread = handle.blocking(move || runtime.block_on(serve(store, received)));
+        drop(handle.spawn(async move { thread.await.is_ok() }));
+        Ok(Bucket { jobs, unfenced, directory: place.directory().cloned() })
+    }
+
+    /// Has the thread carry out a request.
+    fn request<T, F>(&self, request: impl FnOnce(Store) -> F + Send + 'static) -> Reply<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let (answer, answered) = channel(1);
+        let job: Job = Box::new(move |store| {
+            Box::pin(async move {
+                let outcome = request(store).await;
+                // If nobody waits for it, the answer is dropped.
+                let _ = answer.try_send(outcome);
+            })
+        });
+        let jobs = self.jobs.clone();
+        let ended = || StoreError::Unreachable("the thread for requests has ended".to_owned());
+        Box::pin(async move {
+            jobs.send(job).await.map_err(|_| ended())?;
+            answered.recv().await.map_err(|_| ended())?
+        })
+    }
+}
+
+/// The thread's work: all requests side by side.
+async fn serve(store: Store, jobs: Receiver<Job>) {
+    while let Ok(job) = jobs.recv().await {
+        tokio::spawn(job(Arc::clone(&store)));
+    }
+}
+
+/// Makes a new file and its name durable, which `object_store` leaves to the system.
+fn make_durable(directory: &std::path::Path, key: &str) -> std::io::Result<()> {
+    let path = directory.join(key);
+    File::open(&path)?.sync_all()?;
+    for above in path.ancestors().skip(1).take_while(|above| above.starts_with(directory)) {
+        File::open(above)?.sync_all()?;
+    }
+    Ok(())
+}
+
+impl weir_replica::ObjectStore for Bucket {
+    fn create(&self, key: &str, bytes: &[u8]) -> Reply<Creation> {
+        let (key, bytes) = (key.to_owned(), bytes.to_vec());
+        let mode = if self.unfenced { PutMode::Overwrite } else { PutMode::Create };
+        let directory = self.directory.clone();
+        self.request(move |store| async move {
+            let options = PutOptions { mode, ..PutOptions::default() };
+            let creation = match store.put_opts(&Path::from(key.as_str()), bytes.into(), options).await {
+                Ok(_) => Creation::Created,
+                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Creation::Exists,
+                Err(error) => match store_error(&key, &error) {
+                    // Of a put, it is the bucket.
+                    StoreError::Missing(text) => return Err(StoreError::NoPlace(text)),
+                    error => return Err(error),
+                },
+            };
+            if let Some(directory) = directory {
+                make_durable(&directory, &key).map_err(|error| StoreError::Unreachable(error.to_string()))?;
+            }
+            Ok(creation)
+        })
+    }
+
+    fn get(&self, key: &str) -> Reply<Vec<u8>> {
+        let key = key.to_owned();
+        self.request(move |store| async move {
+            let found = async { store.get(&Path::from(key.as_str())).await?.bytes().await };
+            Ok(found.await.map_err(|error| store_error(&key, &error))?.to_vec())
+        })
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Reply<Vec<String>> {
+        let (prefix, after) = (prefix.to_owned(), after.to_owned());
+        self.request(move |store| async move {
+            // Prefixes of the crate end at a slash.
+            let folder = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let folder = Path::from(folder);
+            let listed = match after.as_str() {
+                "" => store.list(Some(&folder)),
+                after => store.list_with_offset(Some(&folder), &Path::from(after)),
+            };
+            let keys = listed.map_ok(|object| object.location.to_string()).try_collect::<Vec<String>>().await;
+            let mut keys = keys.map_err(|error| store_error(&prefix, &error))?;
+            keys.retain(|key| key.starts_with(&prefix) && *key > after);
+            keys.sort_unstable();
+            Ok(keys)
+        })
+    }
+
+    fn delete(&self, key: &str) -> Reply<()> {
+        let key = key.to_owned();
+        self.request(move |store| async move {
+            match store.delete(&Path::from(key.as_str())).await {
+                Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+                Err(error) => Err(store_error(&key, &error)),
+            }
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! Where a replica is: a URL.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::prefix::PrefixStore;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+
+use crate::answer::told;
+
+/// How long a connection may take, and a request.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Where a replica is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A bucket, and the prefix of the keys in it.
+    S3 {
+        /// Its name.
+        bucket: String,
+        /// May be empty.
+        prefix: String,
+    },
+    /// A directory.
+    Directory(PathBuf),
+}
+
+/// Why a URL names no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// Another kind of URL.
+    #[error("{0}: not a place for a replica: write s3://BUCKET/PREFIX or file:///DIRECTORY")]
+    Unknown(String),
+    /// The directory is not there.
+    #[error("{}: no such directory; make it first: {error}", path.display())]
+    NoDirectory {
+        /// Which.
+        path: PathBuf,
+        /// The system's answer.
+        error: String,
+    },
+    /// What the environment says of the store is wrong.
+    #[error(
+        "the store cannot be asked: {0}: check AWS_REGION, AWS_ENDPOINT_URL and the other variables AWS_..."
+    )]
+    Settings(String),
+    /// The system has no thread left.
+    #[error("the system has no thread left for requests to the store")]
+    NoThread,
+}
+
+impl FromStr for Place {
+    type Err = PlaceError;
+
+    fn from_str(url: &str) -> Result<Place, PlaceError> {
+        let unknown = || PlaceError::Unknown(url.to_owned());
+        if let Some(path) = url.strip_prefix("file://") {
+            return if path.starts_with('/') { Ok(Place::Directory(path.into())) } else { Err(unknown()) };
+        }
+        let name = url.strip_prefix("s3://").ok_or_else(unknown)?;
+        let (bucket, prefix) = name.split_once('/').unwrap_or((name, ""));
+        // What stands before an @ would be a password.
+        if bucket.is_empty()
+            || !bucket.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'))
+        {
+            return Err(unknown());
+        }
+        Ok(Place::S3 { bucket: bucket.to_owned(), prefix: prefix.trim_matches('/').to_owned() })
+    }
+}
+
+impl Place {
+    /// The store at this place. What the environment says of it is checked; the store is not asked.
+    pub(crate) fn open_store(&self) -> Result<Arc<dyn ObjectStore>, PlaceError> {
+        match self {
+            Place::Directory(path) => {
+                let no_directory =
+                    |error: &str| PlaceError::NoDirectory { path: path.clone(), error: error.to_owned() };
+                if let Err(error) = std::fs::read_dir(path) {
+                    return Err(no_directory(&error.to_string()));
+                }
+                let store = LocalFileSystem::new_with_prefix(path);
+                Ok(Arc::new(store.map_err(|error| no_directory(&told(&error)))?))
+            }
+            Place::S3 { bucket, prefix } => {
+                let client = ClientOptions::new()
+                    .with_connect_timeout(CONNECTED_WITHIN)
+                    .with_timeout(ANSWERED_WITHIN)
+                    .with_allow_http(has_plain_endpoint());
+                // A request that fails is repeated by the replica, which says so.
+                let retry = RetryConfig {
+                    max_retries: 0,
+                    retry_timeout: ANSWERED_WITHIN,
+                    backoff: BackoffConfig::default(),
+                };
+                let store = AmazonS3Builder::from_env()
+                    .with_bucket_name(bucket)
+                    .with_client_options(client)
+                    .with_retry(retry)
+                    .build()
+                    .map_err(|error| PlaceError::Settings(told(&error)))?;
+                Ok(if prefix.is_empty() {
+                    Arc::new(store)
+                } else {
+                    Arc::new(PrefixStore::new(store, prefix.as_str()))
+                })
+            }
+        }
+    }
+
+    /// The directory, if it is one.
+    pub(crate) fn directory(&self) -> Option<&PathBuf> {
+        match self {
+            Place::Directory(path) => Some(path),
+            Place::S3 { .. } => None,
+        }
+    }
+}
+
+/// Whether the endpoint that the environment names is one without TLS, such as a store on this machine.
+fn has_plain_endpoint() -> bool {
+    ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok())
+        .any(|url| url.starts_with("http://"))
+}

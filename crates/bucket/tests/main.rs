@@ -1,0 +1,56 @@
+//! The tests of this crate from outside, as one program.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use weir_bucket::{Bucket, Place, PlaceError};
+use weir_replica::{Creation, ObjectStore as _, StoreError};
+use weir_runtime::{Runtime, Wall};
+
+#[test]
+fn a_url_names_a_bucket_or_a_directory() {
+    let place =
+        |bucket: &str, prefix: &str| Place::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() };
+    assert_eq!("s3://a/b/c/".parse(), Ok(place("a", "b/c")));
+    assert_eq!("s3://a".parse(), Ok(place("a", "")));
+    assert_eq!("file:///a/b".parse(), Ok(Place::Directory("/a/b".into())));
+    for wrong in
+        ["", "a", "s3://", "s3:///a", "file://a", "https://a/b", "s3://key:secret@bucket/a", "gs://a"]
+    {
+        assert!(matches!(wrong.parse::<Place>(), Err(PlaceError::Unknown(_))), "{wrong}");
+    }
+}
+
+#[test]
+fn a_directory_creates_an_object_once_and_lists_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = Runtime::wall(Wall::default()).unwrap();
+    let handle = runtime.handle();
+    let place = Place::Directory(directory.path().to_owned());
+    let done = runtime.block_on(async {
+        let bucket = Bucket::open(&handle, &place, false).unwrap();
+        assert_eq!(bucket.get("log/1").await, Err(StoreError::Missing("log/1".to_owned())));
+        assert_eq!(bucket.create("log/2", b"two").await, Ok(Creation::Created));
+        assert_eq!(bucket.create("log/1", b"one").await, Ok(Creation::Created));
+        assert_eq!(bucket.create("log/1", b"other").await, Ok(Creation::Exists));
+        assert_eq!(bucket.create("map/1", b"map").await, Ok(Creation::Created));
+        assert_eq!(bucket.get("log/1").await.unwrap(), b"one");
+        assert_eq!(bucket.list("log/", "").await.unwrap(), ["log/1", "log/2"]);
+        assert_eq!(bucket.list("log/", "log/1").await.unwrap(), ["log/2"]);
+        assert_eq!(bucket.list("epoch/", "").await.unwrap(), Vec::<String>::new());
+        bucket.delete("log/1").await.unwrap();
+        bucket.delete("log/1").await.unwrap();
+        assert_eq!(bucket.list("log/", "").await.unwrap(), ["log/2"]);
+        let unfenced = Bucket::open(&handle, &place, true).unwrap();
+        assert_eq!(unfenced.create("log/2", b"new").await, Ok(Creation::Created));
+        assert_eq!(bucket.get("log/2").await.unwrap(), b"new");
+    });
+    done.unwrap();
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_named() {
+    let runtime = Runtime::wall(Wall::default()).unwrap();
+    let place: Place = "file:///no/such/directory".parse().unwrap();
+    let error = Bucket::open(&runtime.handle(), &place, false).err().unwrap();
+    assert!(error.to_string().contains("/no/such/directory"), "{error}");
+}

@@ -1,0 +1,151 @@
+//! `weir mount --replicate`: ships a volume while it is mounted, and what its status says of that.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::{FutureExt as _, select_biased};
+use serde::{Deserialize, Serialize};
+use weir_replica::{RemoteFlush, Replication, ReplicationStatus, Uploader};
+use weir_runtime::{Handle, Task};
+use weir_storage::Storage;
+use weir_volume::{TapBounds, Volume};
+
+use crate::error::CliError;
+use crate::messages;
+use crate::plain::counted;
+use crate::replica::{RequestCounts, WriteArguments, open_store, parse_duration};
+use crate::size::Size;
+
+/// Bytes that the store may be behind.
+pub(crate) const BACKLOG_MAX: u64 = 64 << 20;
+/// And for how long.
+pub(crate) const LAG_DEFAULT: Duration = Duration::from_secs(1);
+
+/// How long an unmount waits for the store.
+const ENDED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Options of a mount that is shipped.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReplicationArguments {
+    /// Ship the volume to an object store while it is mounted, see docs/replicate.md: s3://BUCKET/PREFIX or file:///DIRECTORY
+    #[arg(long = "replicate", value_name = "URL", conflicts_with_all = ["device", "read_only"])]
+    url: Option<String>,
+    /// With --replicate: how long what is durable here may not be in the store; then writers wait
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, requires = "url")]
+    lag: Duration,
+    /// With --replicate: writers never wait for the store. If it is more than 64 MiB behind, what changed is looked up and shipped
+    /// when it answers again
+    #[arg(long, requires = "url")]
+    never_wait: bool,
+    #[command(flatten)]
+    write: WriteArguments,
+}
+
+/// A volume that is being shipped.
+pub(crate) struct Shipping {
+    pub(crate) replication: Replication,
+    task: Task<Result<(), weir_replica::ReplicaError>>,
+    url: String,
+}
+
+impl ReplicationArguments {
+    /// Whether the volume is shipped.
+    pub(crate) fn is_given(&self) -> bool {
+        self.url.is_some()
+    }
+
+    /// Begins to ship an open volume, if that was asked for.
+    pub(crate) async fn begin(
+        &self,
+        handle: &Handle,
+        volume: Option<Rc<Volume>>,
+    ) -> Result<Option<Shipping>, CliError> {
+        let Some(url) = &self.url else { return Ok(None) };
+        let Some(volume) = volume else {
+            return Err(CliError::Usage("--replicate ships a volume: this is a filesystem without one"));
+        };
+        if self.lag < Duration::from_millis(10) {
+            return Err(CliError::Usage("--lag: 10ms at least"));
+        }
+        let mut options = self.write.options()?;
+        options.lag = self.lag;
+        let store = open_store(handle, url, options.unfenced)?;
+        let bounds = TapBounds { bytes: BACKLOG_MAX, time: self.lag, never_wait: self.never_wait };
+        // A store that does not answer now is told of; later it is waited for.
+        let uploader = Uploader::open(handle, volume, store, bounds, options).await?;
+        let replication = uploader.replication();
+        let task = handle.spawn(uploader.run());
+        Ok(Some(Shipping { replication, task, url: url.clone() }))
+    }
+}
+
+impl Shipping {
+    /// The volume, with flushes that wait for the store.
+    pub(crate) fn remote_flush(&self, handle: &Handle, volume: Rc<Volume>) -> Rc<dyn Storage> {
+        Rc::new(RemoteFlush::new(handle, volume, self.replication.clone()))
+    }
+
+    /// Ships what is left, and waits a minute for that.
+    pub(crate) async fn end(self, handle: &Handle) {
+        self.replication.stop();
+        let ended = select_biased! {
+            outcome = self.task.fuse() => matches!(outcome, Ok(Ok(()))),
+            () = handle.sleep(ENDED_WITHIN).fuse() => false,
+        };
+        if !ended {
+            let trouble = self.replication.status().trouble.unwrap_or_default();
+            messages::print_message(&format!(
+                "{}: not everything was shipped, the next mount or `weir replicate` does: {trouble}",
+                self.url
+            ));
+        }
+    }
+}
+
+/// How far the store is behind, as a status tells it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct ReplicationLine {
+    pub(crate) lag_ms: u64,
+    pub(crate) lag_bytes: u64,
+    pub(crate) behind: bool,
+    /// The newest request in the store.
+    pub(crate) shipped: u64,
+    /// Nothing more is shipped.
+    pub(crate) stopped: bool,
+    /// Why nothing is shipped now.
+    pub(crate) trouble: Option<String>,
+    pub(crate) requests: RequestCounts,
+}
+
+impl From<ReplicationStatus> for ReplicationLine {
+    fn from(status: ReplicationStatus) -> ReplicationLine {
+        ReplicationLine {
+            lag_ms: u64::try_from(status.lag.as_millis()).unwrap_or(u64::MAX),
+            lag_bytes: status.lag_bytes,
+            behind: status.behind,
+            shipped: status.shipped,
+            stopped: status.stopped,
+            trouble: status.trouble,
+            requests: status.requests.into(),
+        }
+    }
+}
+
+impl ReplicationLine {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let state = match (self.stopped, self.behind) {
+            (true, _) => "STOPPED",
+            (_, true) => "BEHIND",
+            _ => "up to date",
+        };
+        let trouble = self.trouble.as_ref().map_or_else(String::new, |trouble| format!("; {trouble}"));
+        format!(
+            "{state}: {} ms, {} not in the store; {}{trouble}",
+            self.lag_ms,
+            Size(self.lag_bytes),
+            counted(self.requests.total(), "request", "requests")
+        )
+    }
+}

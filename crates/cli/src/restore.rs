@@ -1,0 +1,132 @@
+//! `weir restore`: makes a volume of a replica, as of a moment that is kept.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::str::FromStr;
+use std::time::UNIX_EPOCH;
+
+use clap::Args;
+use serde::Serialize;
+use weir_replica::{Moment, Replica, Restored};
+use weir_runtime::Handle;
+use weir_storage::{BLOCK_BYTES, Storage as _};
+use weir_volume::{Format, Volume, VolumeOptions};
+
+use crate::error::CliError;
+use crate::replica::{ReadArguments, RequestCounts, open_store};
+use crate::size::Size;
+use crate::volume::{ground, not_created, require_empty};
+use crate::{Verdict, in_wall_time, print};
+
+/// What a volume takes beside its blocks: an eighth, and this. The file is sparse.
+const BESIDE: u64 = 64 << 20;
+
+/// Arguments of `weir restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArguments {
+    /// Where the replica is: s3://BUCKET/PREFIX or file:///DIRECTORY
+    url: String,
+    /// A new file, which appears when it is whole; or an empty file or block device
+    volume: PathBuf,
+    /// The state at a time, such as "2026-11-28 17:35:00" in UTC, or after a request, by its number [default: the newest]
+    #[arg(long, value_name = "TIME|SEQUENCE", default_value = "newest", hide_default_value = true)]
+    at: At,
+    /// Size of the file [default: what the volume's capacity needs; it is sparse]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    read: ReadArguments,
+}
+
+/// A moment as it is typed.
+#[derive(Clone, Copy, Debug)]
+struct At(Moment);
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<At, String> {
+        if text == "newest" {
+            return Ok(At(Moment::Newest));
+        }
+        if let Ok(sequence) = text.parse() {
+            return Ok(At(Moment::Sequence(sequence)));
+        }
+        let wrong = || "write a number, or a time such as \"2026-11-28 17:35:00\" (UTC)".to_owned();
+        let time = humantime::parse_rfc3339_weak(text).map_err(|_| wrong())?;
+        let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
+        Ok(At(Moment::Time(u64::try_from(since.as_millis()).map_err(|_| wrong())?)))
+    }
+}
+
+/// What was restored, for machines.
+#[derive(Debug, Serialize)]
+struct Document {
+    sequence: u64,
+    objects: u64,
+    object_bytes: u64,
+    blocks: u64,
+    requests: RequestCounts,
+}
+
+/// Runs `weir restore`.
+pub(crate) fn run(arguments: &RestoreArguments) -> Result<Verdict, CliError> {
+    in_wall_time(0, async |handle: Handle| restore(&handle, arguments).await)
+}
+
+async fn restore(handle: &Handle, arguments: &RestoreArguments) -> Result<Verdict, CliError> {
+    let path = &arguments.volume;
+    let store = open_store(handle, &arguments.url, false)?;
+    let replica = Replica::open(handle, store, arguments.read.options()?).await?;
+    let logical_blocks = replica.descriptor().logical_blocks;
+    let bytes = logical_blocks.saturating_mul(BLOCK_BYTES as u64);
+    let needed = bytes.saturating_add(bytes / 8).saturating_add(BESIDE).next_multiple_of(1 << 20);
+    let size = match arguments.size {
+        None if !path.exists() => Some(Size(needed)),
+        asked => asked,
+    };
+    if path.exists() {
+        require_empty(path)?;
+    }
+    let (disk, made) = ground(handle, path, size)?;
+    let format = Format { logical_blocks, ..Format::sized_for(disk.blocks()) };
+    if let Err(source) = Volume::create(handle, &*disk, format).await {
+        made.undo(path);
+        return Err(not_created(path, None, source));
+    }
+    let outcome = fill(handle, &replica, arguments.at.0, Rc::clone(&disk), path).await;
+    // What is not whole gets no name, and is not left where nothing was.
+    let restored = outcome.inspect_err(|_| made.undo(path))?;
+    disk.name()?;
+    let Restored { sequence, objects, bytes, blocks } = restored;
+    if arguments.json {
+        let requests = replica.requests().into();
+        let document = Document { sequence, objects, object_bytes: bytes, blocks, requests };
+        print(&serde_json::to_string(&document)?)?;
+    } else {
+        print(&format!(
+            "{}: the volume as of request {sequence}; {} read, {}",
+            path.display(),
+            crate::plain::counted(objects, "object", "objects"),
+            Size(bytes)
+        ))?;
+    }
+    Ok(Verdict::Good)
+}
+
+async fn fill(
+    handle: &Handle,
+    replica: &Replica,
+    moment: Moment,
+    disk: Rc<weir_storage::FileDisk>,
+    path: &Path,
+) -> Result<Restored, CliError> {
+    let of_volume = |source| CliError::of_volume(path, source);
+    let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(of_volume)?;
+    let restored = replica.restore(moment, &volume).await?;
+    volume.close().await.map_err(of_volume)?;
+    Ok(restored)
+}

@@ -1,0 +1,177 @@
+//! *Catching up*: bringing the store from an older request to the newest one without the log between, which is gone from the
+//! disk or was given up. It is one group of objects, and so one step (R3), while the volume goes on:
+//!
+//! 1. A tap takes what is written from here on.
+//! 2. What may have changed since the newest request in the store is read block by block, each as it is when it is read: that may
+//!    be newer than others. What the store has and the volume has not is discarded.
+//! 3. The records since step 1 follow, in order, up to a request that is no older than any block that was read. Each block that
+//!    changed since was written, moved or discarded by one of these, so all blocks are as of that request in the end.
+//! 4. A share among these records may have copied a block that was read when it was newer. So the targets of shares are read
+//!    again, and the records since then follow, until there is no share among them.
+//!
+//! The last object goes when its request is durable here (R2).
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use tracing::info;
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage as _, flush, read};
+use weir_volume::{Change, LogEntry, LogTap, Volume, content_checksum};
+
+use crate::error::ReplicaError;
+use crate::mutants::ReplicaMutant;
+use crate::options::ReplicaOptions;
+use crate::writer::{Payload, Role, Writer};
+
+/// Entries of an object at most.
+const ENTRIES_MAX: usize = 1 << 16;
+
+/// A catch-up that is under way.
+pub(crate) struct CatchUp<'a> {
+    volume: &'a Rc<Volume>,
+    tap: &'a LogTap,
+    writer: &'a mut Writer,
+    options: &'a ReplicaOptions,
+    payload: Payload,
+    /// The newest record that is in the payload, or was shipped.
+    drained_to: u64,
+    /// Blocks that shares have changed and that are to be read again.
+    targets: BTreeSet<u32>,
+}
+
+/// Whether the store lacks something. Nothing is written then.
+pub(crate) fn require_not_ahead(volume: &Volume, writer: &Writer) -> Result<bool, ReplicaError> {
+    let (remote, position) = (writer.state.end.last(), volume.position());
+    let remote_generation = writer.state.generation;
+    if remote > position.durable || remote_generation > position.generation {
+        let (local, local_generation) = (position.durable, position.generation);
+        return Err(ReplicaError::Ahead { remote, remote_generation, local, local_generation });
+    }
+    Ok(remote < position.placed)
+}
+
+/// Ships a catch-up group, and the tap goes on behind it. Whether it was ended: where the tap has given up what was written
+/// meanwhile, it has to begin anew.
+pub(crate) async fn catch_up(
+    volume: &Rc<Volume>,
+    tap: &LogTap,
+    writer: &mut Writer,
+    options: &ReplicaOptions,
+) -> Result<bool, ReplicaError> {
+    writer.begin(volume.position().generation).await?;
+    let since = writer.state.end.last();
+    tap.begin_catch_up();
+    writer.abandon_group();
+    let (payload, targets) = (Payload::default(), BTreeSet::new());
+    let began_at = volume.position().placed;
+    let mut group = CatchUp { volume, tap, writer, options, payload, drained_to: since, targets };
+    let old = volume.find_old_blocks(since).await?;
+    let mut from = Some(0);
+    while let Some(first) = from {
+        let (live, next) = volume.list_live(first, &old).await?;
+        let end = next.unwrap_or(u64::from(u32::MAX));
+        group.add_discards(first, end, &live.iter().map(|block| block.lba).collect());
+        let changed = live.iter().filter(|block| {
+            let there = group.writer.state.map.get(block.lba);
+            block.is_newer || there.object == 0 || there.checksum != block.checksum
+        });
+        let changed: Vec<u32> = changed.map(|block| block.lba).collect();
+        group.add_blocks(&changed).await?;
+        group.drain().await?;
+        from = next;
+    }
+    let has_ended = group.end(began_at).await?;
+    if has_ended {
+        tap.end_catch_up();
+        info!(since, to = writer.state.end.last(), "caught up");
+    }
+    Ok(has_ended)
+}
+
+impl CatchUp<'_> {
+    fn drops(&self, mutant: ReplicaMutant) -> bool {
+        self.options.rules.drops(mutant)
+    }
+
+    /// Blocks from `first` on, below `end`, that only the store has.
+    fn add_discards(&mut self, first: u64, end: u64, live: &BTreeSet<u32>) {
+        if self.drops(ReplicaMutant::CatchUpForgetsDiscards) {
+            return;
+        }
+        let there = self.writer.state.map.mapped(first, end).map(|(lba, _)| lba);
+        let gone: Vec<u32> = there.filter(|lba| !live.contains(lba)).collect();
+        for run in gone.chunk_by(|a, b| a + 1 == *b) {
+            let change = Change::Discard(run.len() as u32);
+            self.payload.push(LogEntry { lba: run[0], change, last: true }, &[]);
+        }
+    }
+
+    /// Reads blocks as they are now.
+    async fn add_blocks(&mut self, blocks: &[u32]) -> Result<(), ReplicaError> {
+        let most = self.volume.capabilities().max_transfer_blocks.max(1) as usize;
+        for run in blocks.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(most)) {
+            let extent = Extent::new(Lba(u64::from(run[0])), run.len() as u32);
+            let data = read(&**self.volume, extent).await?;
+            for (lba, block) in run.iter().zip(data.chunks_exact(BLOCK_BYTES)) {
+                let change = Change::Write(content_checksum(block));
+                self.payload.push(LogEntry { lba: *lba, change, last: true }, block);
+            }
+            self.ship_if_full().await?;
+        }
+        Ok(())
+    }
+
+    async fn ship_if_full(&mut self) -> Result<(), ReplicaError> {
+        if self.payload.data.len() >= self.options.object_bytes || self.payload.entries.len() >= ENTRIES_MAX {
+            self.ship(Role::Part).await?;
+        }
+        Ok(())
+    }
+
+    async fn ship(&mut self, role: Role) -> Result<(), ReplicaError> {
+        self.writer.append(std::mem::take(&mut self.payload), role).await?;
+        self.tap.release(self.drained_to);
+        Ok(())
+    }
+
+    /// Adds the records that are durable.
+    async fn drain(&mut self) -> Result<(), ReplicaError> {
+        while let Some(chunk) = self.tap.take_durable() {
+            self.drained_to = chunk.last_sequence;
+            for entry in &chunk.entries {
+                if matches!(entry.change, Change::Share(_))
+                    && !self.drops(ReplicaMutant::CatchUpForgetsShares)
+                {
+                    self.targets.insert(entry.lba);
+                }
+            }
+            self.payload.entries.extend_from_slice(&chunk.entries);
+            self.payload.data.extend_from_slice(&chunk.data);
+            self.ship_if_full().await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the records up to one that is newer than all blocks that were read, and ends the group.
+    async fn end(&mut self, began_at: u64) -> Result<bool, ReplicaError> {
+        if self.drops(ReplicaMutant::CatchUpEndsEarly) {
+            self.ship(Role::LastPart(began_at)).await?;
+            return Ok(true);
+        }
+        loop {
+            let newest = self.volume.position().placed;
+            flush(&**self.volume).await?;
+            self.drain().await?;
+            if self.tap.backlog().has_gap {
+                return Ok(false);
+            }
+            if self.targets.is_empty() {
+                let last = newest.max(self.drained_to);
+                self.ship(Role::LastPart(last)).await?;
+                return Ok(true);
+            }
+            let targets: Vec<u32> = std::mem::take(&mut self.targets).into_iter().collect();
+            self.add_blocks(&targets).await?;
+        }
+    }
+}

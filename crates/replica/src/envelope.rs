@@ -1,0 +1,231 @@
+//! The *envelope* of every object: a header that says what it is and of which volume, the body, compressed and encrypted as
+//! asked for, and a SHA-256 of all that and of the key. Every byte is in `docs/format/replica.md`.
+
+use std::cell::Cell;
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::digest::{Context, SHA256};
+use weir_runtime::Handle;
+use weir_storage::Rules;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{Defect, ReplicaError};
+use crate::mutants::ReplicaMutant;
+
+const MAGIC: [u8; 8] = *b"WEIR-REP";
+const VERSION: u32 = 1;
+/// Bytes of a body at most.
+pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;
+const COMPRESSED: u32 = 1;
+const ENCRYPTED: u32 = 2;
+const HASH_BYTES: usize = 32;
+const TAG_BYTES: usize = 16;
+
+/// A SHA-256.
+pub(crate) type Hash = [u8; HASH_BYTES];
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectKind {
+    Descriptor = 1,
+    Epoch = 2,
+    Log = 3,
+    Map = 4,
+    Checkpoint = 5,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    version: U32,
+    kind: U32,
+    volume: U64,
+    epoch: U64,
+    flags: U32,
+    body_bytes: U32,
+    nonce: [u8; 12],
+    reserved: U32,
+    created_ms: U64,
+}
+
+const HEADER_BYTES: usize = 64;
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+/// A key of 256 bits for a replica. It is not shown by `Debug`.
+#[derive(Clone)]
+pub struct EncryptionKey([u8; 32]);
+
+impl EncryptionKey {
+    /// From 64 hexadecimal digits, with white space around them.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<EncryptionKey> {
+        let digits = text.trim().as_bytes();
+        let mut key = [0; 32];
+        if digits.len() != 2 * key.len() || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(EncryptionKey(key))
+    }
+}
+
+impl std::fmt::Debug for EncryptionKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EncryptionKey")
+    }
+}
+
+/// What an envelope says beside its body.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub volume: u64,
+    pub epoch: u64,
+    /// Unix time in milliseconds.
+    pub created_ms: u64,
+    pub hash: Hash,
+    pub body: Vec<u8>,
+}
+
+/// Makes and opens envelopes.
+pub(crate) struct Envelopes {
+    handle: Handle,
+    key: Option<LessSafeKey>,
+    compress: bool,
+    pub volume: Cell<u64>,
+    pub epoch: Cell<u64>,
+    rules: Rules<ReplicaMutant>,
+}
+
+impl Envelopes {
+    pub(crate) fn new(
+        handle: &Handle,
+        key: Option<&EncryptionKey>,
+        compress: bool,
+        rules: Rules<ReplicaMutant>,
+    ) -> Envelopes {
+        // The key has the length that the algorithm wants.
+        let key = key.and_then(|key| UnboundKey::new(&AES_256_GCM, &key.0).ok()).map(LessSafeKey::new);
+        let (volume, epoch) = (Cell::new(0), Cell::new(0));
+        Envelopes { handle: handle.clone(), key, compress, volume, epoch, rules }
+    }
+
+    /// Wraps a body into the object `key`.
+    pub(crate) fn wrap(&self, key: &str, kind: ObjectKind, body: &[u8]) -> Vec<u8> {
+        let packed = self.compress.then(|| lz4_flex::block::compress(body));
+        let packed = packed.filter(|packed| packed.len() < body.len());
+        let mut flags = if packed.is_some() { COMPRESSED } else { 0 };
+        let mut nonce = [0; 12];
+        if self.key.is_some() {
+            flags |= ENCRYPTED;
+            nonce[..8].copy_from_slice(&self.handle.entropy().to_le_bytes());
+            nonce[8..].copy_from_slice(&self.handle.entropy().to_le_bytes()[..4]);
+        }
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION.into(),
+            kind: (kind as u32).into(),
+            volume: self.volume.get().into(),
+            epoch: self.epoch.get().into(),
+            flags: flags.into(),
+            body_bytes: (body.len() as u32).into(),
+            nonce,
+            reserved: 0.into(),
+            created_ms: self.handle.wall_clock_millis().into(),
+        };
+        let payload = packed.as_deref().unwrap_or(body);
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len() + TAG_BYTES + HASH_BYTES);
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(payload);
+        if let Some(cipher) = &self.key {
+            let aad = Aad::from(associated(key, &header));
+            let nonce = Nonce::assume_unique_for_key(nonce);
+            // It fails for more bytes than an object may have.
+            if let Ok(tag) = cipher.seal_in_place_separate_tag(nonce, aad, &mut bytes[HEADER_BYTES..]) {
+                bytes.extend_from_slice(tag.as_ref());
+            }
+        }
+        let hash = hash_of(key, &bytes);
+        bytes.extend_from_slice(&hash);
+        bytes
+    }
+
+    /// Opens the object `key`, which is to be of this kind.
+    pub(crate) fn open(&self, key: &str, kind: ObjectKind, bytes: &[u8]) -> Result<Opened, ReplicaError> {
+        let damaged = |defect| ReplicaError::Damaged { key: key.to_owned(), defect };
+        let (header, _) = Header::read_from_prefix(bytes).map_err(|_| damaged(Defect::Checksum))?;
+        if header.magic != MAGIC {
+            return Err(damaged(Defect::Foreign));
+        }
+        if header.version.get() != VERSION {
+            return Err(ReplicaError::Version { key: key.to_owned(), version: header.version.get() });
+        }
+        let end = bytes.len().checked_sub(HASH_BYTES).filter(|end| *end >= HEADER_BYTES);
+        let end = end.ok_or(damaged(Defect::Checksum))?;
+        let hash = hash_of(key, &bytes[..end]);
+        if hash[..] != bytes[end..] && !self.rules.drops(ReplicaMutant::ObjectUnchecked) {
+            return Err(damaged(Defect::Checksum));
+        }
+        if header.kind.get() != kind as u32 {
+            return Err(damaged(Defect::Content));
+        }
+        let (flags, size) = (header.flags.get(), header.body_bytes.get() as usize);
+        if flags & !(COMPRESSED | ENCRYPTED) != 0 || size > BODY_BYTES_MAX {
+            return Err(damaged(Defect::Content));
+        }
+        let payload = self.decrypt(key, &header, &bytes[HEADER_BYTES..end])?;
+        let body = if flags & COMPRESSED == 0 {
+            payload
+        } else {
+            lz4_flex::block::decompress(&payload, size).map_err(|_| damaged(Defect::Content))?
+        };
+        if body.len() != size {
+            return Err(damaged(Defect::Content));
+        }
+        let (volume, epoch) = (header.volume.get(), header.epoch.get());
+        Ok(Opened { volume, epoch, created_ms: header.created_ms.get(), hash, body })
+    }
+
+    fn decrypt(&self, key: &str, header: &Header, payload: &[u8]) -> Result<Vec<u8>, ReplicaError> {
+        let mut payload = payload.to_vec();
+        let cipher = match (header.flags.get() & ENCRYPTED != 0, &self.key) {
+            (false, None) => return Ok(payload),
+            (true, None) => return Err(ReplicaError::KeyNeeded),
+            (false, Some(_)) => return Err(ReplicaError::NotEncrypted),
+            (true, Some(cipher)) => cipher,
+        };
+        let aad = Aad::from(associated(key, header));
+        let nonce = Nonce::assume_unique_for_key(header.nonce);
+        let plain = cipher.open_in_place(nonce, aad, &mut payload);
+        let plain = plain.map_err(|_| ReplicaError::Key(key.to_owned()))?.len();
+        payload.truncate(plain);
+        Ok(payload)
+    }
+}
+
+/// What is authenticated, but not encrypted.
+fn associated(key: &str, header: &Header) -> Vec<u8> {
+    [key.as_bytes(), &[0], header.as_bytes()].concat()
+}
+
+fn hash_of(key: &str, bytes: &[u8]) -> Hash {
+    let mut context = Context::new(&SHA256);
+    context.update(key.as_bytes());
+    context.update(&[0]);
+    context.update(bytes);
+    let mut hash = [0; HASH_BYTES];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
+}
+
+/// The hash of a whole object that was opened or wrapped.
+pub(crate) fn hash_at_end(bytes: &[u8]) -> Hash {
+    let mut hash = [0; HASH_BYTES];
+    if let Some(end) = bytes.last_chunk::<HASH_BYTES>() {
+        hash = *end;
+    }
+    hash
+}

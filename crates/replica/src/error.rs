@@ -1,0 +1,142 @@
+//! What can go wrong with a replica.
+
+use weir_storage::Rejected;
+use weir_volume::VolumeError;
+
+use crate::store::StoreError;
+
+/// What is wrong with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Defect {
+    /// It is no object of a replica.
+    #[error("it is no object of Weir's")]
+    Foreign,
+    /// It is cut, or bytes of it have changed.
+    #[error("it is cut or changed: its checksum does not match")]
+    Checksum,
+    /// Its content contradicts itself.
+    #[error("its content contradicts itself")]
+    Content,
+    /// It does not follow the object before it.
+    #[error("it does not follow the object before it")]
+    Chain,
+    /// It names an object that is not there.
+    #[error("it names an object that is missing or is another one")]
+    Names,
+}
+
+/// Why a replica cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    /// The store.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// There is nothing at this place.
+    #[error("there is no replica here: the object volume is missing; check the URL")]
+    NoReplica,
+    /// An object is damaged.
+    #[error("the object {key} is damaged: {defect}")]
+    Damaged {
+        /// Its key.
+        key: String,
+        /// What is wrong.
+        defect: Defect,
+    },
+    /// A newer program has written it.
+    #[error("the object {key} has format version {version}, and this program knows 1: use a newer weir")]
+    Version {
+        /// Its key.
+        key: String,
+        /// Its version.
+        version: u32,
+    },
+    /// It is of another volume.
+    #[error(
+        "this is the replica of volume {found:016x}, and the volume here is {expected:016x}: use a URL of its own for each volume"
+    )]
+    OtherVolume {
+        /// The volume of the replica.
+        found: u64,
+        /// The volume here.
+        expected: u64,
+    },
+    /// It is encrypted, and no key was given.
+    #[error("the replica is encrypted: give the key by --key-file or WEIR_REPLICA_KEY")]
+    KeyNeeded,
+    /// The key is not the one.
+    #[error("the object {0} cannot be decrypted: the key is another one, or the object was changed")]
+    Key(String),
+    /// A key was given, and the replica is not encrypted.
+    #[error(
+        "the replica is not encrypted, and a key was given: leave the key away, or begin a replica at another URL"
+    )]
+    NotEncrypted,
+    /// The store took an object that was there already.
+    #[error(
+        "the store replaces objects although it was asked not to (If-None-Match is ignored), so a second writer would go \
+         unnoticed: use another store, or accept that by --without-fence"
+    )]
+    NotFenced,
+    /// Another writer has taken over.
+    #[error(
+        "another writer has taken over this replica (epoch {0}): this one has stopped; nothing is lost locally"
+    )]
+    TakenOver(u64),
+    /// The store has more than the volume.
+    #[error(
+        "the replica is at request {remote} of generation {remote_generation}, ahead of the volume here, which is at {local} of \
+         {local_generation}: the volume is an older copy, or went back; restore the replica, or use another URL"
+    )]
+    Ahead {
+        /// The newest request in the store.
+        remote: u64,
+        /// Its generation of the log.
+        remote_generation: u64,
+        /// The newest durable request here.
+        local: u64,
+        /// The generation here.
+        local_generation: u64,
+    },
+    /// Nothing is that old, or that new.
+    #[error("the replica can be restored to requests {first} to {last}, not to {asked}")]
+    OutOfRange {
+        /// What was asked for.
+        asked: u64,
+        /// The oldest that is kept.
+        first: u64,
+        /// The newest.
+        last: u64,
+    },
+    /// No kept state is as old as the time asked for.
+    #[error("nothing is kept that is as old as the time asked for; see weir replicate --check")]
+    TooOld,
+    /// The request lies in a catch-up group.
+    #[error(
+        "request {asked} has no state of its own: it was shipped in one step with {first} to {last}; take {last}"
+    )]
+    InCatchUp {
+        /// What was asked for.
+        asked: u64,
+        /// The first request of the step.
+        first: u64,
+        /// The last one.
+        last: u64,
+    },
+    /// A collection was faster.
+    #[error("what was being read is not kept any more: begin again, or keep more by --keep")]
+    Outrun,
+    /// The disk or the volume here.
+    #[error("{0}")]
+    Volume(#[from] VolumeError),
+    /// The disk or the volume here refused.
+    #[error("{0}")]
+    Rejected(#[from] Rejected),
+}
+
+impl ReplicaError {
+    /// Whether an object is missing, as one is that was listed and has been collected meanwhile.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, ReplicaError::Store(StoreError::Missing(_)) | ReplicaError::Outrun)
+    }
+}

@@ -1,0 +1,71 @@
+//! The log of a volume in an object store: shipped in order while the volume is written, restored to any moment that is kept.
+//!
+//! A volume is a log of numbered requests, and every prefix of it is a consistent disk. A *replica* is that log as objects, each
+//! made once under a key that says its place, and never changed. So what is there at any moment is a prefix of what the volume's
+//! disk has, and sending an object again changes nothing.
+//!
+//! # Rules
+//!
+//! - **R1** The log in the store is one chain: an object is made only where none is, behind the one whose hash it carries.
+//! - **R2** Only what is durable on the volume's disk is shipped.
+//! - **R3** A catch-up group is one step: it counts when its last object is there, and it ends at a request that is no older
+//!   than anything that it read.
+//! - **R4** A replica has one writer: a new one takes the next epoch and the next place in the log, and the one before meets it
+//!   there and stops.
+//! - **R5** A restored state is one after a request, whole, and everything in it was compared with its checksum.
+//! - **R6** A checkpoint is the state after its request, and counts when all its parts are there.
+//! - **R7** Collection keeps what a kept state needs.
+//! - **R8** The store is no further behind than the bounds say, or writers wait.
+//!
+//! **What the store may do**: answer late or never, carry a request out and lose the answer, leave objects out of a list that are
+//! younger than [`keep`](ReplicaOptions::keep), and refuse for any time. What it has said to have created it keeps, and an object is there whole or not at all.
+//!
+//! | noun | what it is |
+//! |---|---|
+//! | [`ObjectStore`] | the contract of a store; [`SimulatedStore`] is the worst that it allows, in virtual time |
+//! | [`Uploader`], [`Replication`] | ships the log of an open volume; how far it is |
+//! | [`RemoteFlush`] | a volume whose flushes wait for the store |
+//! | [`Replica`] | a replica that is read: restored to a [`Moment`], or checked |
+//! | [`ReplicaOptions`], [`EncryptionKey`] | how it is written and read |
+//!
+//! Start reading in `log_object.rs`, then `writer.rs`, `catch_up.rs` and `restore.rs`. Every byte in the store is in
+//! `docs/format/replica.md`.
+
+mod access;
+mod catch_up;
+mod check;
+mod checkpoint;
+mod collect;
+mod descriptor;
+mod envelope;
+mod error;
+mod key;
+mod log_object;
+mod log_reader;
+mod map;
+mod mutants;
+mod options;
+mod reader;
+mod remote_flush;
+mod restore;
+mod simulated_store;
+mod state;
+mod store;
+mod uploader;
+mod writer;
+
+pub use access::Requests;
+pub use check::{CheckReport, Fault};
+pub use descriptor::Descriptor;
+pub use envelope::EncryptionKey;
+pub use error::{Defect, ReplicaError};
+pub use key::LogPlace;
+#[cfg(feature = "mutants")]
+pub use mutants::ReplicaMutant;
+pub use options::{ReplicaOptions, ReplicaRules};
+pub use reader::Replica;
+pub use remote_flush::RemoteFlush;
+pub use restore::{Moment, Restored};
+pub use simulated_store::{Objects, SimulatedStore, StoreFaults};
+pub use store::{Creation, ObjectStore, Reply, StoreError};
+pub use uploader::{Replication, ReplicationStatus, Uploader};

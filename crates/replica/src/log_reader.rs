@@ -1,0 +1,115 @@
+//! Reading the log of a replica, object by object, some of them ahead. The list of a store may lack the newest objects, so what
+//! comes behind it is asked for by its key.
+
+use std::collections::VecDeque;
+
+use futures_util::StreamExt as _;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::FuturesOrdered;
+
+use crate::access::Access;
+use crate::envelope::{Envelopes, Hash};
+use crate::error::ReplicaError;
+use crate::key::{LOG, LogPlace};
+use crate::log_object::{ChainEnd, LogObject};
+use crate::store::StoreError;
+
+/// Objects that are read at one time.
+const AHEAD: usize = 4;
+
+/// An object that was read.
+pub(crate) struct FoundObject {
+    pub object: LogObject,
+    pub hash: Hash,
+    /// When it was made, in milliseconds of Unix time.
+    pub created_ms: u64,
+    /// Bytes in the store.
+    pub bytes: u64,
+}
+
+type Fetch<'a> = LocalBoxFuture<'a, (LogPlace, Result<Option<Vec<u8>>, ReplicaError>)>;
+
+/// Reads the log from an object on.
+pub(crate) struct LogReader<'a> {
+    access: &'a Access,
+    envelopes: &'a Envelopes,
+    listed: VecDeque<LogPlace>,
+    ahead: FuturesOrdered<Fetch<'a>>,
+}
+
+impl<'a> LogReader<'a> {
+    /// Lists the log from where it goes on behind `end`.
+    pub(crate) async fn begin(
+        access: &'a Access,
+        envelopes: &'a Envelopes,
+        end: &ChainEnd,
+    ) -> Result<LogReader<'a>, ReplicaError> {
+        let after = LogPlace { first: end.next.first.saturating_sub(1), part: u32::MAX };
+        let keys = access.list(LOG, &after.key()).await?;
+        let listed = keys.iter().filter_map(|key| LogPlace::from_key(key));
+        let listed = listed.filter(|place| *place >= end.next).collect();
+        Ok(LogReader { access, envelopes, listed, ahead: FuturesOrdered::new() })
+    }
+
+    /// Reads the objects of a list, of which each has to be there.
+    pub(crate) fn of_places(
+        access: &'a Access,
+        envelopes: &'a Envelopes,
+        places: impl IntoIterator<Item = LogPlace>,
+    ) -> LogReader<'a> {
+        let listed = places.into_iter().collect();
+        LogReader { access, envelopes, listed, ahead: FuturesOrdered::new() }
+    }
+
+    /// The last part that is listed of those that begin with this request.
+    pub(crate) async fn last_part(&self, first: u64) -> Result<Option<u32>, ReplicaError> {
+        let prefix = LogPlace { first, part: 0 }.key();
+        let prefix = prefix.trim_end_matches(|c| c != '-');
+        let keys = self.access.list(prefix, "").await?;
+        Ok(keys.iter().filter_map(|key| LogPlace::from_key(key)).map(|place| place.part).next_back())
+    }
+
+    /// Reads one object, if it is there.
+    pub(crate) async fn read(&self, place: LogPlace) -> Result<Option<FoundObject>, ReplicaError> {
+        let bytes = self.access.find(&place.key()).await?;
+        bytes.map(|bytes| self.decode(place, &bytes)).transpose()
+    }
+
+    fn decode(&self, place: LogPlace, bytes: &[u8]) -> Result<FoundObject, ReplicaError> {
+        let (object, opened) = LogObject::decode(self.envelopes, place, bytes)?;
+        let (hash, created_ms) = (opened.hash, opened.created_ms);
+        Ok(FoundObject { object, hash, created_ms, bytes: bytes.len() as u64 })
+    }
+
+    fn fetch_ahead(&mut self) {
+        while self.ahead.len() < AHEAD
+            && let Some(place) = self.listed.pop_front()
+        {
+            let access = self.access;
+            self.ahead.push_back(Box::pin(async move { (place, access.find(&place.key()).await) }));
+        }
+    }
+
+    /// The next object of the list.
+    pub(crate) async fn next_listed(&mut self) -> Result<Option<FoundObject>, ReplicaError> {
+        self.fetch_ahead();
+        let Some((place, bytes)) = self.ahead.next().await else { return Ok(None) };
+        let bytes = bytes?.ok_or_else(|| StoreError::Missing(place.key()))?;
+        self.decode(place, &bytes).map(Some)
+    }
+
+    /// The object that follows; `None` where the log ends.
+    pub(crate) async fn next_behind(&mut self, end: &ChainEnd) -> Result<Option<FoundObject>, ReplicaError> {
+        self.fetch_ahead();
+        let Some((place, bytes)) = self.ahead.next().await else { return self.read(end.next).await };
+        if place == end.next
+            && let Some(bytes) = bytes?
+        {
+            return self.decode(place, &bytes).map(Some);
+        }
+        // Something comes behind it, so it was there.
+        let found = self.read(end.next).await?.ok_or_else(|| StoreError::Missing(end.next.key()))?;
+        self.listed.push_front(place);
+        Ok(Some(found))
+    }
+}

@@ -1,0 +1,142 @@
+//! The *map* of a replica: which block of which object each logical block reads, as of a request. Twelve bytes a block, in
+//! pages that take memory while something in them is mapped.
+
+use std::collections::BTreeMap;
+
+use weir_storage::Rules;
+use weir_volume::{Change, LogEntry};
+
+use crate::key::LogPlace;
+use crate::log_object::LogObject;
+use crate::mutants::ReplicaMutant;
+
+const PAGE: usize = 512;
+
+/// Where the content of a logical block is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    /// Number of the object in the map's table, from 1; 0: nowhere, it reads zeros.
+    pub object: u32,
+    /// Which data block of the object.
+    pub block: u32,
+    /// Content checksum.
+    pub checksum: u32,
+}
+
+/// The map of a replica.
+#[derive(Clone)]
+pub(crate) struct ReplicaMap {
+    pages: BTreeMap<u32, Box<[Content; PAGE]>>,
+    objects: Vec<LogPlace>,
+    rules: Rules<ReplicaMutant>,
+}
+
+impl ReplicaMap {
+    /// Nothing is mapped.
+    pub(crate) fn new(rules: Rules<ReplicaMutant>) -> ReplicaMap {
+        ReplicaMap { pages: BTreeMap::new(), objects: Vec::new(), rules }
+    }
+
+    /// Adds an object to the table, and returns its number.
+    pub(crate) fn add_object(&mut self, place: LogPlace) -> u32 {
+        self.objects.push(place);
+        self.objects.len() as u32
+    }
+
+    /// The object with this number.
+    pub(crate) fn object(&self, number: u32) -> Option<LogPlace> {
+        self.objects.get((number as usize).checked_sub(1)?).copied()
+    }
+
+    /// What a logical block reads.
+    pub(crate) fn get(&self, lba: u32) -> Content {
+        let page = self.pages.get(&(lba / PAGE as u32));
+        page.map_or(Content::default(), |page| page[lba as usize % PAGE])
+    }
+
+    pub(crate) fn set(&mut self, lba: u32, content: Content) {
+        let number = lba / PAGE as u32;
+        if content.object == 0 && !self.pages.contains_key(&number) {
+            return;
+        }
+        let page = self.pages.entry(number).or_insert_with(|| Box::new([Content::default(); PAGE]));
+        page[lba as usize % PAGE] = content;
+    }
+
+    /// The blocks from `first` on, below `end`, that are mapped, in order.
+    pub(crate) fn mapped(&self, first: u64, end: u64) -> impl Iterator<Item = (u32, Content)> {
+        let start = (first / PAGE as u64) as u32;
+        let pages = self.pages.range(start..);
+        let entries = pages.flat_map(|(number, page)| {
+            page.iter().enumerate().map(move |(i, content)| (number * PAGE as u32 + i as u32, *content))
+        });
+        let entries = entries.skip_while(move |(lba, _)| u64::from(*lba) < first);
+        entries.take_while(move |(lba, _)| u64::from(*lba) < end).filter(|(_, content)| content.object != 0)
+    }
+
+    /// Carries out what an object says, up to the request `to`.
+    pub(crate) fn apply(&mut self, object: &LogObject, to: u64) {
+        let number = self.add_object(object.place);
+        for (entries, first_block) in object.requests(to) {
+            self.apply_request(number, entries, first_block as u32);
+        }
+    }
+
+    fn apply_request(&mut self, object: u32, entries: &[LogEntry], first_block: u32) {
+        let mut block = first_block;
+        let mut shares = Vec::new();
+        for entry in entries {
+            match entry.change {
+                Change::Write(checksum) => {
+                    self.set(entry.lba, Content { object, block, checksum });
+                    block += 1;
+                }
+                Change::Discard(blocks) => self.discard(entry.lba, blocks),
+                Change::Share(from) => {
+                    if self.rules.drops(ReplicaMutant::SharesInTurn) {
+                        let content = self.get(from);
+                        self.set(entry.lba, content);
+                    } else {
+                        shares.push((entry.lba, self.get(from)));
+                    }
+                }
+                Change::Nothing => {}
+            }
+        }
+        for (to, content) in shares {
+            self.set(to, content);
+        }
+    }
+
+    fn discard(&mut self, first: u32, blocks: u32) {
+        if self.rules.drops(ReplicaMutant::CheckpointKeepsDiscarded) {
+            return;
+        }
+        let end = u64::from(first) + u64::from(blocks);
+        let mapped: Vec<u32> = self.mapped(u64::from(first), end).map(|(lba, _)| lba).collect();
+        for lba in mapped {
+            self.set(lba, Content::default());
+        }
+    }
+
+    /// The blocks of each object that are read, with the logical blocks that read them, objects in order.
+    pub(crate) fn by_object(&self) -> BTreeMap<LogPlace, Vec<(u32, Content)>> {
+        let mut found: BTreeMap<LogPlace, Vec<(u32, Content)>> = BTreeMap::new();
+        for (lba, content) in self.mapped(0, u64::MAX) {
+            if let Some(place) = self.object(content.object) {
+                found.entry(place).or_default().push((lba, content));
+            }
+        }
+        found
+    }
+}
+
+impl PartialEq for ReplicaMap {
+    fn eq(&self, other: &ReplicaMap) -> bool {
+        let resolved = |map: &ReplicaMap| -> Vec<(u32, Option<LogPlace>, u32, u32)> {
+            let mapped = map.mapped(0, u64::MAX);
+            mapped.map(|(lba, c)| (lba, map.object(c.object), c.block, c.checksum)).collect()
+        };
+        resolved(self) == resolved(other)
+    }
+}

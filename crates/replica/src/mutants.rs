@@ -1,0 +1,36 @@
+//! Replicas that drop one rule each. For each of them some test must fail.
+
+/// What a mutant does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaMutant {
+    /// R1: a writer sends the next object before the one before it, and goes on when that fails.
+    ObjectsOutOfOrder,
+    /// R1: a reader does not look whether an object follows the one before it.
+    ChainUnchecked,
+    /// R3: a catch-up group counts before its last part is there.
+    PartialGroupCounts,
+    /// R3: a catch-up ends at the record that it began at, although it has read newer blocks.
+    CatchUpEndsEarly,
+    /// R3: a catch-up leaves out what is not mapped any more.
+    CatchUpForgetsDiscards,
+    /// R3: a catch-up takes shares of its time as the log has them.
+    CatchUpForgetsShares,
+    /// R4: a writer takes an object of another writer for its own.
+    FenceIgnored,
+    /// R4: a writer begins without an epoch of its own.
+    EpochForgotten,
+    /// R5: a restore ends within a request.
+    RequestTorn,
+    /// R5: what is read is not compared with its checksum.
+    ObjectUnchecked,
+    /// R5: the shares of a request are carried out in turn.
+    SharesInTurn,
+    /// R6: a checkpoint keeps blocks that were discarded.
+    CheckpointKeepsDiscarded,
+    /// R6: a checkpoint counts before all of its parts are there.
+    CheckpointTooEarly,
+    /// R7: objects that a kept checkpoint names are collected.
+    NamedCollected,
+    /// R7: all checkpoints but the newest are collected, however young they are.
+    KeepIgnored,
+}

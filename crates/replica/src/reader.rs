@@ -1,0 +1,119 @@
+//! A replica as its readers see it: which states it has, and the newest of them.
+
+use std::rc::Rc;
+
+use weir_runtime::Handle;
+use weir_storage::Rules;
+
+use crate::access::{Access, Requests};
+use crate::checkpoint::Manifest;
+use crate::descriptor::Descriptor;
+use crate::envelope::Envelopes;
+use crate::error::ReplicaError;
+use crate::key::{CHECKPOINTS, checkpoint_from_key};
+use crate::log_reader::LogReader;
+use crate::mutants::ReplicaMutant;
+use crate::options::ReplicaOptions;
+use crate::state::ReplicaState;
+use crate::store::ObjectStore;
+
+/// How often a reader begins anew when what it reads is collected meanwhile.
+const ATTEMPTS: u32 = 5;
+
+/// A replica, opened to be read.
+pub struct Replica {
+    pub(crate) access: Access,
+    pub(crate) envelopes: Envelopes,
+    pub(crate) options: ReplicaOptions,
+    descriptor: Descriptor,
+}
+
+impl Replica {
+    /// Opens the replica in a store.
+    ///
+    /// # Errors
+    /// [`ReplicaError::NoReplica`] if there is none; what the store answered otherwise.
+    pub async fn open(
+        handle: &Handle,
+        store: Rc<dyn ObjectStore>,
+        options: ReplicaOptions,
+    ) -> Result<Replica, ReplicaError> {
+        let access = Access::new(handle, store, options.patience);
+        let envelopes = Envelopes::new(handle, options.key.as_ref(), options.compress, options.rules);
+        let descriptor = Descriptor::read(&access, &envelopes).await?;
+        Ok(Replica { access, envelopes, options, descriptor })
+    }
+
+    /// Of which volume it is.
+    #[must_use]
+    pub fn descriptor(&self) -> Descriptor {
+        self.descriptor
+    }
+
+    /// Requests to the store so far.
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        self.access.requests()
+    }
+}
+
+/// The requests as of which there are checkpoints, in order.
+pub(crate) async fn list_checkpoints(access: &Access) -> Result<Vec<u64>, ReplicaError> {
+    let keys = access.list(CHECKPOINTS, "").await?;
+    Ok(keys.iter().filter_map(|key| checkpoint_from_key(key)).collect())
+}
+
+/// The newest state, and the bytes of the objects since its checkpoint.
+pub(crate) async fn newest_state(
+    access: &Access,
+    envelopes: &Envelopes,
+    rules: Rules<ReplicaMutant>,
+) -> Result<(ReplicaState, u64), ReplicaError> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        match read_newest(access, envelopes, rules).await {
+            // The list was an older one, and its checkpoint is collected.
+            Err(error) if error.is_missing() && attempt < ATTEMPTS => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn read_newest(
+    access: &Access,
+    envelopes: &Envelopes,
+    rules: Rules<ReplicaMutant>,
+) -> Result<(ReplicaState, u64), ReplicaError> {
+    let mut state = match list_checkpoints(access).await?.last() {
+        Some(newest) => {
+            let manifest = Manifest::read(access, envelopes, *newest).await?;
+            manifest.load(access, envelopes, rules).await?
+        }
+        None => ReplicaState::empty(rules),
+    };
+    let bytes = follow_log(access, envelopes, &mut state).await?;
+    require_newest(access, state.end.last()).await?;
+    Ok((state, bytes))
+}
+
+/// Where the log ends for a reader, it may go on behind what was collected while it was read: no checkpoint may be newer.
+pub(crate) async fn require_newest(access: &Access, sequence: u64) -> Result<(), ReplicaError> {
+    let newest = list_checkpoints(access).await?.last().copied();
+    if newest.is_some_and(|newest| newest > sequence) { Err(ReplicaError::Outrun) } else { Ok(()) }
+}
+
+/// Reads the log from where a state ends, into the state. Returns the bytes of the objects.
+async fn follow_log(
+    access: &Access,
+    envelopes: &Envelopes,
+    state: &mut ReplicaState,
+) -> Result<u64, ReplicaError> {
+    let mut reader = LogReader::begin(access, envelopes, &state.end).await?;
+    let mut bytes = 0;
+    while let Some(found) = reader.next_behind(&state.end).await? {
+        bytes += found.bytes;
+        state.take(found.object, found.hash)?;
+    }
+    Ok(bytes)
+}

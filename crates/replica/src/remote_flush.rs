@@ -1,0 +1,65 @@
+//! A volume whose flushes wait for the store, too: what it calls durable survives the loss of the disk.
+
+use std::rc::Rc;
+
+use weir_runtime::{Event, Handle};
+use weir_storage::{Capabilities, Command, Lba, Rejected, Storage, StorageError, Ticket};
+use weir_volume::Volume;
+
+use crate::uploader::Replication;
+
+/// An open volume that is shipped to a store.
+pub struct RemoteFlush {
+    handle: Handle,
+    volume: Rc<Volume>,
+    replication: Replication,
+    capabilities: Capabilities,
+}
+
+impl RemoteFlush {
+    /// In front of a volume that an uploader ships. A flush is the only command that promises durability.
+    #[must_use]
+    pub fn new(handle: &Handle, volume: Rc<Volume>, replication: Replication) -> RemoteFlush {
+        let capabilities =
+            Capabilities { fua: false, preflush: false, durable_tickets: false, ..*volume.capabilities() };
+        RemoteFlush { handle: handle.clone(), volume, replication, capabilities }
+    }
+}
+
+impl Storage for RemoteFlush {
+    fn blocks(&self) -> u64 {
+        self.volume.blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        self.capabilities.check(&command, self.blocks())?;
+        let local = self.volume.submit(command)?;
+        if !matches!(command, Command::Flush) {
+            return Ok(local);
+        }
+        let sequence = self.volume.position().placed;
+        let (ticket, completer) = Ticket::pending();
+        let replication = self.replication.clone();
+        drop(self.handle.spawn(async move {
+            let mut outcome = local.transferred().await;
+            if outcome.is_ok() {
+                // The status says why.
+                outcome = replication.until_shipped(sequence).await.map_err(|_| StorageError::TakenOver);
+            }
+            completer.finish(outcome, outcome);
+        }));
+        Ok(ticket)
+    }
+
+    fn slots(&self) -> &Event {
+        self.volume.slots()
+    }
+
+    fn next_data(&self, from: Lba) -> Option<Lba> {
+        self.volume.next_data(from)
+    }
+}

@@ -1,0 +1,384 @@
+//! *Restoring*: writing a state of a replica to an empty storage. Everything is verified while it is read: each object by its
+//! hash and by the object before it, each block by its checksum.
+
+use weir_storage::{
+    BLOCK_BYTES, Command, Extent, Lba, Part, SharePair, Storage, Ticket, Write, flush, read, submit_when_free,
+};
+use weir_volume::{Change, LogEntry, content_checksum};
+
+use crate::checkpoint::Manifest;
+use crate::error::{Defect, ReplicaError};
+use crate::key::LogPlace;
+use crate::log_object::{ChainEnd, LogObject};
+use crate::log_reader::{FoundObject, LogReader};
+use crate::map::Content;
+use crate::mutants::ReplicaMutant;
+use crate::reader::{Replica, list_checkpoints, require_newest};
+use crate::state::{ReplicaState, require_next};
+use crate::store::StoreError;
+
+/// Which state is restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The newest.
+    Newest,
+    /// After this request.
+    Sequence(u64),
+    /// What was in the store at this time, in milliseconds of Unix time: the newest object that was made by then.
+    Time(u64),
+}
+
+/// What was restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// The state after this request.
+    pub sequence: u64,
+    /// Objects of the log that were read.
+    pub objects: u64,
+    /// Their bytes in the store.
+    pub bytes: u64,
+    /// Blocks that were written.
+    pub blocks: u64,
+}
+
+/// The group that counts, of the objects that begin with one request.
+#[derive(Clone, Copy)]
+struct Group {
+    /// Its first part.
+    begin: u32,
+    /// The state after this request.
+    last: u64,
+    /// When its last part was made.
+    created_ms: u64,
+}
+
+/// A restore that is under way.
+struct Restore<'a> {
+    replica: &'a Replica,
+    target: &'a dyn Storage,
+    moment: Moment,
+    restored: Restored,
+    under_way: Vec<Ticket>,
+}
+
+impl Replica {
+    /// Restores a state to a storage that reads zeros, and makes it durable there.
+    ///
+    /// # Errors
+    /// [`ReplicaError`]: what is missing or damaged, or what the target answered. The target holds a part then.
+    pub async fn restore(&self, moment: Moment, target: &dyn Storage) -> Result<Restored, ReplicaError> {
+        let (restored, under_way) = Default::default();
+        let mut restore = Restore { replica: self, target, moment, restored, under_way };
+        let begin = restore.choose_checkpoint().await?;
+        restore.write_base(&begin).await?;
+        restore.write_log(begin.end).await?;
+        restore.wait().await?;
+        flush(target).await?;
+        Ok(restore.restored)
+    }
+}
+
+impl Restore<'_> {
+    fn drops(&self, mutant: ReplicaMutant) -> bool {
+        self.replica.options.rules.drops(mutant)
+    }
+
+    /// The newest checkpoint that is no newer than the moment.
+    async fn choose_checkpoint(&self) -> Result<ReplicaState, ReplicaError> {
+        let Replica { access, envelopes, options, .. } = self.replica;
+        let checkpoints = list_checkpoints(access).await?;
+        for sequence in checkpoints.iter().rev() {
+            if matches!(self.moment, Moment::Sequence(asked) if asked < *sequence) {
+                continue;
+            }
+            let manifest = Manifest::read(access, envelopes, *sequence).await?;
+            if matches!(self.moment, Moment::Time(asked) if asked < manifest.created_ms) {
+                continue;
+            }
+            return manifest.load(access, envelopes, options.rules).await;
+        }
+        let start = ReplicaState::empty(options.rules);
+        let reader = LogReader::begin(access, envelopes, &start.end).await?;
+        let is_collected = !checkpoints.is_empty() && reader.read(start.end.next).await?.is_none();
+        match (is_collected, self.moment) {
+            (false, _) => Ok(start),
+            (true, Moment::Sequence(asked)) => {
+                let (first, last) = (checkpoints[0], checkpoints[checkpoints.len() - 1]);
+                Err(ReplicaError::OutOfRange { asked, first, last })
+            }
+            (true, _) => Err(ReplicaError::TooOld),
+        }
+    }
+
+    /// Writes what a checkpoint says.
+    async fn write_base(&mut self, state: &ReplicaState) -> Result<(), ReplicaError> {
+        self.restored.sequence = state.end.last();
+        let Replica { access, envelopes, .. } = self.replica;
+        let by_object = state.map.by_object();
+        let mut reader = LogReader::of_places(access, envelopes, by_object.keys().copied());
+        while let Some(found) = reader.next_listed().await? {
+            self.count(&found);
+            let blocks = by_object.get(&found.object.place).map_or(&[][..], Vec::as_slice);
+            let follows =
+                |a: &(u32, Content), b: &(u32, Content)| a.0 + 1 == b.0 && a.1.block + 1 == b.1.block;
+            for run in blocks.chunk_by(follows) {
+                let checksums: Vec<u32> = run.iter().map(|(_, content)| content.checksum).collect();
+                self.write_run(&found.object, run[0].0, run[0].1.block as usize, &checksums, Defect::Names)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out the log from where a checkpoint ends.
+    async fn write_log(&mut self, mut end: ChainEnd) -> Result<(), ReplicaError> {
+        let Replica { access, envelopes, options, .. } = self.replica;
+        let mut reader = LogReader::begin(access, envelopes, &end).await?;
+        let mut group: Option<(u64, Option<Group>)> = None;
+        let mut is_within = false;
+        while !self.is_there() {
+            let Some(found) = reader.next_behind(&end).await? else {
+                require_newest(access, end.last()).await?;
+                break;
+            };
+            self.count(&found);
+            require_next(&end, &found.object, options.rules)?;
+            end = ChainEnd::behind(&found.object, found.hash);
+            let LogPlace { first, .. } = found.object.place;
+            let whole = found.object.begins() && found.object.ends;
+            let counts = if whole {
+                let LogObject { group, last, .. } = found.object;
+                Some(Group { begin: group, last, created_ms: found.created_ms })
+            } else {
+                // Behind a group that was found, another one may have begun.
+                let is_known = |(of, found_group): (u64, Option<Group>)| {
+                    of == first && found_group.is_some_and(|known| found.object.group <= known.begin)
+                };
+                if !group.is_some_and(is_known) {
+                    group = Some((first, self.find_group(&reader, first).await?));
+                }
+                group.and_then(|(_, group)| group)
+            };
+            let Some(Group { begin, last, created_ms }) = counts else { break };
+            if matches!(self.moment, Moment::Time(asked) if created_ms > asked) {
+                break;
+            }
+            if let Moment::Sequence(asked) = self.moment
+                && found.object.catch_up
+                && asked < last
+                && last >= first
+            {
+                return Err(ReplicaError::InCatchUp { asked, first, last });
+            }
+            if found.object.group == begin {
+                self.write_object(&found.object).await?;
+                is_within = !found.object.ends;
+            }
+        }
+        if is_within && !self.drops(ReplicaMutant::PartialGroupCounts) {
+            return Err(ReplicaError::Outrun);
+        }
+        match self.moment {
+            Moment::Sequence(asked) if self.restored.sequence != asked => {
+                Err(ReplicaError::OutOfRange { asked, first: 0, last: self.restored.sequence })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        matches!(self.moment, Moment::Sequence(asked) if self.restored.sequence >= asked)
+    }
+
+    fn count(&mut self, found: &FoundObject) {
+        self.restored.objects += 1;
+        self.restored.bytes += found.bytes;
+    }
+
+    /// Of the objects that begin with a request, the group that counts (R3): the one that the last of them ends.
+    async fn find_group(&self, reader: &LogReader<'_>, first: u64) -> Result<Option<Group>, ReplicaError> {
+        let mut part = reader.last_part(first).await?.unwrap_or(0);
+        let mut newest = None;
+        // The list may lack the newest ones.
+        while let Some(found) = reader.read(LogPlace { first, part }).await? {
+            part += 1;
+            newest = Some(found);
+        }
+        let Some(FoundObject { object, created_ms, .. }) = newest else {
+            return Err(StoreError::Missing(LogPlace { first, part }.key()).into());
+        };
+        let counts = object.ends || self.drops(ReplicaMutant::PartialGroupCounts);
+        Ok(counts.then_some(Group { begin: object.group, last: object.last, created_ms }))
+    }
+
+    /// Carries out the requests of an object.
+    async fn write_object(&mut self, object: &LogObject) -> Result<(), ReplicaError> {
+        let to = match self.moment {
+            Moment::Sequence(asked) => asked,
+            Moment::Newest | Moment::Time(_) => u64::MAX,
+        };
+        for (entries, first_block) in object.requests(to) {
+            let entries = match self.drops(ReplicaMutant::RequestTorn) {
+                true => &entries[..entries.len().div_ceil(2)],
+                false => entries,
+            };
+            self.write_request(object, entries, first_block).await?;
+        }
+        if object.ends {
+            self.restored.sequence = object.last.min(to);
+        }
+        Ok(())
+    }
+
+    async fn write_request(
+        &mut self,
+        object: &LogObject,
+        entries: &[LogEntry],
+        first_block: usize,
+    ) -> Result<(), ReplicaError> {
+        let mut block = first_block;
+        let mut at = 0;
+        let mut shares = Vec::new();
+        while let Some(entry) = entries.get(at) {
+            match entry.change {
+                Change::Write(_) => {
+                    let checksums = checksums_of_run(&entries[at..]);
+                    self.write_run(object, entry.lba, block, &checksums, Defect::Content).await?;
+                    block += checksums.len();
+                    at += checksums.len() - 1;
+                }
+                Change::Discard(blocks) => self.discard(object, entry.lba, blocks).await?,
+                Change::Share(from) => shares.push((entry.lba, from)),
+                Change::Nothing => {}
+            }
+            at += 1;
+        }
+        self.share(object, &shares).await
+    }
+
+    /// Writes blocks of an object that follow each other.
+    async fn write_run(
+        &mut self,
+        object: &LogObject,
+        lba: u32,
+        first_block: usize,
+        checksums: &[u32],
+        defect: Defect,
+    ) -> Result<(), ReplicaError> {
+        let damaged = |defect| ReplicaError::Damaged { key: object.place.key(), defect };
+        let most = self.target.capabilities().max_transfer_blocks.max(1) as usize;
+        let bytes = checksums.len() * BLOCK_BYTES;
+        let data =
+            first_block.checked_mul(BLOCK_BYTES).and_then(|at| object.data.get(at..at.checked_add(bytes)?));
+        let data = data.ok_or(damaged(defect))?;
+        for (block, checksum) in data.chunks_exact(BLOCK_BYTES).zip(checksums) {
+            if content_checksum(block) != *checksum && !self.drops(ReplicaMutant::ObjectUnchecked) {
+                return Err(damaged(defect));
+            }
+        }
+        self.require_inside(object, lba, checksums.len() as u64)?;
+        let mut start = Lba(u64::from(lba));
+        for piece in data.chunks(most * BLOCK_BYTES) {
+            let parts = [Part::bytes(start, piece)];
+            self.submit(Command::Write(Write::new(&parts))).await?;
+            start = start.offset((piece.len() / BLOCK_BYTES) as u64);
+        }
+        self.restored.blocks += checksums.len() as u64;
+        Ok(())
+    }
+
+    fn require_inside(&self, object: &LogObject, lba: u32, blocks: u64) -> Result<(), ReplicaError> {
+        if u64::from(lba) + blocks <= self.target.blocks() {
+            return Ok(());
+        }
+        Err(ReplicaError::Damaged { key: object.place.key(), defect: Defect::Content })
+    }
+
+    async fn discard(&mut self, object: &LogObject, lba: u32, blocks: u32) -> Result<(), ReplicaError> {
+        self.require_inside(object, lba, u64::from(blocks))?;
+        let most = self.target.capabilities().max_discard_blocks.max(1);
+        let mut done = 0;
+        while done < blocks {
+            let piece = most.min(blocks - done);
+            let extent = Extent::new(Lba(u64::from(lba) + u64::from(done)), piece);
+            self.submit(Command::Discard(&[extent])).await?;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Carries out the shares of a request: all sources are looked up before a target changes.
+    async fn share(&mut self, object: &LogObject, shares: &[(u32, u32)]) -> Result<(), ReplicaError> {
+        for (to, from) in shares {
+            self.require_inside(object, *to, 1)?;
+            self.require_inside(object, *from, 1)?;
+        }
+        let pairs: Vec<SharePair> = shares
+            .iter()
+            .map(|(to, from)| SharePair {
+                from: Extent::new(Lba(u64::from(*from)), 1),
+                to: Lba(u64::from(*to)),
+            })
+            .collect();
+        let capabilities = self.target.capabilities();
+        if shares.is_empty() {
+            Ok(())
+        } else if self.drops(ReplicaMutant::SharesInTurn) {
+            for pair in &pairs {
+                self.copy(std::slice::from_ref(pair)).await?;
+            }
+            Ok(())
+        } else if capabilities.share && pairs.len() <= capabilities.max_share_blocks as usize {
+            self.submit(Command::Share(&pairs)).await
+        } else {
+            self.copy(&pairs).await
+        }
+    }
+
+    /// A share on a target that has none.
+    async fn copy(&mut self, pairs: &[SharePair]) -> Result<(), ReplicaError> {
+        self.wait().await?;
+        let mut blocks = Vec::new();
+        for pair in pairs {
+            blocks.push(read(self.target, pair.from).await?);
+        }
+        for (pair, block) in pairs.iter().zip(&blocks) {
+            let parts = [Part::bytes(pair.to, block)];
+            self.submit(Command::Write(Write::new(&parts))).await?;
+            self.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// Submits a command. Blocks that others overlap are waited for, unless the target keeps the order of receipt.
+    async fn submit(&mut self, command: Command<'_>) -> Result<(), ReplicaError> {
+        let ticket = submit_when_free(self.target, command).await?;
+        self.under_way.push(ticket);
+        let in_order = self.target.capabilities().ordered_service;
+        if !in_order || self.under_way.len() >= 256 {
+            self.wait().await?;
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self) -> Result<(), ReplicaError> {
+        for ticket in std::mem::take(&mut self.under_way) {
+            ticket.transferred().await.map_err(weir_storage::Rejected::Failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// The checksums of the writes that begin here and follow each other.
+fn checksums_of_run(entries: &[LogEntry]) -> Vec<u32> {
+    let mut checksums = Vec::new();
+    for (entry, i) in entries.iter().zip(0..) {
+        match entry.change {
+            Change::Write(checksum) if entries[0].lba.checked_add(i) == Some(entry.lba) => {
+                checksums.push(checksum)
+            }
+            _ => break,
+        }
+    }
+    checksums
+}

@@ -1,0 +1,299 @@
+//! The *uploader*: ships the log of an open volume, in order, only what is durable (R2), and no more behind than the options say
+//! (R8). When nothing is written it asks nothing of the store.
+
+use std::cell::{Cell, RefCell};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use tracing::{error, warn};
+use weir_runtime::{Event, Handle, Instant};
+use weir_storage::{BLOCK_BYTES, flush};
+use weir_volume::{LogChunk, LogTap, TapBounds, Volume};
+
+use crate::access::Requests;
+use crate::catch_up::{catch_up, require_not_ahead};
+use crate::descriptor::Descriptor;
+use crate::error::ReplicaError;
+use crate::options::ReplicaOptions;
+use crate::store::ObjectStore;
+use crate::writer::{Payload, Role, Writer};
+
+/// How far the store is behind the volume.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicationStatus {
+    /// The newest request in the store.
+    pub shipped: u64,
+    /// How long the oldest chunk that is not in the store has been waiting.
+    pub lag: Duration,
+    /// Bytes of chunks that are not in the store.
+    pub lag_bytes: u64,
+    /// It is further behind than the options say, or catches up.
+    pub behind: bool,
+    /// Requests to the store so far.
+    pub requests: Requests,
+    /// Why it ships nothing now, if so.
+    pub trouble: Option<String>,
+    /// It has stopped: another writer has taken over, or the store refuses.
+    pub stopped: bool,
+}
+
+/// What the uploader and those who look at it share.
+struct Shared {
+    handle: Handle,
+    shipped: Cell<u64>,
+    is_catching_up: Cell<bool>,
+    requests: Cell<Requests>,
+    failure: RefCell<Option<String>>,
+    stopping: Cell<bool>,
+    /// Something is to be shipped now, whatever the lag.
+    hurried: Cell<bool>,
+    changed: Event,
+    access: Rc<crate::access::Access>,
+    lag: Duration,
+}
+
+/// The uploader of an open volume.
+pub struct Uploader {
+    volume: Rc<Volume>,
+    tap: Rc<LogTap>,
+    writer: Writer,
+    options: ReplicaOptions,
+    shared: Rc<Shared>,
+}
+
+/// What others know of an uploader, and may ask of it.
+#[derive(Clone)]
+pub struct Replication {
+    shared: Rc<Shared>,
+    tap: Rc<LogTap>,
+}
+
+impl Uploader {
+    /// Opens or begins the replica of an open volume, and taps the volume. Nothing is shipped until it runs.
+    ///
+    /// # Errors
+    /// [`ReplicaError`]: what is wrong with the store or with the replica in it.
+    pub async fn open(
+        handle: &Handle,
+        volume: Rc<Volume>,
+        store: Rc<dyn ObjectStore>,
+        bounds: TapBounds,
+        options: ReplicaOptions,
+    ) -> Result<Uploader, ReplicaError> {
+        let logical_blocks = weir_storage::Storage::blocks(&*volume);
+        let descriptor = Descriptor { volume: volume.identity(), logical_blocks };
+        let writer = Writer::open(handle, store, descriptor, options.clone()).await?;
+        flush(&*volume).await?;
+        let behind = require_not_ahead(&volume, &writer)?;
+        let shared = Rc::new(Shared {
+            handle: handle.clone(),
+            shipped: Cell::new(writer.state.end.last()),
+            is_catching_up: Cell::new(behind),
+            requests: Cell::new(writer.requests()),
+            failure: RefCell::default(),
+            stopping: Cell::new(false),
+            hurried: Cell::new(false),
+            changed: Event::new(),
+            access: Rc::clone(&writer.access),
+            lag: bounds.time,
+        });
+        let tap = Rc::new(volume.tap(bounds));
+        Ok(Uploader { volume, tap, writer, options, shared })
+    }
+
+    /// For those who look at it.
+    #[must_use]
+    pub fn replication(&self) -> Replication {
+        Replication { shared: Rc::clone(&self.shared), tap: Rc::clone(&self.tap) }
+    }
+
+    /// Ships everything that is there now, and writes a checkpoint if the log since the last one is long.
+    ///
+    /// # Errors
+    /// [`ReplicaError`]; what was shipped before counts.
+    pub async fn ship_all(&mut self) -> Result<(), ReplicaError> {
+        flush(&*self.volume).await?;
+        if self.shared.is_catching_up.get() || self.tap.backlog().has_gap {
+            self.catch_up().await?;
+        }
+        while let Some(chunk) = self.tap.take_durable() {
+            self.ship(vec![chunk]).await?;
+        }
+        self.writer.checkpoint(false).await?;
+        self.note();
+        Ok(())
+    }
+
+    /// Writes a checkpoint now, and collects what is not kept.
+    ///
+    /// # Errors
+    /// What the store answered.
+    pub async fn checkpoint(&mut self) -> Result<bool, ReplicaError> {
+        self.writer.begin(self.volume.position().generation).await?;
+        self.writer.checkpoint(true).await
+    }
+
+    /// Ships what is written until it is [stopped](Replication::stop), and waits for a store that does not answer. An error is in the status, too: writers do not wait for
+    /// the store then.
+    ///
+    /// # Errors
+    /// [`ReplicaError`]: another writer has taken over, or the store refuses.
+    pub async fn run(mut self) -> Result<(), ReplicaError> {
+        self.writer.access.wait_forever();
+        let outcome = self.run_until_stopped().await;
+        self.note();
+        if let Err(failure) = &outcome {
+            error!(%failure, "nothing more is shipped to the store");
+            self.shared.failure.replace(Some(failure.to_string()));
+            self.tap.close();
+        }
+        self.shared.changed.notify(usize::MAX);
+        outcome
+    }
+
+    async fn run_until_stopped(&mut self) -> Result<(), ReplicaError> {
+        loop {
+            if self.shared.is_catching_up.get() || self.tap.backlog().has_gap {
+                if !self.shared.is_catching_up.replace(true) {
+                    warn!(
+                        "the store is too far behind: the backlog was given up, and what changed is looked up"
+                    );
+                }
+                self.catch_up().await?;
+            }
+            let chunks = self.next_chunks().await;
+            if !chunks.is_empty() {
+                self.ship(chunks).await?;
+                self.writer.checkpoint(false).await?;
+            } else if self.shared.stopping.get() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn catch_up(&mut self) -> Result<(), ReplicaError> {
+        while !catch_up(&self.volume, &self.tap, &mut self.writer, &self.options).await? {
+            warn!("the backlog was given up while what came before it was shipped: it begins anew");
+        }
+        self.shared.is_catching_up.set(false);
+        self.note();
+        Ok(())
+    }
+
+    /// Tells others how far it is.
+    fn note(&self) {
+        self.shared.shipped.set(self.writer.state.end.last());
+        self.shared.requests.set(self.writer.requests());
+        self.shared.changed.notify(usize::MAX);
+    }
+
+    /// The chunks of the next object: as many as are durable when it is full, or when the oldest has waited long enough. None if
+    /// there is a gap, or the uploader is to stop.
+    async fn next_chunks(&self) -> Vec<LogChunk> {
+        let mut chunks: Vec<LogChunk> = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let (sealed, asked) = (self.tap.listen(), self.shared.changed.listen());
+            while bytes < self.options.object_bytes
+                && let Some(chunk) = self.tap.take_durable()
+            {
+                bytes += chunk.data.len();
+                chunks.push(chunk);
+            }
+            if self.tap.backlog().has_gap {
+                return Vec::new();
+            }
+            let hurried = self.shared.hurried.get() || self.shared.stopping.get();
+            let wait = chunks.first().map(|oldest| self.time_left(oldest.sealed_at));
+            if bytes >= self.options.object_bytes || hurried || wait == Some(Duration::ZERO) {
+                self.shared.hurried.set(false);
+                return chunks;
+            }
+            let changed = select(sealed, asked);
+            match wait {
+                Some(wait) => {
+                    let timer = pin!(self.shared.handle.sleep(wait));
+                    if let Either::Right(_) = select(changed, timer).await {}
+                }
+                None => drop(changed.await),
+            }
+        }
+    }
+
+    /// How long a chunk that was sealed then may wait for others.
+    fn time_left(&self, sealed_at: Instant) -> Duration {
+        let most = self.options.lag.mul_f64(0.6);
+        most.saturating_sub(self.shared.handle.now().since(sealed_at))
+    }
+
+    async fn ship(&mut self, chunks: Vec<LogChunk>) -> Result<(), ReplicaError> {
+        let Some(last) = chunks.last().map(|chunk| chunk.last_sequence) else { return Ok(()) };
+        self.writer.begin(self.volume.position().generation).await?;
+        let next = self.writer.state.end.next.first;
+        if chunks.first().is_some_and(|chunk| chunk.first_sequence != next) {
+            self.shared.is_catching_up.set(true);
+            return Ok(());
+        }
+        let mut payload = Payload::default();
+        for chunk in chunks {
+            debug_assert_eq!(chunk.data.len() % BLOCK_BYTES, 0);
+            payload.entries.extend_from_slice(&chunk.entries);
+            payload.data.extend_from_slice(&chunk.data);
+        }
+        self.writer.append(payload, Role::Requests(last)).await?;
+        self.tap.release(last);
+        self.note();
+        Ok(())
+    }
+}
+
+impl Replication {
+    /// How far the store is behind.
+    #[must_use]
+    pub fn status(&self) -> ReplicationStatus {
+        let backlog = self.tap.backlog();
+        let now = self.shared.handle.now();
+        let lag = backlog.oldest.map_or(Duration::ZERO, |oldest| now.since(oldest));
+        let stopped = self.shared.failure.borrow().is_some();
+        let is_catching_up = self.shared.is_catching_up.get();
+        let trouble = self.shared.failure.borrow().clone();
+        let trouble = trouble.or_else(|| self.shared.access.trouble().map(|error| error.to_string()));
+        ReplicationStatus {
+            shipped: self.shared.shipped.get(),
+            lag,
+            lag_bytes: backlog.bytes,
+            behind: stopped || backlog.has_gap || is_catching_up || lag > self.shared.lag,
+            requests: self.shared.access.requests(),
+            trouble,
+            stopped,
+        }
+    }
+
+    /// Ships what is there, and ends then.
+    pub fn stop(&self) {
+        self.shared.stopping.set(true);
+        self.shared.changed.notify(usize::MAX);
+    }
+
+    /// Waits until the store has everything up to this request, which is durable here.
+    ///
+    /// # Errors
+    /// Why nothing more is shipped.
+    pub async fn until_shipped(&self, sequence: u64) -> Result<(), String> {
+        loop {
+            let changed = self.shared.changed.listen();
+            if self.shared.shipped.get() >= sequence {
+                return Ok(());
+            }
+            if let Some(failure) = &*self.shared.failure.borrow() {
+                return Err(failure.clone());
+            }
+            if !self.shared.hurried.replace(true) {
+                self.shared.changed.notify(usize::MAX);
+            }
+            changed.await;
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The *writer* of a replica: appends objects to its log, one at a time, while no other writer has taken over (R4).
+
+use std::rc::Rc;
+
+use tracing::info;
+use weir_runtime::Handle;
+use weir_storage::{BLOCK_BYTES, Rules};
+use weir_volume::LogEntry;
+
+use crate::access::{Access, Placed, Requests};
+use crate::checkpoint::write_checkpoint;
+use crate::collect::collect;
+use crate::descriptor::Descriptor;
+use crate::envelope::{Envelopes, ObjectKind};
+use crate::error::ReplicaError;
+use crate::key::{EPOCHS, LogPlace, epoch_from_key, epoch_key};
+use crate::log_object::LogObject;
+use crate::mutants::ReplicaMutant;
+use crate::options::ReplicaOptions;
+use crate::reader::{newest_state, require_newest};
+use crate::state::ReplicaState;
+use crate::store::ObjectStore;
+
+/// What goes into the next object.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Payload {
+    pub entries: Vec<LogEntry>,
+    pub data: Vec<u8>,
+}
+
+impl Payload {
+    pub(crate) fn push(&mut self, entry: LogEntry, block: &[u8]) {
+        debug_assert!(block.is_empty() || block.len() == BLOCK_BYTES);
+        self.entries.push(entry);
+        self.data.extend_from_slice(block);
+    }
+}
+
+/// What an object stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Requests in order, of which the last has this number.
+    Requests(u64),
+    /// The first part of a catch-up group, or a later one.
+    Part,
+    /// The last part of a catch-up group: the state after this request.
+    LastPart(u64),
+}
+
+/// A writer.
+pub(crate) struct Writer {
+    pub access: Rc<Access>,
+    handle: Handle,
+    envelopes: Envelopes,
+    pub state: ReplicaState,
+    options: ReplicaOptions,
+    /// That of the volume here; 0 until it begins to write.
+    generation: u64,
+    /// Bytes of objects since the newest checkpoint.
+    since_checkpoint: u64,
+    /// Of the mutant: what is sent later.
+    held_back: Option<(String, Vec<u8>)>,
+}
+
+impl Writer {
+    /// Opens the replica of a volume, or begins one. Nothing else is written until there is something to ship.
+    pub(crate) async fn open(
+        handle: &Handle,
+        store: Rc<dyn ObjectStore>,
+        volume: Descriptor,
+        options: ReplicaOptions,
+    ) -> Result<Writer, ReplicaError> {
+        let access = Rc::new(Access::new(handle, store, options.patience));
+        let envelopes = Envelopes::new(handle, options.key.as_ref(), options.compress, options.rules);
+        volume.ensure(&access, &envelopes, options.unfenced).await?;
+        let (state, since_checkpoint) = newest_state(&access, &envelopes, options.rules).await?;
+        let handle = handle.clone();
+        Ok(Writer {
+            access,
+            handle,
+            envelopes,
+            state,
+            options,
+            generation: 0,
+            since_checkpoint,
+            held_back: None,
+        })
+    }
+
+    pub(crate) fn requests(&self) -> Requests {
+        self.access.requests()
+    }
+
+    fn rules(&self) -> Rules<ReplicaMutant> {
+        self.options.rules
+    }
+
+    /// Takes the next epoch, and the next place in the log, so that the writer before meets it there and stops.
+    async fn take_over(&mut self) -> Result<(), ReplicaError> {
+        let keys = self.access.list(EPOCHS, "").await?;
+        let mut epoch = keys.iter().filter_map(|key| epoch_from_key(key)).max().unwrap_or(0) + 1;
+        loop {
+            self.envelopes.epoch.set(epoch);
+            let key = epoch_key(epoch);
+            // No two writers draw the same token, so the object is another one for each.
+            let token = self.handle.entropy().to_le_bytes();
+            let object = self.envelopes.wrap(&key, ObjectKind::Epoch, &token);
+            match self.access.create(&key, &object).await? {
+                Placed::Ours => break,
+                Placed::Taken(_) => epoch += 1,
+            }
+        }
+        info!(epoch, "writes to the replica");
+        loop {
+            let last = self.state.end.last();
+            let object = self.next_object(Payload::default(), Role::Requests(last));
+            let (bytes, hash) = object.encode(&self.envelopes);
+            match self.access.create(&object.place.key(), &bytes).await? {
+                Placed::Ours => {
+                    self.since_checkpoint += bytes.len() as u64;
+                    self.state.take(object, hash)?;
+                    if require_newest(&self.access, self.state.end.last()).await.is_ok() {
+                        return Ok(());
+                    }
+                    // The place was free since what was there is collected: this object is none of the log.
+                    let rules = self.rules();
+                    (self.state, self.since_checkpoint) =
+                        newest_state(&self.access, &self.envelopes, rules).await?;
+                    if self.state.generation > self.generation {
+                        return Err(ReplicaError::TakenOver(epoch));
+                    }
+                }
+                Placed::Taken(found) => self.absorb(&object.place, &found, epoch).await?,
+            }
+        }
+    }
+
+    /// The writer before has added an object meanwhile.
+    async fn absorb(&mut self, place: &LogPlace, bytes: &[u8], epoch: u64) -> Result<(), ReplicaError> {
+        let (object, opened) = LogObject::decode(&self.envelopes, *place, bytes)?;
+        // A machine that was opened later has the newer history, whoever began to write first.
+        if (object.generation, opened.epoch) >= (self.generation, epoch) {
+            return Err(ReplicaError::TakenOver(opened.epoch));
+        }
+        self.since_checkpoint += bytes.len() as u64;
+        self.state.take(object, opened.hash)
+    }
+
+    fn next_object(&self, payload: Payload, role: Role) -> LogObject {
+        let place = self.state.end.next;
+        let (last, ends, catch_up) = match role {
+            Role::Requests(last) => (last, true, false),
+            Role::Part => (place.first - 1, false, true),
+            Role::LastPart(last) => (last, true, true),
+        };
+        let group = if catch_up { self.state.end.open_group } else { None };
+        LogObject {
+            place,
+            last,
+            generation: self.state.generation,
+            group: group.unwrap_or(place.part),
+            ends,
+            catch_up,
+            previous: self.state.end.hash,
+            entries: payload.entries,
+            data: payload.data,
+        }
+    }
+
+    /// Becomes the writer, if it is not yet. A group that was begun and not ended is left behind.
+    pub(crate) async fn begin(&mut self, generation: u64) -> Result<(), ReplicaError> {
+        self.generation = generation;
+        self.state.generation = self.state.generation.max(generation);
+        if self.envelopes.epoch.get() == 0 && !self.rules().drops(ReplicaMutant::EpochForgotten) {
+            self.take_over().await?;
+        }
+        Ok(())
+    }
+
+    /// Leaves a group that was begun by an own catch-up, which is to begin anew.
+    pub(crate) fn abandon_group(&mut self) {
+        self.state.end.open_group = None;
+    }
+
+    /// Appends an object.
+    pub(crate) async fn append(&mut self, payload: Payload, role: Role) -> Result<(), ReplicaError> {
+        let object = self.next_object(payload, role);
+        let (bytes, hash) = object.encode(&self.envelopes);
+        let key = object.place.key();
+        if self.rules().drops(ReplicaMutant::ObjectsOutOfOrder) && self.held_back.is_none() {
+            self.held_back = Some((key, bytes));
+        } else {
+            self.create(&object.place, &key, &bytes).await?;
+            if let Some((key, bytes)) = self.held_back.take() {
+                self.access.create(&key, &bytes).await?;
+            }
+            self.since_checkpoint += bytes.len() as u64;
+        }
+        self.state.take(object, hash)
+    }
+
+    async fn create(&self, place: &LogPlace, key: &str, bytes: &[u8]) -> Result<(), ReplicaError> {
+        match self.access.create(key, bytes).await? {
+            Placed::Taken(found) if !self.rules().drops(ReplicaMutant::FenceIgnored) => {
+                let (_, opened) = LogObject::decode(&self.envelopes, *place, &found)?;
+                Err(ReplicaError::TakenOver(opened.epoch))
+            }
+            Placed::Ours | Placed::Taken(_) => Ok(()),
+        }
+    }
+
+    /// Writes a checkpoint and collects what no kept state needs, if that is due, or `now`. Whether it did.
+    pub(crate) async fn checkpoint(&mut self, now: bool) -> Result<bool, ReplicaError> {
+        let is_due = self.since_checkpoint >= self.options.checkpoint_bytes;
+        if self.state.end.open_group.is_some() || !(is_due || now) {
+            return Ok(false);
+        }
+        if self.since_checkpoint > 0 {
+            write_checkpoint(&self.access, &self.envelopes, &self.state, self.rules()).await?;
+            self.since_checkpoint = 0;
+        }
+        let now_ms = self.handle.wall_clock_millis();
+        collect(&self.access, &self.envelopes, now_ms, self.options.keep, self.rules()).await?;
+        Ok(true)
+    }
+}

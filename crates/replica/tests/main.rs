@@ -1,0 +1,9 @@
+//! The tests of this crate from outside, as one program.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bad_input;
+mod bounds;
+mod round_trip;
+mod world;
+mod writers;

@@ -1,0 +1,149 @@
+//! What is shipped is restored: after each request, of each prefix of the store.
+
+use std::time::Duration;
+
+use proptest::prelude::{ProptestConfig, any, proptest};
+use weir_replica::{Moment, ReplicaError, ReplicaOptions, SimulatedStore, StoreFaults};
+
+use crate::world::{World, key, options, restore, simulate};
+
+/// Ships as it goes and in one step, and restores each state that there is.
+async fn ship_and_restore(world: &mut World, options: ReplicaOptions) {
+    let mut uploader = world.uploader(options.clone()).await.unwrap();
+    let mut steps = Vec::new();
+    for _ in 0..6 {
+        world.play(25).await;
+        uploader.ship_all().await.unwrap();
+        steps.push(world.volume.position().durable);
+    }
+    let replica = world.replica(options).await.unwrap();
+    let first = steps[0];
+    let last = steps[steps.len() - 1];
+    for sequence in first..=last {
+        let (restored, content) = restore(&world.handle, &replica, Moment::Sequence(sequence)).await.unwrap();
+        assert_eq!(restored.sequence, sequence);
+        assert_eq!(&content, world.content_at(sequence), "request {sequence}");
+    }
+    let (restored, content) = restore(&world.handle, &replica, Moment::Newest).await.unwrap();
+    assert_eq!((restored.sequence, &content), (last, &world.content));
+    let report = replica.check().await.unwrap();
+    assert_eq!((report.last, report.faults), (last, Vec::new()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_request_that_was_shipped_is_restored(seed in any::<u64>()) {
+        simulate(seed, async |handle| {
+            let mut world = World::new(&handle, StoreFaults::default()).await;
+            let checkpoint_bytes = if seed % 2 == 0 { 3_000 } else { u64::MAX };
+            let key = if seed % 3 == 0 { key("a") } else { None };
+            ship_and_restore(&mut world, ReplicaOptions { checkpoint_bytes, key, ..options() }).await;
+        });
+    }
+
+    /// Catch-ups while the volume goes on, from stores that were left behind.
+    #[test]
+    fn a_catch_up_is_one_state(seed in any::<u64>()) {
+        simulate(seed, async |handle| {
+            let faults = StoreFaults { delay_max: Duration::from_millis(3), ..StoreFaults::default() };
+            let mut world = World::new(&handle, faults).await;
+            let mut states = Vec::new();
+            for _ in 0..5 {
+                // The log of this time is not shipped.
+                world.play(30).await;
+                let mut uploader = world.uploader(options()).await.unwrap();
+                let shipping = handle.spawn(async move { uploader.ship_all().await });
+                world.play(12).await;
+                shipping.await.unwrap().unwrap();
+                let (restored, content) = world.restore(Moment::Newest).await.unwrap();
+                assert_eq!(&content, world.content_at(restored.sequence));
+                states.push(restored.sequence);
+            }
+            for sequence in states {
+                let (_, content) = world.restore(Moment::Sequence(sequence)).await.unwrap();
+                assert_eq!(&content, world.content_at(sequence));
+            }
+        });
+    }
+
+    /// The objects are taken in the order in which they were made: each prefix of the store is a state.
+    #[test]
+    fn each_prefix_of_the_store_restores_to_a_state(seed in any::<u64>()) {
+        simulate(seed, async |handle| {
+            let faults = StoreFaults { lost_answers: 8, lost_requests: 4, repeated: 8, ..StoreFaults::default() };
+            let mut world = World::new(&handle, faults).await;
+            let stores = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+            let (observed, kept) = (world.store.clone(), stores.clone());
+            world.store.observe(move || kept.borrow_mut().push(observed.objects()));
+            let options = ReplicaOptions { checkpoint_bytes: 3_000, ..options() };
+            world.play(40).await;
+            let mut uploader = world.uploader(options.clone()).await.unwrap();
+            for _ in 0..4 {
+                world.play(20).await;
+                uploader.ship_all().await.unwrap();
+            }
+            let mut newest = 0;
+            for objects in stores.borrow().iter() {
+                world.store = SimulatedStore::from_objects(&handle, StoreFaults::default(), objects);
+                let (restored, content) = world.restore(Moment::Newest).await.unwrap();
+                assert!(restored.sequence >= newest);
+                newest = restored.sequence;
+                assert_eq!(&content, world.content_at(newest));
+            }
+            assert_eq!(newest, world.volume.position().durable);
+        });
+    }
+}
+
+#[test]
+fn a_time_restores_what_was_in_the_store_then() {
+    simulate(1, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        let mut uploader = world.uploader(options()).await.unwrap();
+        let mut moments = Vec::new();
+        for _ in 0..5 {
+            world.write(3, 2).await;
+            uploader.ship_all().await.unwrap();
+            handle.sleep(Duration::from_millis(10)).await;
+            moments.push((handle.wall_clock_millis(), world.content.clone()));
+            handle.sleep(Duration::from_secs(60)).await;
+        }
+        for (time, content) in moments {
+            assert_eq!(world.restore(Moment::Time(time)).await.unwrap().1, content);
+        }
+    });
+}
+
+/// Old checkpoints and objects that no kept state needs are deleted, and all kept states are restored.
+#[test]
+fn what_is_kept_is_restored_and_the_rest_is_collected() {
+    simulate(2, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        let keep = Duration::from_secs(100);
+        let options = ReplicaOptions { checkpoint_bytes: 1, keep, ..options() };
+        let mut uploader = world.uploader(options.clone()).await.unwrap();
+        let mut states = Vec::new();
+        let mut objects = Vec::new();
+        for _ in 0..40 {
+            world.play(10).await;
+            uploader.ship_all().await.unwrap();
+            states.push((handle.now(), world.volume.position().durable));
+            objects.push(world.store.objects().len());
+            handle.sleep(Duration::from_secs(10)).await;
+        }
+        let now = handle.now();
+        for (time, sequence) in &states {
+            match world.restore(Moment::Sequence(*sequence)).await {
+                Ok((_, content)) => assert_eq!(&content, world.content_at(*sequence)),
+                Err(ReplicaError::OutOfRange { .. }) => assert!(now.since(*time) > keep),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(world.restore(Moment::Sequence(states[0].1)).await.is_err());
+        assert!(objects[39] < 2 * objects[19], "{objects:?}");
+        let report = world.replica(options).await.unwrap().check().await.unwrap();
+        assert!(report.faults.is_empty() && report.first > 0, "{report:?}");
+    });
+}
