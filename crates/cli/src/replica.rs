@@ -21,7 +21,7 @@ const KEY_FILE_MAX: u64 = 1 << 10;
 const KEEP_MIN: Duration = Duration::from_secs(60);
 
 /// How a replica is read.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ReadArguments {
     /// The key of an encrypted replica: a file with 64 hexadecimal digits [default: the variable WEIR_REPLICA_KEY; if that is not
     /// set either, no encryption]
@@ -33,7 +33,7 @@ pub(crate) struct ReadArguments {
 }
 
 /// How a replica is written.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct WriteArguments {
     #[command(flatten)]
     pub(crate) read: ReadArguments,

@@ -167,7 +167,7 @@ impl Uploader {
             if !chunks.is_empty() {
                 self.ship(chunks).await?;
                 self.writer.checkpoint(false).await?;
-            } else if self.shared.stopping.get() {
+            } else if self.shared.stopping.get() && !self.tap.backlog().has_gap {
                 return Ok(());
             }
         }
