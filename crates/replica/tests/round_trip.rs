@@ -85,8 +85,8 @@ proptest! {
                 uploader.ship_all().await.unwrap();
             }
             let mut newest = 0;
-            for objects in stores.borrow().iter() {
-                world.store = SimulatedStore::from_objects(&handle, StoreFaults::default(), objects);
+            for objects in stores.take() {
+                world.store = SimulatedStore::from_objects(&handle, StoreFaults::default(), &objects);
                 let (restored, content) = world.restore(Moment::Newest).await.unwrap();
                 assert!(restored.sequence >= newest);
                 newest = restored.sequence;
