@@ -16,7 +16,7 @@ const DOCUMENT: &str = "docs/RULES.md";
 const COLUMNS: usize = 120;
 
 /// The families: a letter, what it is about, and the crates whose documentation defines its rules.
-const FAMILIES: [(char, &str, &[&str]); 9] = [
+const FAMILIES: [(char, &str, &[&str]); 10] = [
     ('S', "what every storage promises", &["storage"]),
     ('E', "what the block layer promises", &["block"]),
     ('J', "what the journal promises", &["journal", "fs"]),
