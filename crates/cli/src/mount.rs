@@ -83,7 +83,7 @@ pub(crate) struct MountArguments {
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
     /// Mount a snapshot, which is read-only, or a clone
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["device", "replicate"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["device", "url"])]
     snapshot: Option<String>,
     /// Refuse to run programs that are on it
     #[arg(long)]

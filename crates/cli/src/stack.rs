@@ -357,7 +357,7 @@ impl Stack {
             let branch = BranchStorage::open_scratch(volume, name).map_err(failed)?;
             return Ok((stack.with_branch(branch), true));
         }
-        drop(stack);
+        drop((volume, stack));
         let stack = Stack::open_with(handle, path, false, options).await?;
         let branch = BranchStorage::open(stack.require_volume(path)?, name).map_err(failed)?;
         Ok((stack.with_branch(branch), false))

@@ -53,7 +53,8 @@ pub(crate) struct CreateArguments {
     /// full
     #[arg(long, value_name = "SIZE")]
     logical: Option<Size>,
-    /// Slots for snapshots and clones, 0 to 32, each for 0.4 % of the space [default: 4, and none for more than 256G]
+    /// Slots for snapshots and clones, 0 to 32, each for 0.4 % of the space [default: 4, and none for more than 256G, or with
+    /// --logical]
     #[arg(long, value_name = "N")]
     snapshots: Option<u32>,
     /// Overwrite what the file or device holds
@@ -94,7 +95,9 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
         require_empty(path)?;
     }
     let sized = Format::sized_for(disk.blocks());
-    let slots = arguments.snapshots.unwrap_or(sized.slots);
+    // The map of a slot is as large as the capacity that is shown, which may be many times the disk.
+    let by_default = if arguments.logical.is_some() { 0 } else { sized.slots };
+    let slots = arguments.snapshots.unwrap_or(by_default);
     let format = Format { logical_blocks, overwrite: arguments.force, slots, ..sized };
     if let Err(source) = Volume::create(&handle, &*disk, format).await {
         // Another program's data, even if it was not there a moment ago.

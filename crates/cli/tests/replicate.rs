@@ -137,6 +137,7 @@ fn a_mount_ships_while_it_serves_and_after_it_was_killed() {
     fs::write(place.mountpoint().join("b"), [6; 100_000]).unwrap();
     server.kill();
     drop(server);
+    place.umount();
     let mountpoint = place.mount(&["--replicate", &url, "--sync", "remote"]);
     fs::write(mountpoint.join("c"), b"in the store").unwrap();
     runs(Command::new("sync").arg(mountpoint.join("c")));

@@ -75,11 +75,11 @@ fn a_snapshot_of_a_mount_keeps_what_files_were_and_the_volume_goes_back_to_it() 
 #[test]
 fn what_has_no_room_for_a_snapshot_says_so() {
     let (_place, volume) = made();
+    fails(&["clone", &volume, "x", "y"], &["no snapshot or clone x"]);
     for name in ["a", "b", "c", "d"] {
         works(&["snapshot", "create", &volume, name]);
     }
     fails(&["snapshot", "create", &volume, "e"], &["slots", "in use"]);
-    fails(&["clone", &volume, "x", "y"], &["no snapshot or clone x"]);
     let place = Place::new();
     let without = place.path().join("without").to_str().unwrap().to_owned();
     works(&["volume", "create", &without, "--size", "16M", "--snapshots", "0"]);
