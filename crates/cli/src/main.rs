@@ -108,7 +108,7 @@ enum Command {
     /// Make a filesystem, ext4 or F2FS, alone or in a volume, in a file or on a block device
     Mkfs(mkfs::MkfsArguments),
     /// Mount a filesystem on a directory, for any program
-    Mount(mount::MountArguments),
+    Mount(Box<mount::MountArguments>),
     /// Show the health, flushes, loss window and space of a mount
     ///
     /// docs/status.md explains each line. Exit codes: 0 healthy, 1 something is wrong, 2 there is no mount or its server has
