@@ -1,6 +1,7 @@
 //! A volume in an object store: shipped closed and mounted, restored, and what is wrong is named. S3 is that of SeaweedFS.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
 
 use std::fs;
 use std::net::TcpListener;
