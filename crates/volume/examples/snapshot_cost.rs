@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directory = arguments.next().ok_or("which directory?")?;
     let mib: u64 = arguments.next().map_or(Ok(1024), |text| text.parse())?;
     let path = Path::new(&directory).join("snapshot-cost.disk");
-    File::create(&path)?.set_len(mib * 4 << 20)?;
+    File::create(&path)?.set_len((mib * 4) << 20)?;
     let runtime = Runtime::wall(Wall::default())?;
     let handle = runtime.handle();
     let outcome = runtime.block_on(measure(&handle, &path, mib << 8));
