@@ -3,16 +3,17 @@
 use std::rc::Rc;
 
 use event_listener::Event;
-use weir_storage::{Capabilities, Command, Feature, Rejected, Storage, Ticket};
+use weir_storage::{Capabilities, Command, Discard, Feature, Rejected, Storage, Ticket};
 
 use crate::error::SnapshotError;
 use crate::snapshot_table::{Branch, BranchKind};
 use crate::volume::Volume;
 
-/// A snapshot or a clone of an open volume. Its capabilities are the volume's, and its writes are in the same log: a crash leaves
-/// a prefix of all writes together.
+/// A snapshot or a clone of an open volume. Its capabilities are the volume's, but for discards: what a clone discards reads what its
+/// snapshot has. Its writes are in the same log: a crash leaves a prefix of all writes together.
 pub struct BranchStorage {
     volume: Rc<Volume>,
+    capabilities: Capabilities,
     slot: u32,
     is_writable: bool,
 }
@@ -24,7 +25,7 @@ impl BranchStorage {
     /// [`SnapshotError::Unknown`].
     pub fn open(volume: Rc<Volume>, name: &str) -> Result<BranchStorage, SnapshotError> {
         let Branch { slot, kind, .. } = find(&volume, name)?;
-        Ok(BranchStorage { volume, slot, is_writable: kind == BranchKind::Clone })
+        Ok(BranchStorage::new(volume, slot, kind == BranchKind::Clone))
     }
 
     /// Opens a snapshot or a clone of a volume whose writes are thrown away, as those on an
@@ -34,7 +35,12 @@ impl BranchStorage {
     /// [`SnapshotError::Unknown`].
     pub fn open_scratch(volume: Rc<Volume>, name: &str) -> Result<BranchStorage, SnapshotError> {
         let slot = find(&volume, name)?.slot;
-        Ok(BranchStorage { volume, slot, is_writable: true })
+        Ok(BranchStorage::new(volume, slot, true))
+    }
+
+    fn new(volume: Rc<Volume>, slot: u32, is_writable: bool) -> BranchStorage {
+        let capabilities = Capabilities { discard: Discard::Undefined, ..volume.capabilities().clone() };
+        BranchStorage { volume, capabilities, slot, is_writable }
     }
 }
 
@@ -49,7 +55,7 @@ impl Storage for BranchStorage {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        self.volume.capabilities()
+        &self.capabilities
     }
 
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {

@@ -186,31 +186,6 @@ impl Branches {
         Ok(pairs.iter().map(|(to, from)| (base + to, source(from))).collect())
     }
 
-    /// Discards blocks of a clone, and returns the last record of that. Where its snapshot has something, it reads zeros by a share
-    /// from the block of them.
-    pub(crate) fn discard_in_clone(&self, slot: u32, extents: &[Extent]) -> Result<u64, Rejected> {
-        let path = self.path(slot);
-        let Some((own, behind)) = path.split_first() else { return Ok(self.log.placed_to()) };
-        for part in extents.iter().copied().flat_map(pieces) {
-            let pages = || pages_of_path(&path, part).chain([page_of(self.zeros())]);
-            self.log.pager.prepare(pages().count(), true, pages)?;
-            let (covered, emptied): (Vec<u32>, Vec<u32>) = {
-                let blocks = self.blocks.borrow();
-                let shows = |lba: &u32| find_source(&blocks, behind, *lba).is_some();
-                part.iter().map(|lba| lba.0 as u32).partition(shows)
-            };
-            let pairs = covered.into_iter().map(|lba| (own + lba, self.zeros())).collect();
-            self.log.append_share(&pairs)?;
-            let follows = |before: &u32, behind: &u32| *behind == before + 1;
-            let run = |run: &[u32]| Extent::new(Lba(u64::from(own + run[0])), run.len() as u32);
-            let runs: Vec<Extent> = emptied.chunk_by(follows).map(run).collect();
-            if !runs.is_empty() {
-                self.log.append_discard(&runs)?;
-            }
-        }
-        Ok(self.log.placed_to())
-    }
-
     /// Makes a snapshot of all that is in the log, durably.
     ///
     /// # Errors

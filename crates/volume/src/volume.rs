@@ -598,8 +598,7 @@ impl Volume {
             Command::Flush => self.flush(),
             Command::Write(write) => self.write_to(slot, slice::from_ref(&write)),
             Command::Packed(writes) => self.write_to(slot, writes),
-            Command::Discard(extents) if slot == 0 => Ok(self.placed(self.log.append_discard(extents)?)),
-            Command::Discard(extents) => Ok(self.placed(self.branches.discard_in_clone(slot, extents)?)),
+            Command::Discard(extents) => self.discard_in(slot, extents),
             Command::Share(pairs) if slot == 0 => self.share(&one_by_one(pairs)),
             Command::Share(pairs) => self.share(&self.branches.pairs_of_clone(slot, &one_by_one(pairs))?),
         }
@@ -618,6 +617,14 @@ impl Volume {
         let sequence = self.log.append_share(pairs)?;
         self.common.count(|stats| stats.shared_by_users += pairs.len() as u64);
         Ok(self.placed(sequence))
+    }
+
+    /// Discards blocks of a slot. A clone then reads what its snapshot has.
+    fn discard_in(&self, slot: u32, extents: &[Extent]) -> Result<Ticket, Rejected> {
+        let base = u64::from(self.branches.base(slot));
+        let moved = |extent: &Extent| Extent::new(extent.start.offset(base), extent.blocks);
+        let extents: Vec<Extent> = extents.iter().map(moved).collect();
+        Ok(self.placed(self.log.append_discard(&extents)?))
     }
 
     /// Writes into a slot: that of the volume, or of a clone.

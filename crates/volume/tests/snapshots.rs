@@ -83,6 +83,8 @@ struct Run {
     /// After each command since the last that is durable.
     states: Vec<Model>,
     next: u64,
+    /// The snapshots of clones.
+    parents: BTreeMap<String, String>,
 }
 
 impl Run {
@@ -114,6 +116,14 @@ impl Run {
                 let extents = [Extent::new(Lba(first), 1)];
                 submit_when_free(storage, Command::Discard(&extents)).await.unwrap();
                 content.remove(&first);
+                // A clone reads what its snapshot has.
+                let snapshot = clone.map(|name| model.branches[&self.parents[name]].1.clone());
+                let below = snapshot.and_then(|snapshot| snapshot.get(&first).copied());
+                let content = match clone {
+                    Some(name) => &mut model.branches.get_mut(name).unwrap().1,
+                    None => &mut model.volume,
+                };
+                content.extend(below.map(|stamp| (first, stamp)));
             }
             1 => {
                 let to = USED.start + self.random.below(USED.end - USED.start - 4);
@@ -164,7 +174,8 @@ impl Run {
                 if self.volume.create_clone(&snapshot, &name).await.is_ok() {
                     let model = self.model();
                     let content = model.branches[&snapshot].1.clone();
-                    model.branches.insert(name, (true, content));
+                    model.branches.insert(name.clone(), (true, content));
+                    self.parents.insert(name, snapshot);
                     self.settle();
                 }
             }
@@ -270,7 +281,8 @@ fn run(seed: u64, mutant: Option<VolumeMutant>) -> Result<(), String> {
             let volume = open(&handle, &disk, mutant).await;
             let (random, states) = (handle.random("commands"), vec![Model::default()]);
             let handle = handle.clone();
-            let mut run = Run { handle, random, disk, volume, mutant, states, next: 1 };
+            let mut run =
+                Run { handle, random, disk, volume, mutant, states, next: 1, parents: BTreeMap::new() };
             run.run_commands(250).await?;
             run.volume.close().await.unwrap();
             let report = check(&*run.disk).await.unwrap();
