@@ -90,6 +90,10 @@ impl weir_replica::ObjectStore for Bucket {
         let mode = if self.unfenced { PutMode::Overwrite } else { PutMode::Create };
         let directory = self.directory.clone();
         self.request(move |store| async move {
+            // It would be made anew, as where a disk is not mounted any more.
+            if let Some(missing) = directory.as_ref().filter(|directory| !directory.is_dir()) {
+                return Err(StoreError::NoPlace(format!("{}: no such directory", missing.display())));
+            }
             let options = PutOptions { mode, ..PutOptions::default() };
             let creation = match store.put_opts(&Path::from(key.as_str()), bytes.into(), options).await {
                 Ok(_) => Creation::Created,

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use weir_fuse::SnapshotCall;
 use weir_fuse::control::SNAPSHOT_ATTRIBUTE;
 use weir_runtime::Handle;
-use weir_vfs::FsError;
+use weir_vfs::{FsError, ReadOnlyReason};
 use weir_volume::{SnapshotError, Volume, VolumeOptions};
 
 use crate::branch_status::BranchStatus;
@@ -130,9 +130,14 @@ pub(crate) fn serving(stack: Rc<Stack>) -> impl AsyncFn(SnapshotCall) -> Result<
 /// Does what a call asks; its error is one that the kernel can pass on.
 async fn serve(stack: &Stack, call: SnapshotCall) -> Result<(), FsError> {
     let volume = stack.volume().ok_or(FsError::Unsupported("snapshots without a volume"))?;
+    // A snapshot would be of the volume, not of what is mounted here.
+    if stack.is_branch() {
+        return Err(FsError::ReadOnly(ReadOnlyReason::Mounted));
+    }
     apply(&volume, call).await.map_err(|error| match error {
         SnapshotError::NoSlots => FsError::Unsupported("snapshots"),
-        SnapshotError::NoneFree => FsError::NoSpace,
+        SnapshotError::NoneFree => FsError::TooManyLinks,
+        SnapshotError::InUse(_) => FsError::UpdateOpen,
         SnapshotError::Unknown(_) => FsError::NotFound,
         SnapshotError::NoSnapshot(_) | SnapshotError::NotEarlier(_) => FsError::IsDirectory,
         SnapshotError::Exists(_) => FsError::Exists,
@@ -165,8 +170,14 @@ fn explain(path: &Path, call: &SnapshotCall, errno: Errno) -> CliError {
         Errno::EXIST => SnapshotError::Exists(name),
         Errno::ISDIR => SnapshotError::NoSnapshot(of),
         Errno::NAMETOOLONG | Errno::INVAL => SnapshotError::Name(name),
-        Errno::NOSPC => SnapshotError::NoneFree,
+        Errno::MLINK => SnapshotError::NoneFree,
+        Errno::BUSY => SnapshotError::InUse(name),
         Errno::NOTEMPTY => SnapshotError::HasClone(of),
+        Errno::ROFS => {
+            return CliError::Usage(
+                "a snapshot or a clone is mounted there, or it is read-only: unmount it, and name the volume's file or device",
+            );
+        }
         _ => {
             let doing = "change the snapshots of";
             return CliError::File { doing, path: path.to_owned(), source: errno.into() };

@@ -495,6 +495,11 @@ impl Stack {
         self.shipped.replace(Some(Shipped { replication, storage }));
     }
 
+    /// Whether a snapshot or clone is at the top.
+    pub(crate) fn is_branch(&self) -> bool {
+        self.below.is_branch()
+    }
+
     /// The same with a snapshot or clone of its volume at the top.
     pub(crate) fn with_branch(self, branch: BranchStorage) -> Stack {
         Stack { below: self.below.with_branch(branch), ..self }

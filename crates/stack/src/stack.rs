@@ -112,6 +112,12 @@ impl Stack {
         Ok(Stack { disk, volume: Some(Rc::new(volume)), branch: None, claims: None })
     }
 
+    /// Whether a snapshot or clone of its volume is at the top.
+    #[must_use]
+    pub fn is_branch(&self) -> bool {
+        self.branch.is_some()
+    }
+
     /// The same with a snapshot or clone of its volume at the top.
     #[must_use]
     pub fn with_branch(self, branch: BranchStorage) -> Stack {

@@ -40,6 +40,7 @@ impl BranchStorage {
 
     fn new(volume: Rc<Volume>, slot: u32, is_writable: bool) -> BranchStorage {
         let capabilities = Capabilities { discard: Discard::Undefined, ..volume.capabilities().clone() };
+        volume.branches().begin_use(slot);
         BranchStorage { volume, capabilities, slot, is_writable }
     }
 }
@@ -47,6 +48,12 @@ impl BranchStorage {
 fn find(volume: &Volume, name: &str) -> Result<Branch, SnapshotError> {
     let found = volume.snapshots().into_iter().find(|branch| branch.name == name);
     found.ok_or_else(|| SnapshotError::Unknown(name.to_owned()))
+}
+
+impl Drop for BranchStorage {
+    fn drop(&mut self) {
+        self.volume.branches().end_use(self.slot);
+    }
 }
 
 impl Storage for BranchStorage {

@@ -12,8 +12,9 @@
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
+use tracing::warn;
 use weir_runtime::Semaphore;
-use weir_storage::{BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, Write};
+use weir_storage::{BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, StorageError, Write};
 
 use crate::blocks::Blocks;
 use crate::common::Common;
@@ -45,6 +46,8 @@ pub(crate) struct Branches {
     of_volume: Path,
     /// The path of the snapshot that keeps what the volume changes; empty if there is none.
     newest: RefCell<Path>,
+    /// Slots that are open as storages, each as often as it is.
+    in_use: RefCell<Vec<u32>>,
     /// Held by what changes the table.
     changing: Semaphore,
 }
@@ -59,6 +62,7 @@ impl Branches {
             table: RefCell::default(),
             of_volume: Rc::from([0]),
             newest: RefCell::new(Rc::from([])),
+            in_use: RefCell::default(),
             changing: Semaphore::new(1),
         }
     }
@@ -84,6 +88,32 @@ impl Branches {
     /// The snapshot with this name.
     pub(crate) fn find_snapshot(&self, name: &str) -> Result<Branch, SnapshotError> {
         find_snapshot(&self.table.borrow(), name).cloned()
+    }
+
+    /// A slot is open as a storage from here on, and its branch stays.
+    pub(crate) fn begin_use(&self, slot: u32) {
+        self.in_use.borrow_mut().push(slot);
+    }
+
+    pub(crate) fn end_use(&self, slot: u32) {
+        let mut in_use = self.in_use.borrow_mut();
+        in_use.iter().position(|other| *other == slot).map(|i| in_use.swap_remove(i));
+    }
+
+    /// Sees to it that a snapshot of this name can be made.
+    pub(crate) fn require_room(&self, name: &str) -> Result<(), SnapshotError> {
+        let slots = self.common.geometry.slots;
+        if slots == 0 {
+            return Err(SnapshotError::NoSlots);
+        }
+        if !is_name(name) {
+            return Err(SnapshotError::Name(name.to_owned()));
+        }
+        let table = self.table.borrow();
+        if table.find(name).is_some() {
+            return Err(SnapshotError::Exists(name.to_owned()));
+        }
+        table.free_slot(slots).map(drop).ok_or(SnapshotError::NoneFree)
     }
 
     /// The path of a slot as it is now: it changes with the table.
@@ -224,17 +254,9 @@ impl Branches {
         origin: impl Fn(&Table) -> Result<(BranchKind, u32, u64), SnapshotError>,
     ) -> Result<Branch, SnapshotError> {
         let _changing = self.changing.acquire(1).await;
+        self.require_room(name)?;
         let slots = self.common.geometry.slots;
-        if slots == 0 {
-            return Err(SnapshotError::NoSlots);
-        }
-        if !is_name(name) {
-            return Err(SnapshotError::Name(name.to_owned()));
-        }
         let add = |table: &Table| {
-            if table.find(name).is_some() {
-                return Err(SnapshotError::Exists(name.to_owned()));
-            }
             let slot = table.free_slot(slots).ok_or(SnapshotError::NoneFree)?;
             let (kind, parent, sequence) = origin(table)?;
             let name = name.to_owned();
@@ -254,10 +276,14 @@ impl Branches {
     /// [`SnapshotError`].
     pub(crate) async fn delete(&self, name: &str) -> Result<(), SnapshotError> {
         let _changing = self.changing.acquire(1).await;
-        let found = self.table.borrow().find(name).filter(|found| !found.is_leaving).cloned();
+        // One that is leaving already had no room to end.
+        let found = self.table.borrow().find(name).cloned();
         let found = found.ok_or_else(|| SnapshotError::Unknown(name.to_owned()))?;
         if self.table.borrow().branches.iter().any(|branch| branch.parent == found.slot) {
             return Err(SnapshotError::HasClone(name.to_owned()));
+        }
+        if self.in_use.borrow().contains(&found.slot) {
+            return Err(SnapshotError::InUse(name.to_owned()));
         }
         let mark = |table: &Table| {
             let mut table = table.clone();
@@ -345,7 +371,15 @@ impl Branches {
             self.end_roll_back(rolled_back_to).await?;
         }
         for leaving in branches.iter().filter(|branch| branch.is_leaving) {
-            self.remove(leaving).await?;
+            match self.remove(leaving).await {
+                Err(SnapshotError::Volume(Rejected::Failed(StorageError::NoSpace))) => {
+                    warn!(
+                        name = leaving.name,
+                        "the volume is too full to end a deletion: delete it again when there is room"
+                    );
+                }
+                removed => drop(removed?),
+            }
         }
         Ok(())
     }
@@ -399,15 +433,22 @@ impl Branches {
         pair: impl Fn(&Blocks, u32) -> Option<(u32, u32)>,
     ) -> Result<(), SnapshotError> {
         for part in pieces(extent) {
-            self.load_pages(|| pages_of_path(bases, part).collect()).await?;
-            let share = || {
+            loop {
+                let slot = self.common.slots.listen();
+                // While it waits for room, a page may be evicted.
+                self.load_pages(|| pages_of_path(bases, part).collect()).await?;
                 let pairs: Pairs = {
                     let blocks = self.blocks.borrow();
                     part.iter().filter_map(|lba| pair(&blocks, lba.0 as u32)).collect()
                 };
-                self.log.append_share(&pairs)
-            };
-            self.submit_when_free(share).await?;
+                match self.log.append_share(&pairs) {
+                    Err(Rejected::Busy) => slot.await,
+                    outcome => {
+                        outcome?;
+                        break;
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -119,6 +119,9 @@ pub enum SnapshotError {
         "{0:?} is no name: use 1 to 64 letters, digits, dots, hyphens and underscores, a letter, digit or underscore first"
     )]
     Name(String),
+    /// It is open as a storage, as by a mount.
+    #[error("{0} is in use: unmount it first")]
+    InUse(String),
     /// A clone reads what the snapshot has.
     #[error("the snapshot {0} has a clone: delete the clone first")]
     HasClone(String),

@@ -143,7 +143,8 @@ pub(crate) struct StreamRecord {
     pub first: U64,
     /// How many; 256 at most.
     pub blocks: U32,
-    pub reserved: U32,
+    /// The checksum of the header of its stream.
+    pub stream: U32,
 }
 
 const _: () = assert!(size_of::<StreamHeader>() == 176 && size_of::<StreamRecord>() == 32);

@@ -55,8 +55,10 @@ pub enum StreamError {
     /// It is no stream of a snapshot.
     #[error("this is no stream of `weir send`")]
     Foreign,
-    /// A newer program has made it.
-    #[error("the stream has version {0}, which this program does not know; use a newer program")]
+    /// Another version of the program has made it.
+    #[error(
+        "the stream has version {0}, which this program does not know; use the program that has made it, or a newer one"
+    )]
     Newer(u32),
     /// A record is damaged or missing, or the end is.
     #[error("the stream is damaged or cut at record {0}; nothing was taken from there on: send it again")]
@@ -93,7 +95,9 @@ pub async fn send(
     let storage = BranchStorage::open(Rc::clone(volume), name)?;
     let found = volume.branches().find_snapshot(name)?;
     let base = from.map(|from| volume.branches().find_snapshot(from)).transpose()?;
-    output.write_all(header_of(volume, &found, base.as_ref()).as_bytes())?;
+    let header = header_of(volume, &found, base.as_ref());
+    let stream = header.checksum.get();
+    output.write_all(header.as_bytes())?;
     let mut report = StreamReport { name: found.name, from: base.map(|base| base.name), blocks: 0, zeros: 0 };
     let most = volume.capabilities().max_transfer_blocks.min(RECORD_BLOCKS_MAX);
     let mut number = 0;
@@ -102,18 +106,18 @@ pub async fn send(
             match is_mapped {
                 true => {
                     let data = read(&storage, extent).await?;
-                    write_record(output, RecordKind::Data, number, extent, &data)?;
+                    write_record(output, RecordKind::Data, (stream, number), extent, &data)?;
                     report.blocks += u64::from(extent.blocks);
                 }
                 false => {
-                    write_record(output, RecordKind::Zeros, number, extent, &[])?;
+                    write_record(output, RecordKind::Zeros, (stream, number), extent, &[])?;
                     report.zeros += u64::from(extent.blocks);
                 }
             }
             number += 1;
         }
     }
-    write_record(output, RecordKind::End, number, Extent::new(Lba(0), 0), &[])?;
+    write_record(output, RecordKind::End, (stream, number), Extent::new(Lba(0), 0), &[])?;
     output.flush()?;
     Ok(report)
 }
@@ -137,7 +141,7 @@ fn header_of(volume: &Volume, found: &Branch, base: Option<&Branch>) -> StreamHe
 fn write_record(
     output: &mut dyn Write,
     kind: RecordKind,
-    number: u64,
+    (stream, number): (u32, u64),
     extent: Extent,
     data: &[u8],
 ) -> io::Result<()> {
@@ -147,7 +151,7 @@ fn write_record(
         number: number.into(),
         first: extent.start.0.into(),
         blocks: extent.blocks.into(),
-        reserved: 0.into(),
+        stream: stream.into(),
     };
     let mut bytes = [record.as_bytes(), data].concat();
     stamp_checksum(&mut bytes, std::mem::offset_of!(StreamRecord, checksum));
@@ -167,12 +171,10 @@ pub async fn receive(volume: &Rc<Volume>, input: &mut dyn Read) -> Result<Stream
         return Err(StreamError::TooSmall { needed, found });
     }
     let name = name_from_bytes(&header.name).ok_or(StreamError::Foreign)?;
-    if volume.snapshots().iter().any(|branch| branch.name == name) {
-        return Err(SnapshotError::Exists(name).into());
-    }
+    volume.branches().require_room(&name)?;
     let from = begin_receiving(volume, &header).await?;
     let mut report = StreamReport { name, from, blocks: 0, zeros: 0 };
-    receive_records(volume, input, needed, &mut report).await?;
+    receive_records(volume, input, (needed, header.checksum.get()), &mut report).await?;
     let made = (header.made.get(), header.identity.get());
     volume.branches().create_received(&report.name, made).await?;
     Ok(report)
@@ -184,7 +186,7 @@ fn read_header(input: &mut dyn Read) -> Result<StreamHeader, StreamError> {
     if header.magic != STREAM_MAGIC {
         return Err(StreamError::Foreign);
     }
-    if header.version.get() > STREAM_VERSION {
+    if header.version.get() != STREAM_VERSION {
         return Err(StreamError::Newer(header.version.get()));
     }
     let is_whole = checksum_matches(header.as_bytes(), std::mem::offset_of!(StreamHeader, checksum));
@@ -199,7 +201,7 @@ fn cut_at(error: io::Error, cut: StreamError) -> StreamError {
 /// Takes the volume to where the stream begins: the name of the snapshot there.
 async fn begin_receiving(volume: &Volume, header: &StreamHeader) -> Result<Option<String>, StreamError> {
     if header.base == [0; 64] {
-        return if volume.stats().live_blocks == 0 { Ok(None) } else { Err(StreamError::NotEmpty) };
+        return if volume.next_data(Lba(0)).is_none() { Ok(None) } else { Err(StreamError::NotEmpty) };
     }
     let base = name_from_bytes(&header.base).ok_or(StreamError::Foreign)?;
     let found = volume.branches().find_snapshot(&base)?;
@@ -213,7 +215,7 @@ async fn begin_receiving(volume: &Volume, header: &StreamHeader) -> Result<Optio
 async fn receive_records(
     volume: &Volume,
     input: &mut dyn Read,
-    blocks: u64,
+    (blocks, stream): (u64, u32),
     report: &mut StreamReport,
 ) -> Result<(), StreamError> {
     for number in 0.. {
@@ -223,7 +225,8 @@ async fn receive_records(
         let record = StreamRecord::read_from_bytes(&bytes).map_err(|_| damaged())?;
         let (first, count) = (record.first.get(), record.blocks.get());
         let is_inside = first.checked_add(count.into()).is_some_and(|end| end <= blocks);
-        if record.number.get() != number || !is_inside || count > RECORD_BLOCKS_MAX {
+        let is_next = record.number.get() == number && record.stream.get() == stream;
+        if !is_next || !is_inside || count > RECORD_BLOCKS_MAX {
             return Err(damaged());
         }
         let extent = Extent::new(Lba(first), count);
@@ -243,7 +246,8 @@ async fn receive_records(
             submit_when_free(volume, Command::Discard(&[extent])).await?;
             report.zeros += u64::from(count);
         } else {
-            return if record.kind.get() == RecordKind::End as u32 { Ok(()) } else { Err(damaged()) };
+            let is_end = record.kind.get() == RecordKind::End as u32 && count == 0 && first == 0;
+            return if is_end { Ok(()) } else { Err(damaged()) };
         }
     }
     Ok(())

@@ -308,3 +308,44 @@ fn each_mutant_of_snapshots_is_found() {
         assert!((0..60).any(|seed| run(seed, Some(mutant)).is_err()), "{mutant:?}");
     }
 }
+
+/// More than the log has room for at once: what is refused as busy has to come further the next time.
+#[test]
+fn a_clone_and_a_volume_below_a_snapshot_discard_much() {
+    let runtime = Runtime::simulated(Simulation { seed: 5, ..Simulation::default() });
+    let handle = runtime.handle();
+    let script = async {
+        let disk = AdversaryDisk::new(&handle, AdversaryOptions { blocks: 20_000, ..disk_options() });
+        let format = Format { logical_blocks: 12_000, segment_blocks: 8, slots: 2, ..Format::default() };
+        Volume::create(&handle, &*disk, format).await.unwrap();
+        let volume = open(&handle, &disk, None).await;
+        for lba in 0..6000 {
+            write(&*volume, Part::bytes(Lba(lba), &page(lba + 1))).await.unwrap();
+        }
+        volume.create_snapshot("snapshot").await.unwrap();
+        volume.create_clone("snapshot", "clone").await.unwrap();
+        let clone = BranchStorage::open(Rc::clone(&volume), "clone").unwrap();
+        for lba in 0..6000 {
+            write(&clone, Part::bytes(Lba(lba), &page(lba + 9000))).await.unwrap();
+        }
+        let before = volume.stats().live_blocks;
+        let all = [Extent::new(Lba(0), 12_000)];
+        submit_when_free(&clone, Command::Discard(&all)).await.unwrap();
+        assert!(volume.stats().live_blocks + 5999 < before, "the blocks of the clone are free");
+        submit_when_free(&*volume, Command::Discard(&all)).await.unwrap();
+        let snapshot = BranchStorage::open(Rc::clone(&volume), "snapshot").unwrap();
+        for lba in (0..6000).step_by(97) {
+            let block = read(&snapshot, Extent::new(Lba(lba), 1)).await.unwrap();
+            assert!(block[..] == page(lba + 1)[..], "block {lba}");
+            let block = read(&*volume, Extent::new(Lba(lba), 1)).await.unwrap();
+            assert!(block.iter().all(|byte| *byte == 0), "block {lba}");
+        }
+        let in_use = volume.delete_snapshot("clone").await;
+        assert_eq!(in_use, Err(SnapshotError::InUse("clone".to_owned())));
+        drop((clone, snapshot));
+        volume.delete_snapshot("clone").await.unwrap();
+        volume.delete_snapshot("snapshot").await.unwrap();
+        assert!(volume.stats().live_blocks < 10, "all is free");
+    };
+    runtime.block_on(script).unwrap();
+}

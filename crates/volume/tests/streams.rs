@@ -6,9 +6,12 @@ use std::rc::Rc;
 
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, Command, Extent, Lba, Part, submit_when_free, write};
-use weir_volume::{BranchStorage, SnapshotError, StreamError, Volume, receive, send};
+use weir_volume::{BranchStorage, Format, SnapshotError, StreamError, Volume, receive, send};
 
 use crate::snapshots::{Content, FORMAT, USED, content_of, disk_options, open, page};
+
+/// Bytes of a stream's header.
+const HEADER: usize = 176;
 
 async fn new_volume(handle: &Handle) -> Rc<Volume> {
     let disk = AdversaryDisk::new(handle, disk_options());
@@ -94,6 +97,36 @@ fn a_stream_that_is_cut_or_changed_makes_no_snapshot() {
             assert_eq!(other.snapshots().len(), 1);
         }
         receive(&other, &mut &later[..]).await.unwrap();
+    });
+}
+
+#[test]
+fn records_of_another_stream_are_refused() {
+    simulate(3, async |handle| {
+        let (volume, _, later) = sent(&handle).await;
+        let mut other = Vec::new();
+        send(&volume, "b", Some("a"), &mut other).await.unwrap();
+        let spliced = [&later[..HEADER], &other[HEADER..]].concat();
+        let receiver = new_volume(&handle).await;
+        let mut whole = Vec::new();
+        send(&volume, "a", None, &mut whole).await.unwrap();
+        receive(&receiver, &mut &whole[..]).await.unwrap();
+        let outcome = receive(&receiver, &mut &spliced[..]).await;
+        assert!(matches!(outcome, Err(StreamError::Damaged(0))), "{outcome:?}");
+        assert_eq!(receiver.snapshots().len(), 1);
+    });
+}
+
+#[test]
+fn a_volume_without_room_for_the_snapshot_takes_nothing() {
+    simulate(4, async |handle| {
+        let (_, whole, _) = sent(&handle).await;
+        let disk = AdversaryDisk::new(&handle, disk_options());
+        Volume::create(&handle, &*disk, Format { slots: 0, ..FORMAT }).await.unwrap();
+        let without = open(&handle, &disk, None).await;
+        let outcome = receive(&without, &mut &whole[..]).await;
+        assert!(matches!(outcome, Err(StreamError::Snapshot(SnapshotError::NoSlots))), "{outcome:?}");
+        assert_eq!(content_of(&*without).await, Content::new());
     });
 }
 
