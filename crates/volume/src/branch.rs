@@ -39,7 +39,7 @@ impl BranchStorage {
     }
 
     fn new(volume: Rc<Volume>, slot: u32, is_writable: bool) -> BranchStorage {
-        let capabilities = Capabilities { discard: Discard::Undefined, ..volume.capabilities().clone() };
+        let capabilities = Capabilities { discard: Discard::Undefined, ..*volume.capabilities() };
         volume.branches().begin_use(slot);
         BranchStorage { volume, capabilities, slot, is_writable }
     }
