@@ -61,7 +61,7 @@ pub(crate) struct MkfsArguments {
     /// barrier waits and flushes
     #[arg(long)]
     volume: bool,
-    /// Slots for snapshots and clones, 0 to 32, each for 0.4 % of the space [default: 4, and none for more than 256G]
+    /// Slots for snapshots and clones, 0 to 32, each for 0.4 % of the space [default: 4, and none for less than 64M or more than 256G]
     #[arg(long, value_name = "N", requires = "volume")]
     snapshots: Option<u32>,
     /// A name for the filesystem, of at most 16 bytes on ext4, and 512 UTF-16 units on F2FS [default: none]

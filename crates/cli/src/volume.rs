@@ -53,7 +53,7 @@ pub(crate) struct CreateArguments {
     /// full
     #[arg(long, value_name = "SIZE")]
     logical: Option<Size>,
-    /// Slots for snapshots and clones, 0 to 32, each for 0.4 % of the space [default: 4, and none for more than 256G, or with
+    /// Slots for snapshots and clones, 0 to 32, each for 0.4 % of the space [default: 4, and none for less than 64M or more than 256G, or with
     /// --logical]
     #[arg(long, value_name = "N")]
     snapshots: Option<u32>,

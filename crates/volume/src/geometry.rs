@@ -50,10 +50,10 @@ impl Default for Format {
     }
 }
 
-/// Slots of a volume that is [sized for its disk](Format::sized_for), if that has no more blocks than [`SLOTS_BLOCKS`].
+/// Slots of a volume that is [sized for its disk](Format::sized_for), if that has so many blocks as [`SLOTS_BLOCKS`] says.
 const SLOTS: u32 = 4;
-/// 256 GiB: the places of the pages of the map take memory, slots or not.
-const SLOTS_BLOCKS: u64 = 1 << 26;
+/// From 64 MiB on, as smaller ones need all their space, to 256 GiB, as the places of the pages of the map take memory, in use or not.
+const SLOTS_BLOCKS: std::ops::RangeInclusive<u64> = 1 << 14..=1 << 26;
 
 /// Segments of a volume that is [sized for its disk](Format::sized_for) at most: each takes memory.
 const SEGMENTS_MAX: u64 = 1 << 21;
@@ -67,7 +67,7 @@ impl Format {
     pub fn sized_for(blocks: u64) -> Format {
         let format = Format::default();
         let least = blocks.div_ceil(SEGMENTS_MAX).next_power_of_two().min(u64::from(SEGMENT_BLOCKS_MAX));
-        let slots = if blocks <= SLOTS_BLOCKS { SLOTS } else { 0 };
+        let slots = if SLOTS_BLOCKS.contains(&blocks) { SLOTS } else { 0 };
         Format { segment_blocks: format.segment_blocks.max(least as u32), slots, ..format }
     }
 
