@@ -38,7 +38,7 @@ impl VolumeWriter {
         self.stack.volume_stats()
     }
 
-    /// The volume, for who reads beside the writer.
+    /// The volume, for a reader beside the writer.
     pub(crate) fn storage(&self) -> Rc<dyn Storage> {
         self.stack.storage()
     }

@@ -54,7 +54,7 @@ impl Bucket {
         let job: Job = Box::new(move |store| {
             Box::pin(async move {
                 let outcome = request(store).await;
-                // If nobody waits for it, the answer is dropped.
+                // If the caller has gone, the answer is dropped.
                 let _ = answer.try_send(outcome);
             })
         });

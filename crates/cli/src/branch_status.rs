@@ -1,4 +1,4 @@
-//! What lists and a status tell of a snapshot or a clone.
+//! What lists and a status say of a snapshot or a clone.
 
 use std::time::{Duration, UNIX_EPOCH};
 

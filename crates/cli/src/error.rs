@@ -108,8 +108,8 @@ pub(crate) enum CliError {
     /// The filesystem could not be mounted.
     #[error(transparent)]
     Server(ServerError),
-    /// Nobody can connect any more.
-    #[error("{address}: nobody can connect any more: {source}; run the command again")]
+    /// A server's socket has failed.
+    #[error("{address}: clients cannot connect any more: {source}; run the command again")]
     ListenerFailed {
         /// Where it listened.
         address: String,

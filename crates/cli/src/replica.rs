@@ -27,7 +27,7 @@ pub(crate) struct ReadArguments {
     /// set either, no encryption]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// How long a store that does not answer is waited for; a mount that ships waits for ever, once it has begun
+    /// How long to wait for a store that does not answer. A mount that has begun to ship waits without end
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
     patience: Duration,
 }
@@ -85,7 +85,9 @@ impl WriteArguments {
     /// Options of a replica that is written.
     pub(crate) fn options(&self) -> Result<ReplicaOptions, CliError> {
         if self.keep < KEEP_MIN {
-            return Err(CliError::Usage("--keep: one minute at least, so that who reads is not outrun"));
+            return Err(CliError::Usage(
+                "--keep: one minute at least, so that no object is deleted while a restore reads it",
+            ));
         }
         Ok(ReplicaOptions {
             keep: self.keep,

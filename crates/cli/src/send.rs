@@ -21,7 +21,7 @@ pub(crate) struct SendArguments {
     path: PathBuf,
     /// The snapshot
     name: String,
-    /// Send what has changed since this earlier snapshot; whoever receives it has that
+    /// Send what has changed since this earlier snapshot, which the receiving volume must have
     #[arg(long, value_name = "SNAPSHOT")]
     from: Option<String>,
 }

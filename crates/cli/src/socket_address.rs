@@ -103,7 +103,7 @@ impl SocketAddress {
     }
 }
 
-/// Removes a socket on which nobody listens.
+/// Removes a socket on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), CliError> {
     match fs::symlink_metadata(path) {
         Err(_) => return Ok(()),
@@ -124,7 +124,7 @@ fn bind_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     let socket = open_socket(AddressFamily::UNIX)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     let file = SocketFile::new(path)?;
-    // Nobody can connect before it listens.
+    // No client can connect before it listens.
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok((socket, file))
 }

@@ -291,8 +291,8 @@ fn a_volume_is_shipped_to_s3_and_restored() {
     is_refused(&wrong, &["denied access"]);
     is_refused(&output(&mut seaweed.weir(&["restore", "s3://test/nothing", "x.weir"])), &["no replica"]);
     is_refused(&output(&mut seaweed.weir(&["restore", "s3://no-such-bucket/a", "x.weir"])), &["bucket"]);
-    let mut nobody = seaweed.weir(&["replicate", volume, url, "--patience", "1s"]);
-    is_refused(&output(nobody.env("AWS_ENDPOINT_URL", "http://127.0.0.1:9")), &["does not answer"]);
+    let mut without_store = seaweed.weir(&["replicate", volume, url, "--patience", "1s"]);
+    is_refused(&output(without_store.env("AWS_ENDPOINT_URL", "http://127.0.0.1:9")), &["does not answer"]);
     works(&["volume", "check", volume]);
 }
 

@@ -24,7 +24,7 @@ impl BranchStorage {
     /// # Errors
     /// [`SnapshotError::Unknown`].
     pub fn open(volume: Rc<Volume>, name: &str) -> Result<BranchStorage, SnapshotError> {
-        let Branch { slot, kind, .. } = find(&volume, name)?;
+        let Branch { slot, kind, .. } = volume.branches().find_branch(name)?;
         Ok(BranchStorage::new(volume, slot, kind == BranchKind::Clone))
     }
 
@@ -34,7 +34,7 @@ impl BranchStorage {
     /// # Errors
     /// [`SnapshotError::Unknown`].
     pub fn open_scratch(volume: Rc<Volume>, name: &str) -> Result<BranchStorage, SnapshotError> {
-        let slot = find(&volume, name)?.slot;
+        let slot = volume.branches().find_branch(name)?.slot;
         Ok(BranchStorage::new(volume, slot, true))
     }
 
@@ -43,11 +43,6 @@ impl BranchStorage {
         volume.branches().begin_use(slot);
         BranchStorage { volume, capabilities, slot, is_writable }
     }
-}
-
-fn find(volume: &Volume, name: &str) -> Result<Branch, SnapshotError> {
-    let found = volume.snapshots().into_iter().find(|branch| branch.name == name);
-    found.ok_or_else(|| SnapshotError::Unknown(name.to_owned()))
 }
 
 impl Drop for BranchStorage {

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use tracing::warn;
 use weir_runtime::Semaphore;
-use weir_storage::{BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, StorageError, Write};
+use weir_storage::{BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, SharePair, StorageError, Write};
 
 use crate::blocks::Blocks;
 use crate::common::Common;
@@ -83,6 +83,12 @@ impl Branches {
     /// Snapshots and clones in the order in which they were made.
     pub(crate) fn list(&self) -> Vec<Branch> {
         self.table.borrow().branches.iter().filter(|branch| !branch.is_leaving).cloned().collect()
+    }
+
+    /// The snapshot or clone with this name.
+    pub(crate) fn find_branch(&self, name: &str) -> Result<Branch, SnapshotError> {
+        let found = self.table.borrow().find(name).filter(|branch| !branch.is_leaving).cloned();
+        found.ok_or_else(|| SnapshotError::Unknown(name.to_owned()))
     }
 
     /// The snapshot with this name.
@@ -164,10 +170,8 @@ impl Branches {
                 extents.iter().try_for_each(|extent| self.preserve_extent(*extent, false))
             }
             Command::Share(pairs) => {
-                let target = |to, blocks| Extent::new(to, blocks);
-                pairs
-                    .iter()
-                    .try_for_each(|pair| self.preserve_extent(target(pair.to, pair.from.blocks), true))
+                let target = |pair: &SharePair| Extent::new(pair.to, pair.from.blocks);
+                pairs.iter().try_for_each(|pair| self.preserve_extent(target(pair), true))
             }
             Command::Read { .. } | Command::Barrier { .. } | Command::Flush => Ok(()),
         }
@@ -341,7 +345,7 @@ impl Branches {
         let path = self.path(slot);
         for extent in self.pages_of_slots(&slots) {
             for part in pieces(extent) {
-                self.submit_when_free(|| self.preserve_extent(part, true).map(|()| 0)).await?;
+                self.submit_when_free(|| self.preserve_extent(part, true)).await?;
             }
             self.share_all(extent, &path, |blocks, lba| {
                 let source = find_source(blocks, &path, lba)?;
@@ -453,11 +457,11 @@ impl Branches {
         Ok(())
     }
 
-    /// Appends a record, waiting for room as often as needed.
-    async fn submit_when_free(
+    /// Appends what a closure appends, waiting for room as often as needed.
+    async fn submit_when_free<T>(
         &self,
-        append: impl Fn() -> Result<u64, Rejected>,
-    ) -> Result<u64, SnapshotError> {
+        append: impl Fn() -> Result<T, Rejected>,
+    ) -> Result<T, SnapshotError> {
         loop {
             let slot = self.common.slots.listen();
             match append() {

@@ -179,14 +179,19 @@ impl TapQueue {
         };
         if is_past || chunk.entries.iter().any(is_from_snapshot) {
             self.has_gap.set(true);
-            self.waiting.borrow_mut().clear();
-            self.taken.borrow_mut().clear();
-            self.bytes.set(0);
+            self.forget_chunks();
         } else {
             self.bytes.set(self.bytes.get() + chunk.bytes());
             self.waiting.borrow_mut().push_back(chunk);
         }
         self.changed.notify(usize::MAX);
+    }
+
+    /// Forgets all chunks, taken or not.
+    fn forget_chunks(&self) {
+        self.waiting.borrow_mut().clear();
+        self.taken.borrow_mut().clear();
+        self.bytes.set(0);
     }
 
     /// More may be durable.
@@ -240,9 +245,7 @@ impl LogTap {
     /// Forgets everything, and begins anew with the next chunk that is sealed. Until [`end_catch_up`](Self::end_catch_up)
     /// the bound in time is off.
     pub fn begin_catch_up(&self) {
-        self.queue.waiting.borrow_mut().clear();
-        self.queue.taken.borrow_mut().clear();
-        self.queue.bytes.set(0);
+        self.queue.forget_chunks();
         self.queue.has_gap.set(false);
         self.queue.is_catching_up.set(true);
         self.common.slots.notify(usize::MAX);
@@ -265,9 +268,7 @@ impl LogTap {
     pub fn listen(&self) -> EventListener {
         self.queue.changed.listen()
     }
-}
 
-impl LogTap {
     /// Takes no more chunks, and no writer waits for it.
     pub fn close(&self) {
         let mut tap = self.common.tap.borrow_mut();

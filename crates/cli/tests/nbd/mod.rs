@@ -182,7 +182,7 @@ fn write_until_killed(client: &mut Client, ledger: &mut Ledger, random: &mut Pcg
         *version += 1;
         let (block, fua) = (random.random_range(0..ledger.written.len()), random.random_range(0..4) == 0);
         let content = version.to_le_bytes().repeat(512);
-        // It may be there although nobody has said so.
+        // It may be there although no message has said so.
         ledger.written[block] = *version;
         let Ok(error) = client.write(block as u64 * 4096, &content, if fua { FUA } else { 0 }) else {
             return;
