@@ -95,7 +95,7 @@ impl Place {
     fn door(self) -> Option<Door> {
         match self {
             Place::Host => None,
-            Place::Mount => Some(Door::Filesystem { coalition: false }),
+            Place::Mount => Some(Door::Filesystem { options: &[] }),
             Place::Disk => Some(Door::Disk),
         }
     }

@@ -40,7 +40,7 @@ enum What {
     /// What people do with a tree of files, on the host's filesystem and on a mount in turns: tar, cp, diff, find, grep, git, rm
     ///
     /// The superuser's run also has jobs that begin with cold caches, and counts the kernel's requests.
-    Everyday(RoundsArguments),
+    Everyday(EverydayArguments),
     /// Reads of a large file on the host's filesystem, on a mount, and of `weir disk` in turns: in order, and at random places
     ///
     /// The superuser's run also reads in order what is in no cache.
@@ -75,6 +75,15 @@ struct RoundsArguments {
     pace: PaceArguments,
     #[command(flatten)]
     common: CommonArguments,
+}
+
+#[derive(Debug, Args)]
+struct EverydayArguments {
+    #[command(flatten)]
+    rounds: RoundsArguments,
+    /// Mount with --no-open-requests
+    #[arg(long)]
+    no_open_requests: bool,
 }
 
 #[derive(Debug, Args)]
@@ -266,14 +275,14 @@ fn mounts(arguments: &DiskArguments) -> Result<(), CliError> {
     arguments.common.measure(work, table::mounts)
 }
 
-fn everyday(arguments: &RoundsArguments) -> Result<(), CliError> {
+fn everyday(EverydayArguments { rounds: arguments, no_open_requests }: &EverydayArguments) -> Result<(), CliError> {
     let options = options(&arguments.place, arguments.pace.rounds, arguments.common.seed);
     let plan = match arguments.pace.pace() {
         Pace::Tiny => EverydayPlan::tiny(),
         Pace::Quick => EverydayPlan::quick(),
         Pace::Full => EverydayPlan::full(),
     };
-    let plan = plan.with(&options);
+    let plan = EverydayPlan { open_requests: !no_open_requests, ..plan.with(&options) };
     let program = Path::new("/proc/self/exe");
     let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
         Ok(weir_bench::everyday(&handle, program, plan, &options, progress).await?)

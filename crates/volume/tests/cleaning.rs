@@ -122,3 +122,46 @@ fn cleaning_of_a_nearly_full_volume_takes_few_checkpoints() {
     };
     runtime.block_on(script).unwrap();
 }
+
+/// What a write waits for (docs/bench.md, *Cleaning*): with greedy cleaning, so many blocks are moved at most while one write waits.
+///
+/// The bound in segments is `v / (1 - v) + L + 2`: of segments that are full to `v`, so many are moved to gain one, and the
+/// cleaner may fill the `L` that are its own first.
+#[test]
+fn a_write_waits_for_a_bounded_number_of_moved_blocks() {
+    for percent in [50, 80, 90] {
+        let runtime = Runtime::simulated(Simulation { seed: 7, ..Simulation::default() });
+        let handle = runtime.handle();
+        let script = async {
+            let capabilities = Capabilities::legacy(32, 64, 512);
+            let options = AdversaryOptions { blocks: 1 << 14, capabilities, ..AdversaryOptions::default() };
+            let disk = AdversaryDisk::new(&handle, options);
+            Volume::create(&handle, &*disk, Format { segment_blocks: 64, ..SMALL }).await.unwrap();
+            let volume = Volume::open(&handle, disk, VolumeOptions::default()).await.unwrap();
+            let live = volume.stats().data_capacity_blocks * percent / 100;
+            let mut random = handle.random("test");
+            let (mut most, mut waits) = (0, 0);
+            let written = (0..live).chain((0..60_000).map(|_| random.random_range(0..live)));
+            for (version, lba) in written.enumerate() {
+                let moved = volume.stats().cleaned_blocks;
+                write(&volume, Part::bytes(Lba(lba), &content(lba, version as u64))).await.unwrap();
+                let moved = volume.stats().cleaned_blocks - moved;
+                waits += u32::from(moved > 0);
+                most = most.max(moved);
+            }
+            let stats = volume.stats();
+            let segments = f64::from(stats.segments);
+            let in_segment = stats.data_capacity_blocks as f64 / segments;
+            let live = stats.live_blocks as f64 / in_segment;
+            let goal = ((segments - live) / 3.0).max(4.0);
+            let full = live / (segments - goal - 1.0);
+            let cleaners = (segments / 75.0).ceil().max(2.0);
+            let bound = (full / (1.0 - full) + cleaners + 2.0) * in_segment;
+            assert!(waits > 20, "{percent} %: {waits} writes waited");
+            assert!((most as f64) <= bound, "{percent} %: {most} blocks moved, {bound}");
+            // The control: the bound is not so far away that it would hold for anything.
+            assert!((most as f64) * 8.0 > bound, "{percent} %: {most} blocks moved, {bound}");
+        };
+        runtime.block_on(script).unwrap();
+    }
+}

@@ -103,7 +103,8 @@ impl EverydayGround {
             .map_err(failed("make a tree"))?;
         pack(made.path(), "archive")?;
         let volume = made.path().join("volume.weir");
-        let door = Door::Filesystem { coalition: false };
+        let options: &[&str] = if plan.open_requests { &[] } else { &["--no-open-requests"] };
+        let door = Door::Filesystem { options };
         make_volume(program, door, plan.volume_bytes, &volume)?;
         let served = Served::start(program, door, &volume)?;
         let ground = EverydayGround { program: program.to_owned(), plan, served, directory: made };

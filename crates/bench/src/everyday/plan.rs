@@ -17,6 +17,8 @@ pub struct EverydayPlan {
     pub volume_bytes: u64,
     /// Rounds, in each of which every job is done once on both.
     pub rounds: u32,
+    /// The kernel tells the mount's server of opens and closes.
+    pub open_requests: bool,
 }
 
 impl EverydayPlan {
@@ -29,6 +31,7 @@ impl EverydayPlan {
             large_bytes: 1 << 30,
             volume_bytes: 6 << 30,
             rounds: 5,
+            open_requests: true,
         }
     }
 
@@ -41,13 +44,21 @@ impl EverydayPlan {
             large_bytes: 256 << 20,
             volume_bytes: 2 << 30,
             rounds: 1,
+            open_requests: true,
         }
     }
 
     /// To test the program.
     #[must_use]
     pub fn tiny() -> EverydayPlan {
-        EverydayPlan { files: 60, small_files: 50, large_bytes: 4 << 20, volume_bytes: 256 << 20, rounds: 1 }
+        EverydayPlan {
+            files: 60,
+            small_files: 50,
+            large_bytes: 4 << 20,
+            volume_bytes: 256 << 20,
+            rounds: 1,
+            open_requests: true,
+        }
     }
 
     /// With the rounds that are wanted.

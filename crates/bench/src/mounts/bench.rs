@@ -110,7 +110,7 @@ impl BenchState {
         made.close().await?;
         let served = Served::start(
             &self.program,
-            Door::Filesystem { coalition: calls.coalition() },
+            Door::Filesystem { options: calls.mount_options() },
             &self.volume_path(),
         )?;
         let path = served.path(&String::from_utf8_lossy(NAME));

@@ -91,9 +91,12 @@ impl MountCalls {
         }
     }
 
-    /// Whether the journal of the mount logs changed bytes.
-    pub(super) fn coalition(self) -> bool {
-        matches!(self, MountCalls::CoalitionAppendFbarrier | MountCalls::CoalitionAppendFsync)
+    /// The options of `weir mount` that it is measured with.
+    pub(super) fn mount_options(self) -> &'static [&'static str] {
+        match self {
+            MountCalls::CoalitionAppendFbarrier | MountCalls::CoalitionAppendFsync => &["--journal-coalition"],
+            _ => &[],
+        }
     }
 
     /// Whether the file is written over, and not grown.

@@ -27,8 +27,8 @@ const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) enum Door {
     /// BarrierFS on it is mounted.
     Filesystem {
-        /// Its journal logs changed bytes.
-        coalition: bool,
+        /// Options of `weir mount`.
+        options: &'static [&'static str],
     },
     /// The volume itself is one file.
     Disk,
@@ -101,8 +101,7 @@ impl Served {
         let mountpoint = mountpoint.map_err(failed("make a directory to mount on"))?;
         let mut command = Command::new(program);
         match door {
-            Door::Filesystem { coalition } => {
-                let options = coalition.then_some("--journal-coalition");
+            Door::Filesystem { options } => {
                 command.arg("mount").args(options).arg(volume).arg(mountpoint.path())
             }
             Door::Disk => command.arg("disk").arg("--volume").arg(volume).arg(mountpoint.path()),
