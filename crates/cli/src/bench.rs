@@ -7,13 +7,19 @@ use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use weir_bench::{BenchOptions, DoorReadsPlan, EverydayPlan, FsPlan, Plan, Progress};
+use weir_bench::{
+    BenchOptions, DoorReadsPlan, EverydayPlan, EverydayReport, FsPlan, JobReport, Plan, Progress,
+};
+use weir_figures::{PlotBar, plot_bars};
 use weir_runtime::{CpuLatencyGuard, Handle, Runtime, Wall};
 
 use crate::error::CliError;
 use crate::progress::ProgressReporter;
 use crate::size::Size;
-use crate::{in_wall_time, print, sqlite, table};
+use crate::{in_wall_time, print, report_file, sqlite, table};
+
+/// How an SVG document begins here.
+const SVG: &str = "<svg ";
 
 /// Arguments of `weir bench`.
 #[derive(Debug, Args)]
@@ -84,6 +90,9 @@ struct EverydayArguments {
     /// Mount with --no-open-requests
     #[arg(long)]
     no_open_requests: bool,
+    /// Write a picture of it, too, as SVG
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -172,6 +181,14 @@ impl CommonArguments {
         work: impl AsyncFnOnce(Handle, &mut dyn FnMut(Progress)) -> Result<R, CliError>,
         told: fn(&R) -> String,
     ) -> Result<(), CliError> {
+        self.print(&self.measure_quietly(work)?, told)
+    }
+
+    /// Measures in wall time, and prints nothing but progress.
+    fn measure_quietly<R>(
+        &self,
+        work: impl AsyncFnOnce(Handle, &mut dyn FnMut(Progress)) -> Result<R, CliError>,
+    ) -> Result<R, CliError> {
         let awake = self.awake()?;
         let found = in_wall_time(self.seed, async |handle: Handle| {
             let mut reporter = ProgressReporter::new()?;
@@ -182,7 +199,7 @@ impl CommonArguments {
             Ok(found)
         })?;
         drop(awake);
-        self.print(&found, told)
+        Ok(found)
     }
 
     fn print<R: Serialize>(&self, found: &R, told: fn(&R) -> String) -> Result<(), CliError> {
@@ -275,7 +292,10 @@ fn mounts(arguments: &DiskArguments) -> Result<(), CliError> {
     arguments.common.measure(work, table::mounts)
 }
 
-fn everyday(EverydayArguments { rounds: arguments, no_open_requests }: &EverydayArguments) -> Result<(), CliError> {
+fn everyday(arguments: &EverydayArguments) -> Result<(), CliError> {
+    let EverydayArguments { rounds: arguments, no_open_requests, picture } = arguments;
+    // A path that cannot be written is to be known before the wait.
+    picture.as_ref().map(|path| report_file::check(path, SVG)).transpose()?;
     let options = options(&arguments.place, arguments.pace.rounds, arguments.common.seed);
     let plan = match arguments.pace.pace() {
         Pace::Tiny => EverydayPlan::tiny(),
@@ -287,7 +307,23 @@ fn everyday(EverydayArguments { rounds: arguments, no_open_requests }: &Everyday
     let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
         Ok(weir_bench::everyday(&handle, program, plan, &options, progress).await?)
     };
-    arguments.common.measure(work, table::everyday)
+    let report = arguments.common.measure_quietly(work)?;
+    arguments.common.print(&report, table::everyday)?;
+    match picture {
+        Some(path) => report_file::write(path, SVG, &everyday_picture(&report)?),
+        None => Ok(()),
+    }
+}
+
+/// A bar for the mount's seconds of each job, and a line for the host's.
+fn everyday_picture(report: &EverydayReport) -> Result<String, CliError> {
+    let bar = |job: &JobReport| PlotBar {
+        label: format!("{}: bar mount, line host, s", job.title),
+        length: job.mount_seconds.median,
+        mark: Some(job.host_seconds.median),
+    };
+    let bars: Vec<PlotBar> = report.jobs.iter().map(bar).collect();
+    Ok(plot_bars("everyday", &bars)?.0)
 }
 
 fn reads(arguments: &RoundsArguments) -> Result<(), CliError> {

@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     }
     // Last, so that a report that cannot be written after all takes no figures along.
     match &arguments.html {
-        Some(path) => write(path, &report(&sheets, arguments.seed, arguments.quick)?),
+        Some(path) => report_file::write(path, BEGINNING, &report(&sheets, arguments.seed, arguments.quick)?),
         None => Ok(()),
     }
 }
@@ -152,11 +152,6 @@ fn print_summary(summary: &Summary, arguments: &FiguresArguments) -> Result<(), 
     } else {
         table::summary(summary, arguments.rows)
     })
-}
-
-fn write(path: &Path, page: &str) -> Result<(), CliError> {
-    let failed = |source| CliError::File { doing: "write", path: path.to_owned(), source };
-    report_file::create(path, BEGINNING)?.write_all(page.as_bytes()).map_err(failed)
 }
 
 /// Prints the names of figures; with a line on how one is run, if the caller named none.

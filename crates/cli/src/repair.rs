@@ -33,12 +33,15 @@ pub(crate) struct RepairArguments {
     /// Where a durable record is missing, go back to the state before it, and give up what was written later
     #[arg(long)]
     to_prefix: bool,
+    /// If the table of snapshots and clones is damaged, give all of them up; the volume itself keeps what it has
+    #[arg(long)]
+    drop_snapshots: bool,
 }
 
 /// Runs the command: 0 if nothing is damaged any more, 1 if something is or is lost.
 pub(crate) async fn run(handle: &Handle, arguments: &RepairArguments) -> Result<Verdict, CliError> {
-    let RepairArguments { ref path, write, to_prefix } = *arguments;
-    let options = RepairOptions { to_prefix, ..RepairOptions::default() };
+    let RepairArguments { ref path, write, to_prefix, drop_snapshots } = *arguments;
+    let options = RepairOptions { to_prefix, drop_snapshots, ..RepairOptions::default() };
     let disk =
         open_disk(handle, path, FileDiskOptions { read_only: true, ..FileDiskOptions::default() }).await?;
     let in_memory = Rc::new(overlay(handle, &disk));
@@ -49,6 +52,16 @@ pub(crate) async fn run(handle: &Handle, arguments: &RepairArguments) -> Result<
             print(&format!(
                 "damaged: {what}, at {at} of the disk: what was written later may be in any block. `--to-prefix` says what \
                  going back to the state before it loses; nothing was changed"
+            ))?;
+            return Ok(Verdict::Damaged);
+        }
+        Err(CliError::Volume {
+            source: VolumeError::Damaged { what: what @ Damage::SnapshotTable, .. },
+            ..
+        }) => {
+            print(&format!(
+                "damaged: {what}. `--drop-snapshots` gives all snapshots and clones up, and keeps the volume itself; nothing was \
+                 changed"
             ))?;
             return Ok(Verdict::Damaged);
         }

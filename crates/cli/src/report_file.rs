@@ -7,6 +7,7 @@
 //! /dev/stdout: nothing is opened for that, and it goes where the program writes anyhow.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -23,6 +24,12 @@ const DESCRIPTOR_MIN: i32 = 3;
 /// Opens a log to append to: a file only, since a server in the background keeps nothing that its caller has open.
 pub(crate) fn append(path: &Path) -> Result<File, CliError> {
     Ok(open(path, "write the log to", OFlags::WRONLY | OFlags::APPEND)?.0)
+}
+
+/// Writes a report of which each begins with `beginning`, with the checks of [`create`].
+pub(crate) fn write(path: &Path, beginning: &str, report: &str) -> Result<(), CliError> {
+    let failed = |source| CliError::File { doing: "write", path: path.to_owned(), source };
+    create(path, beginning)?.write_all(report.as_bytes()).map_err(failed)
 }
 
 /// Makes the checks of [`create`] in advance, and changes nothing.

@@ -401,7 +401,7 @@ impl Stack {
         let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
         let disk = open_disk(handle, path, options).await?;
         let in_memory = Rc::new(overlay(handle, &disk));
-        let options = RepairOptions { to_prefix: true, ..RepairOptions::default() };
+        let options = RepairOptions { to_prefix: true, drop_snapshots: true, ..RepairOptions::default() };
         match weir_volume::repair(handle, Rc::<Overlay>::clone(&in_memory), options).await {
             Err(VolumeError::Foreign) => return Ok(Stack::on(Disk::File(disk).into())),
             Err(source) => return Err(CliError::of_volume(path, source)),

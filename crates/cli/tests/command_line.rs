@@ -156,9 +156,13 @@ fn bench_compares_everyday_work_and_counts_requests() {
         assert!(requests <= 4.1, "two opens and two closes: {requests}");
         assert!(document["requests"]["copy"].as_f64().unwrap() < 9.0, "{output}");
     }
-    let output = works(directory.path(), &["bench", "everyday", "--tiny"]);
+    let options = ["--tiny", "--no-open-requests", "--picture", "everyday.svg"];
+    let output = works(directory.path(), &[&["bench", "everyday"], &options[..]].concat());
     assert!(output.contains("diff -r, warm"), "{output}");
     fits_a_terminal(&output);
+    let picture = fs::read_to_string(directory.path().join("everyday.svg")).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.contains("diff -r, warm"), "{picture}");
+    fs::remove_file(directory.path().join("everyday.svg")).unwrap();
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
 }
 

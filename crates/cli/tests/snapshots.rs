@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-use crate::support::{Place, error_of, fails, mounts, runs, weir, works};
+use crate::support::{Place, error_of, fails, mounts, runs, text, weir, works};
 
 /// A volume with a filesystem, and its path as an argument.
 fn made() -> (Place, String) {
@@ -127,4 +127,25 @@ fn a_snapshot_is_sent_and_received_whole_and_as_what_has_changed() {
     let output = weir(&["receive", &third]).stdin(File::open(&cut).unwrap()).output().unwrap();
     assert!(!output.status.success());
     assert_eq!(names(&third), [""; 0]);
+}
+
+#[test]
+fn a_repair_gives_snapshots_up_whose_table_is_damaged_where_it_is_told_to() {
+    let (_place, volume) = made();
+    works(&["snapshot", "create", &volume, "one"]);
+    let mut bytes = fs::read(&volume).unwrap();
+    for table in bytes.chunks_mut(4096).filter(|block| block.starts_with(b"WEIR-SNP")) {
+        table[100] ^= 8;
+    }
+    fs::write(&volume, bytes).unwrap();
+    fails(&["snapshot", "list", &volume], &["table of snapshots"]);
+    let repair = |options: &[&str]| weir(&["volume", "repair", &volume]).args(options).output().unwrap();
+    let refused = repair(&["--write"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stdout).contains("`--drop-snapshots`"), "{refused:?}");
+    let repaired = repair(&["--write", "--drop-snapshots"]);
+    assert!(repaired.status.success(), "{repaired:?}");
+    assert!(text(&repaired.stdout).contains("given up"), "{repaired:?}");
+    assert!(names(&volume).is_empty());
+    works(&["fsck", &volume]);
 }

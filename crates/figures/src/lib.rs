@@ -117,6 +117,7 @@ pub use mounting::{Mode, Mounting};
 pub use order::{Bar, Bars};
 pub use paper::{Explanation, Names, Order, Paper, Printed, PrintedKind};
 pub use parameter::Parameter;
+pub use plot::{PlotBar, plot_bars};
 pub use random_writes::{RandomWrites, Size};
 pub use record::Record;
 pub use recovery::Recovery;

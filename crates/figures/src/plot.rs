@@ -25,6 +25,37 @@ const FONT: (&str, u32) = ("sans-serif", 16);
 const OURS: RGBColor = RGBColor(62, 114, 163);
 const PAPER: RGBColor = RGBColor(196, 78, 43);
 
+/// A bar of a plot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlotBar {
+    /// What it stands for.
+    pub label: String,
+    /// How long it is.
+    pub length: f64,
+    /// Where a line crosses it, to compare.
+    pub mark: Option<f64>,
+}
+
+impl PlotBar {
+    /// What was measured, and a line for what the paper prints.
+    fn from_row(row: &Row) -> PlotBar {
+        let mark = row.paper.as_ref().map(|paper| paper.value);
+        PlotBar { label: format!("{}: {}", row.device, row.series), length: row.ours, mark }
+    }
+}
+
+/// A plot of bars, as an SVG document, and whether its axis is logarithmic.
+///
+/// # Errors
+/// [`FigureError::Plot`] with `name` if the plotting library fails.
+pub fn plot_bars(name: &str, bars: &[PlotBar]) -> Result<(String, bool), FigureError> {
+    let mut svg = String::new();
+    let axis = Axis::of(bars);
+    let failed = |why| plot_failed(name, why);
+    axis.draw(&mut svg, bars).map_err(failed)?;
+    Ok((svg, axis.logarithmic))
+}
+
 impl Sheet {
     /// The figure's plots, each with a caption, as SVG documents.
     ///
@@ -46,11 +77,10 @@ impl Sheet {
             }
         }
         let plot = |unit: &str| {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.unit == unit).collect();
-            let mut svg = String::new();
-            let axis = Axis::of(&rows);
-            axis.draw(&mut svg, &rows).map_err(|why| self.failed(why))?;
-            let scale = if axis.logarithmic { ", logarithmic" } else { "" };
+            let bars: Vec<PlotBar> =
+                self.rows.iter().filter(|row| row.unit == unit).map(PlotBar::from_row).collect();
+            let (svg, is_logarithmic) = plot_bars(&self.figure.name, &bars)?;
+            let scale = if is_logarithmic { ", logarithmic" } else { "" };
             Ok((format!("{unit}{scale}; bar: ours, line: the paper"), svg))
         };
         units.into_iter().map(plot).collect()
@@ -58,17 +88,17 @@ impl Sheet {
 
     fn curve(&self, curve: &Curve) -> Result<(String, String), FigureError> {
         let mut svg = String::new();
-        draw_curve(&mut svg, curve).map_err(|why| self.failed(why))?;
+        draw_curve(&mut svg, curve).map_err(|why| plot_failed(&self.figure.name, why))?;
         let Curve { device, experiment, depth_max, .. } = curve;
         Ok((
             format!("{device}, {experiment}: commands in the queue of {depth_max} over virtual time in ms"),
             svg,
         ))
     }
+}
 
-    fn failed(&self, why: impl Display) -> FigureError {
-        FigureError::Plot { figure: self.figure.name.clone(), why: why.to_string() }
-    }
+fn plot_failed(name: &str, why: impl Display) -> FigureError {
+    FigureError::Plot { figure: name.to_owned(), why: why.to_string() }
 }
 
 /// What a drawing function answers.
@@ -85,11 +115,6 @@ fn axis_text(value: f64) -> String {
     if value >= 1000.0 { format!("{} K", rounded(value / 1e3)) } else { format!("{}", rounded(value)) }
 }
 
-/// The numbers of a row that are drawn.
-fn printed(row: &Row) -> Option<f64> {
-    row.paper.as_ref().map(|paper| paper.value)
-}
-
 /// The axis of bars.
 struct Axis {
     from: f64,
@@ -102,8 +127,8 @@ const SEEN: f64 = 0.01;
 
 impl Axis {
     /// From zero; logarithmic where a bar could not be seen beside the longest.
-    fn of(rows: &[&Row]) -> Axis {
-        let values = || rows.iter().flat_map(|row| [Some(row.ours), printed(row)]).flatten();
+    fn of(bars: &[PlotBar]) -> Axis {
+        let values = || bars.iter().flat_map(|bar| [Some(bar.length), bar.mark]).flatten();
         let to = end_of_axis(values());
         let least = values().filter(|value| *value > 0.0).fold(to, f64::min);
         let logarithmic = least < to * SEEN;
@@ -112,35 +137,33 @@ impl Axis {
         Axis { from, to, logarithmic }
     }
 
-    fn draw(&self, svg: &mut String, rows: &[&Row]) -> Drawn {
+    fn draw(&self, svg: &mut String, bars: &[PlotBar]) -> Drawn {
         if self.logarithmic {
-            draw_bars(svg, rows, (self.from..self.to).log_scale(), self.from)
+            draw_bars(svg, bars, (self.from..self.to).log_scale(), self.from)
         } else {
-            draw_bars(svg, rows, self.from..self.to, self.from)
+            draw_bars(svg, bars, self.from..self.to, self.from)
         }
     }
 }
 
-fn draw_bars<X>(svg: &mut String, rows: &[&Row], axis: X, from: f64) -> Drawn
+fn draw_bars<X>(svg: &mut String, bars: &[PlotBar], axis: X, from: f64) -> Drawn
 where
     X: AsRangedCoord<Value = f64>,
     X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
-    let height = BAR_HEIGHT * rows.len() as u32 + 50;
+    let height = BAR_HEIGHT * bars.len() as u32 + 50;
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
-    let last = rows.len().saturating_sub(1);
+    let last = bars.len().saturating_sub(1);
     let mut chart = ChartBuilder::on(&root)
         .margin(10)
         .margin_right(30)
         .x_label_area_size(30)
         .y_label_area_size(LABEL_WIDTH)
         .build_cartesian_2d(axis, (0..last).into_segmented())?;
-    // The axis grows upwards, the rows go down.
+    // The axis grows upwards, the bars go down.
     let label = |place: &SegmentValue<usize>| match place {
-        SegmentValue::CenterOf(place) => {
-            rows.get(last - place.min(&last)).map(|row| format!("{}: {}", row.device, row.series))
-        }
+        SegmentValue::CenterOf(place) => bars.get(last - place.min(&last)).map(|bar| bar.label.clone()),
         _ => None,
     };
     chart
@@ -148,18 +171,18 @@ where
         .disable_y_mesh()
         .light_line_style(WHITE)
         .x_label_formatter(&|value| axis_text(*value))
-        .y_labels(rows.len() + 1)
+        .y_labels(bars.len() + 1)
         .y_label_formatter(&|place| label(place).unwrap_or_default())
         .x_labels(8)
         .label_style(FONT)
         .draw()?;
-    for (place, row) in rows.iter().rev().enumerate() {
+    for (place, bar) in bars.iter().rev().enumerate() {
         let (top, bottom) = (SegmentValue::Exact(place), SegmentValue::Exact(place + 1));
-        let mut bar =
-            Rectangle::new([(from, top.clone()), (row.ours.max(from), bottom.clone())], OURS.filled());
-        bar.set_margin(4, 4, 0, 0);
-        chart.draw_series([bar])?;
-        if let Some(value) = printed(row) {
+        let mut drawn =
+            Rectangle::new([(from, top.clone()), (bar.length.max(from), bottom.clone())], OURS.filled());
+        drawn.set_margin(4, 4, 0, 0);
+        chart.draw_series([drawn])?;
+        if let Some(value) = bar.mark {
             chart.draw_series([PathElement::new([(value, top), (value, bottom)], PAPER.stroke_width(3))])?;
         }
     }

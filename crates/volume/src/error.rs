@@ -172,8 +172,8 @@ pub enum Damage {
     /// A valid chunk holds a record that cannot be.
     #[error("a record has impossible values")]
     Record,
-    /// The table of snapshots and clones contradicts itself.
-    #[error("the table of snapshots and clones has impossible values")]
+    /// The table of snapshots and clones is damaged, or contradicts itself.
+    #[error("the table of snapshots and clones is damaged")]
     SnapshotTable,
     /// A data block fails its checksum.
     #[error("a data block fails its checksum")]

@@ -7,7 +7,8 @@
 //! 4. The log behind the checkpoint. A record that was durable is applied though some of its data is damaged. One that
 //!    is missing ends the repair, unless the caller goes back to the prefix before it.
 //! 5. All that is live is read. What fails its checksum is lost, and so is what nothing proves.
-//! 6. A new checkpoint, in a new generation of the log.
+//! 6. If the table of snapshots is lost, all snapshots and clones are given up, where the caller says so.
+//! 7. A new checkpoint, in a new generation of the log.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,6 +44,8 @@ const PAIRS_AT_ONCE: usize = 256;
 pub struct RepairOptions {
     /// Where a durable record is missing, go back to what was there before it, although later records are whole.
     pub to_prefix: bool,
+    /// If the table of snapshots and clones is lost, give all of them up. The volume itself keeps what it has.
+    pub drop_snapshots: bool,
     /// The rules that the repair keeps: all of them.
     pub rules: Rules<VolumeMutant>,
 }
@@ -70,6 +73,8 @@ pub enum Finding {
         /// Where it had to be.
         at: Lba,
     },
+    /// The table of snapshots and clones is lost, and with it all of them.
+    Snapshots,
 }
 
 impl fmt::Display for Finding {
@@ -94,6 +99,9 @@ impl fmt::Display for Finding {
                 "a durable record is missing at {at}: the volume goes back to what was there before it, without the {records} \
                  requests behind it"
             ),
+            Finding::Snapshots => {
+                f.write_str("the table of snapshots and clones is damaged: all of them are given up")
+            }
         }
     }
 }
@@ -128,7 +136,8 @@ impl RepairReport {
 ///
 /// # Errors
 /// [`VolumeError`] for damage that cannot be repaired; nothing was written then. [`Damage::LostRecord`] and
-/// [`Damage::NewestCheckpoint`] are passed by with [`RepairOptions::to_prefix`].
+/// [`Damage::NewestCheckpoint`] are passed by with [`RepairOptions::to_prefix`], [`Damage::SnapshotTable`] with
+/// [`RepairOptions::drop_snapshots`].
 pub async fn repair(
     handle: &Handle,
     disk: Rc<dyn Storage>,
@@ -162,6 +171,7 @@ async fn repair_owned(
     report.live_blocks = live_blocks;
     report.lost = damaged.into_iter().chain(unknown.iter().map(|lba| Lba(u64::from(*lba)))).collect();
     report.lost.sort_unstable();
+    work.give_up_snapshots(&mut found, &mut report)?;
     if report.findings_total == 0 {
         return Ok(report);
     }
@@ -388,6 +398,21 @@ impl Repair<'_> {
         found.checkpoint.number = number.max(newest);
         found.checkpoint.generation = found.checkpoint.generation.max(generation);
         Ok(found)
+    }
+
+    /// Where the table of snapshots is lost, nothing says what is in the slots: they are discarded, and the table is an empty one.
+    fn give_up_snapshots(&self, found: &mut Recovered, report: &mut RepairReport) -> Result<(), VolumeError> {
+        let Some(at) = self.geometry.table().filter(|table| report.lost.contains(table)) else {
+            return Ok(());
+        };
+        if !self.options.drop_snapshots {
+            return Err(VolumeError::Damaged { what: Damage::SnapshotTable, at });
+        }
+        let (slots, end) = (self.geometry.slot_blocks(), self.geometry.addressable_blocks());
+        found.blocks.discard(slots, end, found.next_sequence.saturating_sub(1));
+        report.lost.retain(|lba| lba.0 < slots);
+        report.add(Finding::Snapshots);
+        Ok(())
     }
 
     /// Has unknown blocks name a block that is not what the map says of it, so that reading them is an error: in a volume

@@ -204,7 +204,10 @@ impl Volume {
     async fn load_branches(&self) -> Result<(), VolumeError> {
         let Some(at) = self.common.geometry.table() else { return Ok(()) };
         let ticket = self.reader.submit(0, Extent::new(at, 1));
-        ticket.transferred().await?;
+        ticket.transferred().await.map_err(|error| match error {
+            StorageError::Damaged(_) => VolumeError::Damaged { what: Damage::SnapshotTable, at },
+            error => error.into(),
+        })?;
         let block = ticket.take_data().ok_or(StorageError::Gone)?;
         self.branches.load(&block).map_err(|what| VolumeError::Damaged { what, at })?;
         self.branches.end_interrupted().await.map_err(|error| match error {

@@ -11,7 +11,8 @@ use weir_storage::{
     Storage, flush, read, submit_when_free, write,
 };
 use weir_volume::{
-    BranchKind, BranchStorage, Format, SnapshotError, Volume, VolumeMutant, VolumeOptions, check,
+    BranchKind, BranchStorage, Damage, Finding, Format, RepairOptions, SnapshotError, Volume, VolumeError,
+    VolumeMutant, VolumeOptions, check, repair,
 };
 
 /// More than a page of the map.
@@ -346,6 +347,56 @@ fn a_clone_and_a_volume_below_a_snapshot_discard_much() {
         volume.delete_snapshot("clone").await.unwrap();
         volume.delete_snapshot("snapshot").await.unwrap();
         assert!(volume.stats().live_blocks < 10, "all is free");
+    };
+    runtime.block_on(script).unwrap();
+}
+
+/// Without its table nothing says what is in the slots: the volume does not open, and a repair gives the snapshots up and keeps all
+/// that the volume itself has (V9).
+#[test]
+fn v9_without_the_table_of_snapshots_a_repair_keeps_the_volume_itself() {
+    let runtime = Runtime::simulated(Simulation { seed: 5, ..Simulation::default() });
+    let handle = runtime.handle();
+    let script = async {
+        let disk = AdversaryDisk::new(&handle, disk_options());
+        Volume::create(&handle, &*disk, FORMAT).await.unwrap();
+        let volume = open(&handle, &disk, None).await;
+        let write_all = async |stamp: u64, step: usize| {
+            for lba in USED.step_by(step) {
+                write(&*volume, Part::bytes(Lba(lba), &page(stamp + lba))).await.unwrap();
+            }
+        };
+        write_all(1000, 1).await;
+        volume.create_snapshot("snapshot").await.unwrap();
+        volume.create_clone("snapshot", "clone").await.unwrap();
+        write_all(2000, 3).await;
+        let content = content_of(&*volume).await;
+        volume.close().await.unwrap();
+        let mut image = disk.image();
+        let tables: Vec<u64> =
+            (0..image.blocks()).filter(|at| image.read(Lba(*at)).starts_with(b"WEIR-SNP")).collect();
+        assert!(!tables.is_empty());
+        tables.iter().for_each(|at| image.flip_bit(at * BLOCK_BYTES as u64 + 100, 3));
+        let disk = AdversaryDisk::from_image(&handle, disk_options(), &image);
+        let storage = || Rc::clone(&disk) as Rc<dyn Storage>;
+
+        let refused = Volume::open(&handle, storage(), VolumeOptions::default()).await.err();
+        let is_table = |error: &Option<VolumeError>| {
+            matches!(error, Some(VolumeError::Damaged { what: Damage::SnapshotTable, .. }))
+        };
+        assert!(is_table(&refused), "{refused:?}");
+        let refused = repair(&handle, storage(), RepairOptions::default()).await.err();
+        assert!(is_table(&refused), "{refused:?}");
+        let options = RepairOptions { drop_snapshots: true, ..RepairOptions::default() };
+        let report = repair(&handle, storage(), options).await.unwrap();
+        assert_eq!((report.findings, report.lost), (vec![Finding::Snapshots], vec![]));
+
+        let volume = open(&handle, &disk, None).await;
+        assert_eq!((content_of(&*volume).await, volume.snapshots()), (content, vec![]));
+        assert_eq!(volume.stats().live_blocks, USED.count() as u64, "what only snapshots had is free");
+        volume.create_snapshot("new").await.unwrap();
+        volume.close().await.unwrap();
+        assert!(check(&*disk).await.unwrap().damaged.is_empty());
     };
     runtime.block_on(script).unwrap();
 }

@@ -94,7 +94,9 @@ impl MountCalls {
     /// The options of `weir mount` that it is measured with.
     pub(super) fn mount_options(self) -> &'static [&'static str] {
         match self {
-            MountCalls::CoalitionAppendFbarrier | MountCalls::CoalitionAppendFsync => &["--journal-coalition"],
+            MountCalls::CoalitionAppendFbarrier | MountCalls::CoalitionAppendFsync => {
+                &["--journal-coalition"]
+            }
             _ => &[],
         }
     }
