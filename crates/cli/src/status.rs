@@ -94,6 +94,9 @@ struct RequestsStatus {
     under_way_max: u64,
     /// Commands in flight at the disk.
     disk_commands: u64,
+    /// Processors are kept from sleeping while there are requests.
+    #[serde(default)]
+    awake: bool,
 }
 
 /// The status of a filesystem.
@@ -310,9 +313,9 @@ async fn status_document(
     filesystem: Option<FilesystemStatus>,
     f2fs: Option<F2fsStatus>,
 ) -> String {
-    let Load { under_way, under_way_max, .. } = load;
+    let Load { under_way, under_way_max, awake, .. } = load;
     let disk_commands = handle.ring().map_or(0, |ring| ring.in_flight() as u64);
-    let requests = RequestsStatus { under_way, under_way_max, disk_commands };
+    let requests = RequestsStatus { under_way, under_way_max, disk_commands, awake };
     let mut storage = stack.status(handle).await;
     let status = Status {
         replication: storage.replication.take(),
@@ -427,8 +430,9 @@ fn lines(status: &Status, health: &Health, space: &Space) -> String {
     lines.extend(status.f2fs.iter().flat_map(|found| found.lines(space)));
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
     lines.extend(status.replication.iter().map(|line| ("replication", line.text())));
-    let RequestsStatus { under_way, under_way_max, disk_commands } = status.requests;
-    lines.push(("requests under way", format!("{under_way}, at most {under_way_max}")));
+    let RequestsStatus { under_way, under_way_max, disk_commands, awake } = status.requests;
+    let processors = if awake { "; no processor sleeps meanwhile" } else { "" };
+    lines.push(("requests under way", format!("{under_way}, at most {under_way_max}{processors}")));
     lines.push(("commands at the disk", disk_commands.to_string()));
     let bound =
         status.memory_bound_bytes.map_or_else(String::new, |bound| format!(", at most {}", Size(bound)));

@@ -36,11 +36,13 @@ pub struct Load {
     pub under_way_max: u64,
     /// Bytes that they take together at most: see [`ServerOptions::request_bytes_max`](crate::ServerOptions::request_bytes_max).
     pub request_bytes_max: u64,
+    /// Processors are kept from sleeping while there are requests: see [`ServerOptions::awake`](crate::ServerOptions::awake).
+    pub awake: bool,
 }
 
 impl Default for Load {
     fn default() -> Load {
-        Load { under_way: 0, under_way_max: 0, request_bytes_max: REQUEST_BYTES_UNDER_WAY_MAX }
+        Load { under_way: 0, under_way_max: 0, request_bytes_max: REQUEST_BYTES_UNDER_WAY_MAX, awake: false }
     }
 }
 
