@@ -436,6 +436,9 @@ pub(crate) enum CliError {
     /// There is data that only `--force` overwrites.
     #[error("{}: it is not empty: there is {found}; {}", path.display(), what_overwrites(*found))]
     InUse { path: PathBuf, found: Occupant },
+    /// A volume is to be restored where something is.
+    #[error("{}: it is not empty: there is {found}; name another file, or remove it yourself", path.display())]
+    RestoredOver { path: PathBuf, found: Occupant },
     /// After a crash, the filesystem cannot be read without changing it.
     #[error(
         "{}: the journal has to be replayed first, and that is more than is kept in memory: run `weir mount` and `weir umount` on it once",

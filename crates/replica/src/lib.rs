@@ -39,6 +39,7 @@ mod collect;
 mod descriptor;
 mod envelope;
 mod error;
+mod kept;
 mod key;
 mod log_object;
 mod log_reader;
@@ -59,6 +60,7 @@ pub use check::{CheckReport, Fault};
 pub use descriptor::Descriptor;
 pub use envelope::EncryptionKey;
 pub use error::{Defect, ReplicaError};
+pub use kept::{KeptRange, KeptState};
 pub use key::LogPlace;
 #[cfg(feature = "mutants")]
 pub use mutants::ReplicaMutant;
