@@ -70,4 +70,4 @@ pub use remote_flush::RemoteFlush;
 pub use restore::{Moment, Restored};
 pub use simulated_store::{Objects, SimulatedStore, StoreFaults};
 pub use store::{Creation, ObjectStore, Reply, StoreError};
-pub use uploader::{Replication, ReplicationStatus, Uploader};
+pub use uploader::{Replication, ReplicationStatus, Uploader, WritersReleased};
