@@ -3,8 +3,7 @@
 use weir_storage::Rejected;
 use weir_volume::VolumeError;
 
-use crate::kept::KeptRange;
-use crate::restore::Moment;
+use crate::moment::{KeptRange, Moment};
 use crate::store::StoreError;
 
 /// What is wrong with an object.

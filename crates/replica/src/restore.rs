@@ -1,8 +1,6 @@
 //! *Restoring*: writing a state of a replica to an empty storage. Everything is verified while it is read: each object by its
 //! hash and by the object before it, each block by its checksum.
 
-use std::fmt;
-
 use weir_storage::{
     BLOCK_BYTES, Command, Extent, Lba, Part, SharePair, Storage, Ticket, Write, flush, read, submit_when_free,
 };
@@ -10,35 +8,14 @@ use weir_volume::{Change, LogEntry, content_checksum};
 
 use crate::checkpoint::Manifest;
 use crate::error::{Defect, ReplicaError};
-use crate::kept::time_text;
 use crate::key::LogPlace;
 use crate::log_object::{ChainEnd, LogObject};
 use crate::log_reader::{FoundObject, Group, LogReader};
 use crate::map::Content;
+use crate::moment::Moment;
 use crate::mutants::ReplicaMutant;
 use crate::reader::{Replica, list_checkpoints, require_newest};
 use crate::state::{ReplicaState, require_next};
-
-/// Which state is restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// The newest.
-    Newest,
-    /// After this request.
-    Sequence(u64),
-    /// What was in the store at this time, in milliseconds of Unix time: the newest object that was made by then.
-    Time(u64),
-}
-
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Moment::Newest => f.write_str("the newest state"),
-            Moment::Sequence(sequence) => write!(f, "the state after request {sequence}"),
-            Moment::Time(ms) => write!(f, "the state of {}", time_text(*ms)),
-        }
-    }
-}
 
 /// What was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
