@@ -8,6 +8,7 @@
 )]
 
 pub mod kernel_mount;
+pub mod lag;
 pub mod overlay;
 pub mod seaweed;
 

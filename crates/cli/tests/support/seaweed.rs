@@ -1,5 +1,7 @@
 //! SeaweedFS, a store that speaks S3: a server with one bucket, which can be killed, stopped and started again.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
