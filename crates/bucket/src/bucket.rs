@@ -115,7 +115,7 @@ impl weir_replica::ObjectStore for Bucket {
         let key = key.to_owned();
         self.request(move |store| async move {
             let found = async { store.get(&Path::from(key.as_str())).await?.bytes().await };
-            Ok(found.await.map_err(|error| store_error(&key, &error))?.to_vec())
+            Ok(found.await.map_err(|error| store_error(&key, &error))?.into())
         })
     }
 

@@ -6,6 +6,7 @@
 mod answer;
 mod bucket;
 mod place;
+mod settings;
 
 pub use bucket::Bucket;
 pub use place::{Place, PlaceError};

@@ -11,6 +11,7 @@ use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
 use crate::answer::told;
+use crate::settings;
 
 /// How long a connection may take, and a request.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
@@ -49,6 +50,18 @@ pub enum PlaceError {
         "the store cannot be asked: {0}: check AWS_REGION, AWS_ENDPOINT_URL and the other variables AWS_..."
     )]
     Settings(String),
+    /// A variable that is to name a server does not.
+    #[error("{0} is no URL of a server: write it as http://HOST:PORT or https://HOST")]
+    Endpoint(&'static str),
+    /// A variable has characters in it that no request can hold.
+    #[error("{0} has a space, a line break or another character that is none of a key: set it anew")]
+    Characters(&'static str),
+    /// Nothing says who asks.
+    #[error(
+        "no credentials for the store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or, on a machine in the cloud that has a \
+         role, AWS_METADATA_ENDPOINT=http://169.254.169.254"
+    )]
+    NoCredentials,
     /// The system has no thread left.
     #[error("the system has no thread left for requests to the store")]
     NoThread,
@@ -88,6 +101,7 @@ impl Place {
                 Ok(Arc::new(store.map_err(|error| no_directory(&told(&error)))?))
             }
             Place::S3 { bucket, prefix } => {
+                settings::check(|name| std::env::var(name).ok())?;
                 let client = ClientOptions::new()
                     .with_connect_timeout(CONNECTED_WITHIN)
                     .with_timeout(ANSWERED_WITHIN)
@@ -124,8 +138,6 @@ impl Place {
 
 /// Whether the endpoint that the environment names is one without TLS, such as a store on this machine.
 fn has_plain_endpoint() -> bool {
-    ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"]
-        .into_iter()
-        .filter_map(|name| std::env::var(name).ok())
-        .any(|url| url.starts_with("http://"))
+    let mut urls = settings::ENDPOINTS.into_iter().filter_map(|name| std::env::var(name).ok());
+    urls.any(|url| url.starts_with("http://"))
 }

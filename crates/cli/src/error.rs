@@ -413,14 +413,17 @@ pub(crate) enum CliError {
     },
     /// Another process has the volume or image open.
     #[error(
-        "{} is in use{}: if it is mounted, run `weir umount` on the mountpoint; otherwise end the process that has it open",
+        "{} is in use{}: {}",
         path.display(),
-        holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default()
+        holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default(),
+        what_frees(mountpoint.as_deref())
     )]
     Held {
         path: PathBuf,
         /// The process that has it, if the kernel names it.
         holder: Option<String>,
+        /// Where it is mounted, if this process sees that.
+        mountpoint: Option<PathBuf>,
     },
     /// The file could not be made ready.
     #[error("cannot {doing} {}: {source}", path.display())]
@@ -433,6 +436,9 @@ pub(crate) enum CliError {
     /// There is data that only `--force` overwrites.
     #[error("{}: it is not empty: there is {found}; {}", path.display(), what_overwrites(*found))]
     InUse { path: PathBuf, found: Occupant },
+    /// A volume is to be restored where something is.
+    #[error("{}: it is not empty: there is {found}; name another file, or remove it yourself", path.display())]
+    RestoredOver { path: PathBuf, found: Occupant },
     /// After a crash, the filesystem cannot be read without changing it.
     #[error(
         "{}: the journal has to be replayed first, and that is more than is kept in memory: run `weir mount` and `weir umount` on it once",
@@ -544,6 +550,16 @@ fn hint_for_open_error(error: &std::io::Error) -> &'static str {
         _ => {
             "load the kernel's module with `modprobe fuse`; a container has to be started with --device /dev/fuse"
         }
+    }
+}
+
+/// What to do about a volume that another process has open.
+fn what_frees(mountpoint: Option<&Path>) -> String {
+    match mountpoint.map(Path::display) {
+        Some(mountpoint) => format!(
+            "it is mounted at {mountpoint}: name that directory where the command takes one, or run `weir umount {mountpoint}` first"
+        ),
+        None => "if it is mounted, run `weir umount` on the mountpoint; otherwise end the process that has it open".to_owned(),
     }
 }
 

@@ -127,7 +127,8 @@ enum Sync {
     Durable,
     /// It only orders: when it returns, nothing is durable yet, and the newest writes may be lost in a crash
     Order,
-    /// When it returns, the data is durable, and in the object store of --replicate
+    /// When it returns, the data is durable, and in the object store of --replicate; it fails if that does not answer for
+    /// --patience
     Remote,
 }
 
@@ -255,7 +256,8 @@ async fn serve(
     if arguments.sync == Sync::Remote && !arguments.replication.is_given() {
         return Err(CliError::Usage("--sync remote waits for an object store: name it by --replicate"));
     }
-    let shipping = arguments.replication.begin(&handle, stack.volume()).await?;
+    let shipping =
+        arguments.replication.begin(&handle, stack.volume(), arguments.sync == Sync::Remote).await?;
     if let Some(shipping) = &shipping {
         let volume = stack.volume().filter(|_| arguments.sync == Sync::Remote);
         let remote = volume.map(|volume| shipping.remote_flush(&handle, volume));
@@ -345,13 +347,19 @@ pub(crate) async fn serve_until_unmounted(
     }
     stack.warn_of_readers(&handle, source).await;
     stack.tell_of_unused().await;
-    service.until_unmounted(&handle, server).await?;
-    let unmounted = filesystem.unmount().await;
-    unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
-    if let Some(shipping) = shipping {
-        shipping.end(&handle).await;
+    if let Some(shipping) = &shipping {
+        server.make_way_for_sync(shipping.way_for_sync(&handle));
     }
-    stack.close(source).await
+    let begin_end = || shipping.iter().for_each(|shipping| shipping.begin_end(&handle));
+    service.until_unmounted(&handle, server, begin_end).await?;
+    let unmounted = filesystem.unmount().await;
+    if let Some(shipping) = shipping {
+        shipping.end().await;
+    }
+    // Of a store that took nothing more the volume knows nothing: it is closed as it should be.
+    let closed = stack.close(source).await;
+    unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
+    closed
 }
 
 /// Says on standard error when the filesystem takes no changes any more, although no user asked for that.

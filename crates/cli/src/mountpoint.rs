@@ -66,16 +66,52 @@ pub(crate) fn is_mount_of_ours(place: &Path) -> bool {
     newest_mount(&mounts, place).is_some_and(|(kind, _)| kind == KIND)
 }
 
-/// The kind of the newest mount on a directory, and the options of its filesystem. The kernel writes some characters of
-/// paths as octal numbers.
-fn newest_mount<'a>(mounts: &'a str, directory: &Path) -> Option<(&'a str, &'a str)> {
+/// The directory that a file or device of Weir's is mounted on, as far as this process sees that.
+pub(crate) fn mountpoint_of(source: &Path) -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    newest_mount_of(&mounts, &source.canonicalize().ok()?)
+}
+
+/// The newest directory that a source is mounted on by Weir.
+fn newest_mount_of(mounts: &str, source: &Path) -> Option<PathBuf> {
+    let escaped = escaped(source);
+    let directory = |mount: &str| {
+        let (place, kind) = mount.split_once(" - ")?;
+        let mut words = kind.split(' ');
+        let is_it = words.next() == Some(KIND) && words.next().map(str::as_bytes) == Some(&escaped);
+        place.split(' ').nth(4).filter(|_| is_it).map(unescaped)
+    };
+    mounts.lines().rev().find_map(directory)
+}
+
+/// A path as the kernel lists it: some characters are octal numbers.
+fn escaped(path: &Path) -> Vec<u8> {
     let mut escaped = Vec::new();
-    for byte in directory.as_os_str().as_bytes() {
+    for byte in path.as_os_str().as_bytes() {
         match byte {
             b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").bytes()),
             other => escaped.push(*other),
         }
     }
+    escaped
+}
+
+/// The path that the kernel lists so.
+fn unescaped(listed: &str) -> PathBuf {
+    let mut parts = listed.split('\\');
+    let mut path = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => path.extend([&char::from(byte).to_string(), &part[3..]]),
+            None => path.extend(["\\", part]),
+        }
+    }
+    path.into()
+}
+
+/// The kind of the newest mount on a directory, and the options of its filesystem.
+fn newest_mount<'a>(mounts: &'a str, directory: &Path) -> Option<(&'a str, &'a str)> {
+    let escaped = escaped(directory);
     let there = |mount: &&str| mount.split(' ').nth(4).is_some_and(|place| place.as_bytes() == escaped);
     let (_, kind) = mounts.lines().rfind(there)?.split_once(" - ")?;
     let mut words = kind.split(' ');
@@ -94,5 +130,17 @@ mod tests {
         assert_eq!(newest_mount(mounts, Path::new("/mnt/a b")), Some(("fuse.weir", "rw")));
         assert_eq!(newest_mount(mounts, Path::new("/mnt/c")), Some(("fuse.weir", "rw,user_id=7")));
         assert_eq!(newest_mount(mounts, Path::new("/mnt")), None);
+    }
+
+    #[test]
+    fn a_source_is_found_where_weir_has_mounted_it_last() {
+        let mounts = "30 1 0:50 / /mnt/a\\040b rw - fuse.weir /v\\040w rw\n\
+                      31 1 0:51 / /mnt/c rw - ext4 /v rw\n\
+                      32 1 0:52 / /mnt/d rw shared:1 - fuse.weir /w rw,user_id=7\n\
+                      33 1 0:53 / /mnt/e rw shared:1 - fuse.weir /w rw,user_id=7\n";
+        let found = |source: &str| newest_mount_of(mounts, Path::new(source));
+        assert_eq!(found("/v w"), Some("/mnt/a b".into()));
+        assert_eq!(found("/w"), Some("/mnt/e".into()));
+        assert_eq!(found("/v"), None);
     }
 }

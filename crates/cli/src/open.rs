@@ -13,6 +13,7 @@ use weir_runtime::Handle;
 use weir_storage::{FileDisk, FileDiskError, FileDiskOptions};
 
 use crate::error::CliError;
+use crate::mountpoint::mountpoint_of;
 
 /// How long the lock of another process is waited for. The commands of a killed process take a busy disk up to half a
 /// second.
@@ -38,7 +39,7 @@ pub(crate) async fn open_disk(
                 handle.sleep(PAUSE).await;
             }
             Err(FileDiskError::Locked { path }) => {
-                return Err(CliError::Held { holder: holder(&path), path });
+                return Err(CliError::Held { holder: holder(&path), mountpoint: mountpoint_of(&path), path });
             }
             opened => return Ok(opened?),
         }

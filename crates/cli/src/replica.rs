@@ -27,9 +27,10 @@ pub(crate) struct ReadArguments {
     /// set either, no encryption]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// How long to wait for a store that does not answer. A mount that has begun to ship waits without end
+    /// How long to wait for a store that does not answer, also at the end of a mount. While it serves a mount waits without end, but
+    /// with --sync remote: then fsync fails
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
-    patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 /// How a replica is written.

@@ -57,8 +57,11 @@ struct Shipped {
 struct Checked {
     volume: String,
     volume_bytes: u64,
-    first: u64,
-    last: u64,
+    /// The oldest state that can be restored, and the newest: a request, and a time in UTC.
+    first: Option<u64>,
+    first_time: Option<String>,
+    last: Option<u64>,
+    last_time: Option<String>,
     checkpoints: u64,
     objects: u64,
     bytes: u64,
@@ -110,7 +113,7 @@ async fn ship(
     } else {
         let Shipped { from, to, requests, .. } = &shipped;
         print(&format!(
-            "{}: the replica has requests up to {to}, and had those up to {from}; {} to the store, {} sent",
+            "{}: the store has the volume's requests up to {to}, and had those up to {from}; that took {} to the store, with {} sent",
             path.display(),
             crate::plain::counted(requests.total(), "request", "requests"),
             Size(requests.bytes_created)
@@ -126,11 +129,23 @@ async fn check(handle: &Handle, arguments: &ReplicateArguments, url: &str) -> Re
     let verdict = if report.faults.is_empty() { Verdict::Good } else { Verdict::Damaged };
     if arguments.json {
         let descriptor = replica.descriptor();
-        let CheckReport { first, last, checkpoints, objects, bytes, faults } = report;
+        let CheckReport { kept, checkpoints, objects, bytes, faults } = report;
+        let (first, last) = (kept.map(|kept| kept.first), kept.map(|kept| kept.last));
         let faults = faults.into_iter().map(|fault| Fault { object: fault.key, what: fault.what }).collect();
         let volume = format!("{:016x}", descriptor.volume);
         let volume_bytes = descriptor.logical_blocks * BLOCK_BYTES as u64;
-        let checked = Checked { volume, volume_bytes, first, last, checkpoints, objects, bytes, faults };
+        let checked = Checked {
+            volume,
+            volume_bytes,
+            first: first.map(|state| state.sequence),
+            first_time: first.map(|state| state.time()),
+            last: last.map(|state| state.sequence),
+            last_time: last.map(|state| state.time()),
+            checkpoints,
+            objects,
+            bytes,
+            faults,
+        };
         print(&serde_json::to_string(&checked)?)?;
         return Ok(verdict);
     }
@@ -141,10 +156,12 @@ async fn check(handle: &Handle, arguments: &ReplicateArguments, url: &str) -> Re
         0 => "whole".to_owned(),
         faults => format!("DAMAGED: {}", crate::plain::counted(faults, "object", "objects")),
     };
+    let kept = report.kept.map_or_else(
+        || "no state can be restored yet".to_owned(),
+        |kept| format!("states from {} to {} can be restored", kept.first, kept.last),
+    );
     print(&format!(
-        "{found}; requests {} to {} can be restored, {} of {} in the log, {}",
-        report.first,
-        report.last,
+        "{found}; {kept}; {} of {} in the log, {}",
         crate::plain::counted(report.objects, "object", "objects"),
         Size(report.bytes),
         crate::plain::counted(report.checkpoints, "checkpoint", "checkpoints")

@@ -1,12 +1,13 @@
 //! `weir mount --replicate`: ships a volume while it is mounted, and what its status says of that.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use clap::Args;
-use futures_util::{FutureExt as _, select_biased};
 use serde::{Deserialize, Serialize};
-use weir_replica::{RemoteFlush, Replication, ReplicationStatus, Uploader};
+use weir_replica::{RemoteFlush, Replication, ReplicationStatus, Uploader, WritersReleased};
 use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 use weir_volume::{TapBounds, Volume};
@@ -22,8 +23,8 @@ pub(crate) const BACKLOG_MAX: u64 = 64 << 20;
 /// And for how long.
 pub(crate) const LAG_DEFAULT: Duration = Duration::from_secs(1);
 
-/// How long an unmount waits for the store.
-const ENDED_WITHIN: Duration = Duration::from_secs(60);
+/// How long after everything was made durable no writer waits for the store.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Options of a mount that is shipped.
 #[derive(Clone, Debug, Args)]
@@ -47,6 +48,10 @@ pub(crate) struct Shipping {
     pub(crate) replication: Replication,
     task: Task<Result<(), weir_replica::ReplicaError>>,
     url: String,
+    /// How long the end of the mount waits for the store.
+    patience: Duration,
+    /// Once the mount is ending.
+    released: RefCell<Option<WritersReleased>>,
 }
 
 impl ReplicationArguments {
@@ -55,11 +60,12 @@ impl ReplicationArguments {
         self.url.is_some()
     }
 
-    /// Begins to ship an open volume, if that was asked for.
+    /// Begins to ship an open volume, if that was asked for. With `stops`, not for longer than the store answers.
     pub(crate) async fn begin(
         &self,
         handle: &Handle,
         volume: Option<Rc<Volume>>,
+        stops: bool,
     ) -> Result<Option<Shipping>, CliError> {
         let Some(url) = &self.url else { return Ok(None) };
         let Some(volume) = volume else {
@@ -69,14 +75,15 @@ impl ReplicationArguments {
             return Err(CliError::Usage("--lag: 10ms at least"));
         }
         let mut options = self.write.options()?;
-        options.lag = self.lag;
+        (options.lag, options.stops) = (self.lag, stops);
         let store = open_store(handle, url, options.unfenced)?;
         let bounds = TapBounds { bytes: BACKLOG_MAX, time: self.lag, never_wait: self.never_wait };
         // A store that does not answer now is told of; later it is waited for.
         let uploader = Uploader::open(handle, volume, store, bounds, options).await?;
         let replication = uploader.replication();
         let task = handle.spawn(uploader.run());
-        Ok(Some(Shipping { replication, task, url: url.clone() }))
+        let (patience, released) = (self.write.read.patience, RefCell::default());
+        Ok(Some(Shipping { replication, task, url: url.clone(), patience, released }))
     }
 }
 
@@ -86,14 +93,35 @@ impl Shipping {
         Rc::new(RemoteFlush::new(handle, volume, self.replication.clone()))
     }
 
-    /// Ships what is left, and waits a minute for that.
-    pub(crate) async fn end(self, handle: &Handle) {
+    /// What makes way while everything is made durable here, as before an unmount: no writer waits for the store then, nor for some
+    /// seconds more, in which the kernel hands over what it keeps.
+    pub(crate) fn way_for_sync(&self, handle: &Handle) -> impl Fn() -> Box<dyn Any> + 'static {
+        let (handle, replication) = (handle.clone(), self.replication.clone());
+        move || {
+            let (sync, unmount) = (replication.release_writers(), replication.release_writers());
+            let over = handle.sleep(HANDED_OVER_WITHIN);
+            drop(handle.spawn(async move {
+                over.await;
+                drop(unmount);
+            }));
+            Box::new(sync)
+        }
+    }
+
+    /// The mount is ending: no writer waits for the store any more, and when patience is over nothing more is shipped.
+    pub(crate) fn begin_end(&self, handle: &Handle) {
+        self.released.replace(Some(self.replication.release_writers()));
+        let (over, replication) = (handle.sleep(self.patience), self.replication.clone());
+        drop(handle.spawn(async move {
+            over.await;
+            replication.give_up();
+        }));
+    }
+
+    /// Ships what is left until patience is over.
+    pub(crate) async fn end(self) {
         self.replication.stop();
-        let ended = select_biased! {
-            outcome = self.task.fuse() => matches!(outcome, Ok(Ok(()))),
-            () = handle.sleep(ENDED_WITHIN).fuse() => false,
-        };
-        if !ended {
+        if !matches!(self.task.await, Ok(Ok(()))) {
             let trouble = self.replication.status().trouble.unwrap_or_default();
             messages::print_message(&format!(
                 "{}: not everything was shipped, the next mount or `weir replicate` does: {trouble}",
@@ -142,7 +170,7 @@ impl ReplicationLine {
         };
         let trouble = self.trouble.as_ref().map_or_else(String::new, |trouble| format!("; {trouble}"));
         format!(
-            "{state}: {} ms, {} not in the store; {}{trouble}",
+            "{state}: {} ms, {} not in the store; {} to the store{trouble}",
             self.lag_ms,
             Size(self.lag_bytes),
             counted(self.requests.total(), "request", "requests")

@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use clap::Args;
 use serde::Serialize;
-use weir_replica::{Moment, Replica, Restored};
+use weir_replica::{KeptState, Moment, Replica, ReplicaError, Restored};
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Storage as _};
 use weir_volume::{Format, Volume, VolumeOptions};
@@ -28,7 +28,8 @@ pub(crate) struct RestoreArguments {
     url: String,
     /// A new file, which appears when it is whole; or an empty file or block device
     volume: PathBuf,
-    /// The state at a time, such as "2026-11-28 17:35:00" in UTC, or after a request, by its number [default: the newest]
+    /// The state at a time, such as "2026-11-28 17:35:00" in UTC, or after a request, by its number, see weir replicate --check
+    /// [default: the newest]
     #[arg(long, value_name = "TIME|SEQUENCE", default_value = "newest", hide_default_value = true)]
     at: At,
     /// Size of the file [default: what the volume's capacity needs; it is sparse]
@@ -66,6 +67,10 @@ impl FromStr for At {
 #[derive(Debug, Serialize)]
 struct Document {
     sequence: u64,
+    /// When the state was shipped, in UTC.
+    time: String,
+    /// The replica has no newer one, as far as that was looked at.
+    newest: bool,
     objects: u64,
     object_bytes: u64,
     blocks: u64,
@@ -89,7 +94,7 @@ async fn restore(handle: &Handle, arguments: &RestoreArguments) -> Result<Verdic
         asked => asked,
     };
     if path.exists() {
-        require_empty(path)?;
+        require_empty(path).map_err(without_force)?;
     }
     let (disk, made) = ground(handle, path, size)?;
     let format = Format { logical_blocks, ..Format::sized_for(disk.blocks()) };
@@ -101,20 +106,35 @@ async fn restore(handle: &Handle, arguments: &RestoreArguments) -> Result<Verdic
     // What is not whole gets no name, and is not left where nothing was.
     let restored = outcome.inspect_err(|_| made.undo(path))?;
     disk.name()?;
-    let Restored { sequence, objects, bytes, blocks } = restored;
+    let Restored { sequence, created_ms, is_newest: newest, objects, bytes, blocks } = restored;
+    let time = KeptState { sequence, created_ms }.time();
     if arguments.json {
         let requests = replica.requests().into();
-        let document = Document { sequence, objects, object_bytes: bytes, blocks, requests };
+        let document = Document { sequence, time, newest, objects, object_bytes: bytes, blocks, requests };
         print(&serde_json::to_string(&document)?)?;
     } else {
+        let behind = match arguments.at.0 {
+            Moment::Time(asked) if newest && asked > created_ms => {
+                "; it is the newest state: nothing was shipped between that and the time asked for"
+            }
+            _ => "",
+        };
         print(&format!(
-            "{}: the volume as of request {sequence}; {} read, {}",
+            "{}: the volume as of request {sequence} of {time}{behind}; {} read, {}",
             path.display(),
             crate::plain::counted(objects, "object", "objects"),
             Size(bytes)
         ))?;
     }
     Ok(Verdict::Good)
+}
+
+/// That something is there: this command destroys nothing.
+fn without_force(error: CliError) -> CliError {
+    match error {
+        CliError::InUse { path, found } => CliError::RestoredOver { path, found },
+        other => other,
+    }
 }
 
 async fn fill(
@@ -127,6 +147,9 @@ async fn fill(
     let of_volume = |source| CliError::of_volume(path, source);
     let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(of_volume)?;
     let restored = replica.restore(moment, &volume).await?;
+    if restored.sequence == 0 {
+        return Err(ReplicaError::NoState.into());
+    }
     volume.close().await.map_err(of_volume)?;
     Ok(restored)
 }

@@ -168,15 +168,25 @@ fn in_background() -> std::io::Result<Result<(), CliError>> {
 }
 
 impl Service {
-    /// Says that it is mounted, and waits until it is unmounted, or a signal says to.
-    pub(crate) async fn until_unmounted(self, handle: &Handle, mut server: Server) -> Result<(), CliError> {
+    /// Says that it is mounted, and waits until it is unmounted, or a signal says to. `begin_end` is called when the mount begins to
+    /// end.
+    pub(crate) async fn until_unmounted(
+        self,
+        handle: &Handle,
+        mut server: Server,
+        begin_end: impl FnOnce(),
+    ) -> Result<(), CliError> {
         let message = format!("mounted on {}", self.place.display());
         let stop = self.announce(handle, &message)?;
-        select_biased! {
-            ended = server.ended().fuse() => ended?,
-            () = stop.fuse() => server.unmount().await?,
+        let ended = select_biased! {
+            ended = server.ended().fuse() => Some(ended),
+            () = stop.fuse() => None,
+        };
+        begin_end();
+        match ended {
+            Some(ended) => Ok(ended?),
+            None => Ok(server.unmount().await?),
         }
-        Ok(())
     }
 
     /// Says by `message` that it serves; what is returned ends when a signal says to.

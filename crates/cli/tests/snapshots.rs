@@ -149,3 +149,27 @@ fn a_repair_gives_snapshots_up_whose_table_is_damaged_where_it_is_told_to() {
     assert!(names(&volume).is_empty());
     works(&["fsck", &volume]);
 }
+
+/// Both ends of a pipe say that the other one has gone.
+#[test]
+fn a_pipe_between_send_and_receive_that_breaks_is_named() {
+    let (place, volume) = made();
+    let file = place.path().join("file");
+    fs::write(&file, vec![7; 4 << 20]).unwrap();
+    works(&["put", &volume, file.to_str().unwrap(), "/"]);
+    works(&["snapshot", "create", &volume, "a"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = weir(&["send", &volume, "a"]).stdout(writer).output().unwrap();
+    let error = error_of(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("takes the stream has ended"), "{error}");
+    let other = place.path().join("other").to_str().unwrap().to_owned();
+    works(&["volume", "create", &other, "--size", "64M"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(writer);
+    let output = weir(&["receive", &other]).stdin(reader).output().unwrap();
+    let error = error_of(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("the stream is empty") && error.contains("nothing has changed"), "{error}");
+}

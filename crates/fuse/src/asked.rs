@@ -47,6 +47,7 @@ impl Asked {
                 sync,
                 lost: LostWrites::default(),
                 status: Box::new(|_| Box::pin(async { "{}".to_owned() })),
+                make_way: Rc::default(),
                 snapshots: Box::new(|_| Box::pin(async { Err(weir_vfs::FsError::Unsupported("snapshots")) })),
                 trim: Box::new(move |range, minimum| {
                     let filesystem = trimmed.clone();

@@ -1,7 +1,10 @@
 //! The kernel's calls, as the filesystem's: what a request means here.
 
+use std::any::Any;
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
@@ -35,6 +38,9 @@ use crate::snapshots::{SnapshotCall, Snapshots};
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
 
+/// What makes way while everything is made durable: as long as what it gives lives.
+pub(crate) type MakeWay = dyn Fn() -> Box<dyn Any>;
+
 /// The status of a mount: its counters.
 pub(crate) type Status<T> = dyn Fn(T) -> Pin<Box<dyn Future<Output = String>>>;
 
@@ -55,6 +61,7 @@ pub(crate) struct Calls {
     /// Discards what is free.
     pub(crate) trim: Box<Trim>,
     pub(crate) snapshots: Box<Snapshots>,
+    pub(crate) make_way: Rc<OnceCell<Box<MakeWay>>>,
     pub(crate) kernel: KernelCache,
     pub(crate) directories: Directories,
 }
@@ -494,7 +501,9 @@ impl Calls {
     }
 
     /// Makes everything durable, whatever `fsync` promises; fails also if files lack what could not be written.
-    async fn synchronise_all(&self) -> Result<(), Errno> {
+    async fn synchronise_all(&self, caller: Caller) -> Result<(), Errno> {
+        let is_server = caller.may_speak_for(geteuid().as_raw());
+        let _way = self.make_way.get().filter(|_| is_server).map(|make_way| make_way());
         self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))?;
         self.lost.check(&self.filesystem).await
     }
@@ -637,7 +646,7 @@ impl Calls {
         caller: Caller,
     ) -> Result<(), Errno> {
         if name == STATUS_ATTRIBUTE {
-            return if value == SYNC_ALL { self.synchronise_all().await } else { Err(Errno::PERM) };
+            return if value == SYNC_ALL { self.synchronise_all(caller).await } else { Err(Errno::PERM) };
         }
         if name == SNAPSHOT_ATTRIBUTE {
             return self.change_snapshots(value, caller).await;
@@ -672,7 +681,7 @@ impl Calls {
         }
         let call = SnapshotCall::from_value(value).ok_or(Errno::INVAL)?;
         if matches!(call, SnapshotCall::Create(_)) {
-            self.synchronise_all().await?;
+            self.synchronise_all(caller).await?;
         }
         (self.snapshots)(call).await.map_err(|error| errno(&error))
     }

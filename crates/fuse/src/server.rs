@@ -1,5 +1,6 @@
 //! A mount, from the mounting to the end of its session.
 
+use std::any::Any;
 use std::cell::OnceCell;
 use std::io;
 use std::ops::Range;
@@ -18,7 +19,7 @@ use weir_storage::Storage;
 use weir_vfs::{Filesystem, FsError};
 
 use crate::busy_cpu::BusyCpuGuard;
-use crate::calls::{Calls, FileCounts, Status, Trim};
+use crate::calls::{Calls, FileCounts, MakeWay, Status, Trim};
 use crate::claims::Claims;
 use crate::connection::Connection;
 use crate::control::SyncMode;
@@ -98,6 +99,7 @@ pub struct Server {
     serving: Task<io::Result<()>>,
     /// Has the kernel hand over all that it keeps.
     collect_all_pages: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>,
+    make_way: Rc<OnceCell<Box<MakeWay>>>,
 }
 
 impl Server {
@@ -136,7 +138,9 @@ impl Server {
             }));
             let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
             let marks = Marks::of(handle, &filesystem).await;
+            let make_way = Rc::<OnceCell<Box<MakeWay>>>::default();
             let calls = Rc::new_cyclic(|calls| Calls {
+                make_way: Rc::clone(&make_way),
                 marks,
                 filesystem,
                 files: Files::new(options.open_requests || options.writeback_cache),
@@ -152,8 +156,15 @@ impl Server {
                 kernel,
                 directories: Directories::default(),
             });
-            Server::start(handle, calls, (load, intake), mountpoint, options, &notifier).await
+            let server = Server::start(handle, calls, (load, intake), mountpoint, options, &notifier).await;
+            Ok(Server { make_way, ..server? })
         })
+    }
+
+    /// Has `make_way` called whenever everything on it is to be made durable for the superuser or the user of the server, as before
+    /// an unmount. What it gives lives until that is done.
+    pub fn make_way_for_sync(&self, make_way: impl Fn() -> Box<dyn Any> + 'static) {
+        let _ = self.make_way.set(Box::new(make_way));
     }
 
     /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
@@ -224,7 +235,14 @@ impl Server {
             let service = Rc::clone(&service);
             Box::pin(async move { service.collect_all_pages().await }) as Pin<Box<dyn Future<Output = ()>>>
         });
-        Ok(Server { handle: handle.clone(), mountpoint: absolute, session, serving, collect_all_pages })
+        Ok(Server {
+            handle: handle.clone(),
+            mountpoint: absolute,
+            session,
+            serving,
+            collect_all_pages,
+            make_way: Rc::default(),
+        })
     }
 
     /// Waits until the filesystem is unmounted, here or by another process.

@@ -1,11 +1,13 @@
 //! Requests to a store, repeated while it does not answer, and counted.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tracing::warn;
-use weir_runtime::Handle;
+use weir_runtime::{Handle, Instant};
 
 use crate::error::ReplicaError;
 use crate::store::{Creation, ObjectStore, Reply, StoreError};
@@ -76,18 +78,33 @@ impl Access {
         self.requests.set(requests);
     }
 
+    /// The answer to a request, or that none came.
+    async fn answer<T>(&self, began: Instant, request: Reply<T>) -> Result<T, StoreError> {
+        let Some(most) = self.patience.get() else { return request.await };
+        let over = pin!(self.handle.sleep_until(began + most));
+        match select(request, over).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(StoreError::Unreachable(format!(
+                "a request has no answer after {} s",
+                most.as_secs_f32()
+            ))),
+        }
+    }
+
+    /// Sends a request until the store answers, or patience is over. What it did not answer it may carry out later.
     async fn repeat<T>(&self, mut request: impl FnMut() -> Reply<T>) -> Result<T, StoreError> {
         let began = self.handle.now();
         let mut pause = PAUSE_MIN;
         loop {
-            let error = match request().await {
+            let error = match self.answer(began, request()).await {
                 Ok(answer) => {
                     self.trouble.replace(None);
                     return Ok(answer);
                 }
                 Err(error) => error,
             };
-            let is_over = self.patience.get().is_some_and(|most| self.handle.now().since(began) >= most);
+            let spent = self.handle.now().since(began);
+            let is_over = self.patience.get().is_some_and(|most| spent + pause >= most);
             if !error.is_transient() || is_over {
                 return Err(error);
             }

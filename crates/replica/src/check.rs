@@ -1,15 +1,14 @@
 //! *Checking* a replica: everything in it is read and verified, and what is missing or damaged is listed.
 
-use std::collections::BTreeSet;
-
 use weir_storage::BLOCK_BYTES;
 use weir_volume::content_checksum;
 
 use crate::checkpoint::Manifest;
 use crate::error::{Defect, ReplicaError};
-use crate::key::LogPlace;
+use crate::key::checkpoint_key;
 use crate::log_object::LogObject;
 use crate::log_reader::LogReader;
+use crate::moment::{KeptRange, KeptState};
 use crate::reader::{Replica, list_checkpoints};
 use crate::state::ReplicaState;
 use crate::store::StoreError;
@@ -26,10 +25,8 @@ pub struct Fault {
 /// What a check has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// The oldest request whose state can be restored: that of the oldest checkpoint, or 0 for all.
-    pub first: u64,
-    /// The newest request.
-    pub last: u64,
+    /// What can be restored, as far as it is whole.
+    pub kept: Option<KeptRange>,
     /// Checkpoints.
     pub checkpoints: u64,
     /// Objects of the log that were read.
@@ -41,6 +38,10 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
+    fn note_state(&mut self, state: KeptState) {
+        self.kept = KeptRange::with(self.kept, state);
+    }
+
     /// Takes note of a fault of one object. Another error ends the check.
     fn note(&mut self, error: ReplicaError) -> Result<(), ReplicaError> {
         let key = match &error {
@@ -75,7 +76,7 @@ impl Replica {
                 }
             };
             match manifest.load(access, envelopes, options.rules).await {
-                Ok(state) => states.push(state),
+                Ok(state) => states.push((state, manifest.created_ms)),
                 Err(error) => report.note(error)?,
             }
         }
@@ -89,13 +90,16 @@ impl Replica {
                 states.is_empty()
             }
         };
-        let mut state = if is_complete { start } else { states[0].clone() };
-        report.first = state.end.last();
+        let mut state = start;
+        if !is_complete {
+            let created_ms = states[0].1;
+            state = states[0].0.clone();
+            report.note_state(KeptState { sequence: state.end.last(), created_ms });
+        }
         self.check_named(&state, &mut report).await?;
         if let Err(error) = self.check_log(&mut state, &states, &mut report).await {
             report.note(error)?;
         }
-        report.last = state.end.last();
         Ok(report)
     }
 
@@ -129,24 +133,26 @@ impl Replica {
     async fn check_log(
         &self,
         state: &mut ReplicaState,
-        checkpoints: &[ReplicaState],
+        checkpoints: &[(ReplicaState, u64)],
         report: &mut CheckReport,
     ) -> Result<(), ReplicaError> {
-        let mut seen = BTreeSet::new();
         let mut reader = LogReader::begin(&self.access, &self.envelopes, &state.end).await?;
         while let Some(found) = reader.next_behind(&state.end).await? {
             report.objects += 1;
             report.bytes += found.bytes;
-            let LogPlace { first, .. } = found.object.place;
-            let damaged = |defect| ReplicaError::Damaged { key: found.object.place.key(), defect };
+            let place = found.object.place;
+            let damaged = |defect| ReplicaError::Damaged { key: place.key(), defect };
             if !has_its_blocks(&found.object) {
                 report.note(damaged(Defect::Content))?;
             }
             state.take(found.object.clone(), found.hash)?;
-            for checkpoint in checkpoints.iter().filter(|checkpoint| checkpoint.end == state.end) {
-                seen.insert(state.end.last());
+            if state.end.open_group.is_none() && state.end.last() >= place.first {
+                let sequence = state.end.last();
+                report.note_state(KeptState { sequence, created_ms: found.created_ms });
+            }
+            for (checkpoint, _) in checkpoints.iter().filter(|(checkpoint, _)| checkpoint.end == state.end) {
                 if checkpoint.map != state.map {
-                    let key = crate::key::checkpoint_key(first);
+                    let key = checkpoint_key(state.end.last());
                     report.note(ReplicaError::Damaged { key, defect: Defect::Content })?;
                 }
             }

@@ -1,6 +1,7 @@
 //! The *envelope* of every object: a header that says what it is and of which volume, the body, compressed and encrypted as
 //! asked for, and a SHA-256 of all that and of the key. Every byte is in `docs/format/replica.md`.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -178,7 +179,7 @@ impl Envelopes {
         }
         let payload = self.decrypt(key, &header, &bytes[HEADER_BYTES..end])?;
         let body = if flags & COMPRESSED == 0 {
-            payload
+            payload.into_owned()
         } else {
             lz4_flex::block::decompress(&payload, size).map_err(|_| damaged(Defect::Content))?
         };
@@ -189,20 +190,25 @@ impl Envelopes {
         Ok(Opened { volume, epoch, created_ms: header.created_ms.get(), hash, body })
     }
 
-    fn decrypt(&self, key: &str, header: &Header, payload: &[u8]) -> Result<Vec<u8>, ReplicaError> {
-        let mut payload = payload.to_vec();
+    fn decrypt<'a>(
+        &self,
+        key: &str,
+        header: &Header,
+        payload: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>, ReplicaError> {
         let cipher = match (header.flags.get() & ENCRYPTED != 0, &self.key) {
-            (false, None) => return Ok(payload),
+            (false, None) => return Ok(Cow::Borrowed(payload)),
             (true, None) => return Err(ReplicaError::KeyNeeded),
             (false, Some(_)) => return Err(ReplicaError::NotEncrypted),
             (true, Some(cipher)) => cipher,
         };
+        let mut payload = payload.to_vec();
         let aad = Aad::from(associated(key, header));
         let nonce = Nonce::assume_unique_for_key(header.nonce);
         let plain = cipher.open_in_place(nonce, aad, &mut payload);
         let plain = plain.map_err(|_| ReplicaError::Key(key.to_owned()))?.len();
         payload.truncate(plain);
-        Ok(payload)
+        Ok(Cow::Owned(payload))
     }
 }
 

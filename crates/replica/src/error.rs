@@ -3,6 +3,7 @@
 use weir_storage::Rejected;
 use weir_volume::VolumeError;
 
+use crate::moment::{KeptRange, Moment};
 use crate::store::StoreError;
 
 /// What is wrong with an object.
@@ -98,18 +99,16 @@ pub enum ReplicaError {
         local_generation: u64,
     },
     /// Nothing is that old, or that new.
-    #[error("the replica can be restored to requests {first} to {last}, not to {asked}")]
+    #[error("{asked} cannot be restored, but states from {} to {}", kept.first, kept.last)]
     OutOfRange {
         /// What was asked for.
-        asked: u64,
-        /// The oldest that is kept.
-        first: u64,
-        /// The newest.
-        last: u64,
+        asked: Moment,
+        /// What can be restored.
+        kept: KeptRange,
     },
-    /// No kept state is as old as the time asked for.
-    #[error("nothing is kept that is as old as the time asked for; see weir replicate --check")]
-    TooOld,
+    /// There is no state yet.
+    #[error("nothing can be restored yet: the first upload of the volume has not ended")]
+    NoState,
     /// The request lies in a catch-up group.
     #[error(
         "request {asked} has no state of its own: it was shipped in one step with {first} to {last}; take {last}"

@@ -6,12 +6,14 @@ use std::collections::VecDeque;
 use futures_util::StreamExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesOrdered;
+use weir_storage::Rules;
 
 use crate::access::Access;
 use crate::envelope::{Envelopes, Hash};
 use crate::error::ReplicaError;
 use crate::key::{LOG, LogPlace};
 use crate::log_object::{ChainEnd, LogObject};
+use crate::mutants::ReplicaMutant;
 use crate::store::StoreError;
 
 /// Objects that are read at one time.
@@ -25,6 +27,17 @@ pub(crate) struct FoundObject {
     pub created_ms: u64,
     /// Bytes in the store.
     pub bytes: u64,
+}
+
+/// The group that counts, of the objects that begin with one request.
+#[derive(Clone, Copy)]
+pub(crate) struct Group {
+    /// Its first part.
+    pub begin: u32,
+    /// The state after this request.
+    pub last: u64,
+    /// When its last part was made, in milliseconds of Unix time.
+    pub created_ms: u64,
 }
 
 type Fetch<'a> = LocalBoxFuture<'a, (LogPlace, Result<Option<Vec<u8>>, ReplicaError>)>;
@@ -61,8 +74,28 @@ impl<'a> LogReader<'a> {
         LogReader { access, envelopes, listed, ahead: FuturesOrdered::new() }
     }
 
+    /// Of the objects that begin with a request, the group that counts (R3): the one that the last of them ends.
+    pub(crate) async fn find_group(
+        &self,
+        first: u64,
+        rules: Rules<ReplicaMutant>,
+    ) -> Result<Option<Group>, ReplicaError> {
+        let mut part = self.last_part(first).await?.unwrap_or(0);
+        let mut newest = None;
+        // The list may lack the newest ones.
+        while let Some(found) = self.read(LogPlace { first, part }).await? {
+            part += 1;
+            newest = Some(found);
+        }
+        let Some(FoundObject { object, created_ms, .. }) = newest else {
+            return Err(StoreError::Missing(LogPlace { first, part }.key()).into());
+        };
+        let counts = object.ends || rules.drops(ReplicaMutant::PartialGroupCounts);
+        Ok(counts.then_some(Group { begin: object.group, last: object.last, created_ms }))
+    }
+
     /// The last part that is listed of those that begin with this request.
-    pub(crate) async fn last_part(&self, first: u64) -> Result<Option<u32>, ReplicaError> {
+    async fn last_part(&self, first: u64) -> Result<Option<u32>, ReplicaError> {
         let prefix = LogPlace { first, part: 0 }.key();
         let prefix = prefix.trim_end_matches(|c| c != '-');
         let keys = self.access.list(prefix, "").await?;

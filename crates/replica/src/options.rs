@@ -21,6 +21,8 @@ pub struct ReplicaOptions {
     pub unfenced: bool,
     /// How long a request is repeated that the store does not answer; `None` for ever. Default: one minute.
     pub patience: Option<Duration>,
+    /// An uploader that [runs](crate::Uploader::run) stops when patience is over, and does not wait without end. Default: false.
+    pub stops: bool,
     /// An object is sent when it has so many bytes of data. Default: 4 MiB.
     pub object_bytes: usize,
     /// A chunk is in the store so long after it was sealed, or writers wait. An object is sent after six tenths of it.
@@ -41,6 +43,7 @@ impl Default for ReplicaOptions {
             compress: true,
             unfenced: false,
             patience: Some(Duration::from_secs(60)),
+            stops: false,
             object_bytes: 4 << 20,
             lag: Duration::from_secs(1),
             checkpoint_bytes: 256 << 20,

@@ -48,7 +48,7 @@ impl Storage for RemoteFlush {
             let mut outcome = local.transferred().await;
             if outcome.is_ok() {
                 // The status says why.
-                outcome = replication.until_shipped(sequence).await.map_err(|_| StorageError::TakenOver);
+                outcome = replication.until_shipped(sequence).await.map_err(|_| StorageError::NotShipped);
             }
             completer.finish(outcome, outcome);
         }));

@@ -10,46 +10,28 @@ use crate::checkpoint::Manifest;
 use crate::error::{Defect, ReplicaError};
 use crate::key::LogPlace;
 use crate::log_object::{ChainEnd, LogObject};
-use crate::log_reader::{FoundObject, LogReader};
+use crate::log_reader::{FoundObject, Group, LogReader};
 use crate::map::Content;
+use crate::moment::Moment;
 use crate::mutants::ReplicaMutant;
 use crate::reader::{Replica, list_checkpoints, require_newest};
 use crate::state::{ReplicaState, require_next};
-use crate::store::StoreError;
-
-/// Which state is restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// The newest.
-    Newest,
-    /// After this request.
-    Sequence(u64),
-    /// What was in the store at this time, in milliseconds of Unix time: the newest object that was made by then.
-    Time(u64),
-}
 
 /// What was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// The state after this request.
+    /// The state after this request; 0 if nothing was shipped whole, and the target is left empty.
     pub sequence: u64,
+    /// When the object was made that it ends with, or the checkpoint, in milliseconds of Unix time.
+    pub created_ms: u64,
+    /// The log was read to its end: the replica has nothing newer.
+    pub is_newest: bool,
     /// Objects of the log that were read.
     pub objects: u64,
     /// Their bytes in the store.
     pub bytes: u64,
     /// Blocks that were written.
     pub blocks: u64,
-}
-
-/// The group that counts, of the objects that begin with one request.
-#[derive(Clone, Copy)]
-struct Group {
-    /// Its first part.
-    begin: u32,
-    /// The state after this request.
-    last: u64,
-    /// When its last part was made.
-    created_ms: u64,
 }
 
 /// A restore that is under way.
@@ -66,15 +48,36 @@ impl Replica {
     ///
     /// # Errors
     /// [`ReplicaError`]: what is missing or damaged, or what the target answered. The target holds a part then.
+    /// [`ReplicaError::OutOfRange`] if no state is kept that is as old, or has this number. For a time behind the newest object
+    /// the newest state is restored: nothing was shipped between.
     pub async fn restore(&self, moment: Moment, target: &dyn Storage) -> Result<Restored, ReplicaError> {
         let (restored, under_way) = Default::default();
         let mut restore = Restore { replica: self, target, moment, restored, under_way };
-        let begin = restore.choose_checkpoint().await?;
+        let Some(begin) = restore.choose_checkpoint().await? else {
+            return Err(self.out_of_range(moment).await);
+        };
         restore.write_base(&begin).await?;
         restore.write_log(begin.end).await?;
+        let is_there = match moment {
+            Moment::Newest => true,
+            Moment::Sequence(asked) => asked > 0 && restore.restored.sequence == asked,
+            Moment::Time(_) => restore.restored.sequence > 0,
+        };
+        if !is_there {
+            return Err(self.out_of_range(moment).await);
+        }
         restore.wait().await?;
         flush(target).await?;
         Ok(restore.restored)
+    }
+
+    /// That a moment is none of those that are kept, and which are.
+    async fn out_of_range(&self, asked: Moment) -> ReplicaError {
+        match self.kept_range().await {
+            Ok(Some(kept)) => ReplicaError::OutOfRange { asked, kept },
+            Ok(None) => ReplicaError::NoState,
+            Err(error) => error,
+        }
     }
 }
 
@@ -83,8 +86,9 @@ impl Restore<'_> {
         self.replica.options.rules.drops(mutant)
     }
 
-    /// The newest checkpoint that is no newer than the moment.
-    async fn choose_checkpoint(&self) -> Result<ReplicaState, ReplicaError> {
+    /// The state of the newest checkpoint that is no newer than the moment, or that before all requests; `None` if what would
+    /// be needed is not kept.
+    async fn choose_checkpoint(&mut self) -> Result<Option<ReplicaState>, ReplicaError> {
         let Replica { access, envelopes, options, .. } = self.replica;
         let checkpoints = list_checkpoints(access).await?;
         for sequence in checkpoints.iter().rev() {
@@ -95,19 +99,13 @@ impl Restore<'_> {
             if matches!(self.moment, Moment::Time(asked) if asked < manifest.created_ms) {
                 continue;
             }
-            return manifest.load(access, envelopes, options.rules).await;
+            self.restored.created_ms = manifest.created_ms;
+            return manifest.load(access, envelopes, options.rules).await.map(Some);
         }
         let start = ReplicaState::empty(options.rules);
         let reader = LogReader::begin(access, envelopes, &start.end).await?;
         let is_collected = !checkpoints.is_empty() && reader.read(start.end.next).await?.is_none();
-        match (is_collected, self.moment) {
-            (false, _) => Ok(start),
-            (true, Moment::Sequence(asked)) => {
-                let (first, last) = (checkpoints[0], checkpoints[checkpoints.len() - 1]);
-                Err(ReplicaError::OutOfRange { asked, first, last })
-            }
-            (true, _) => Err(ReplicaError::TooOld),
-        }
+        Ok((!is_collected).then_some(start))
     }
 
     /// Writes what a checkpoint says.
@@ -139,6 +137,7 @@ impl Restore<'_> {
         while !self.is_there() {
             let Some(found) = reader.next_behind(&end).await? else {
                 require_newest(access, end.last()).await?;
+                self.restored.is_newest = true;
                 break;
             };
             self.count(&found);
@@ -155,11 +154,15 @@ impl Restore<'_> {
                     of == first && found_group.is_some_and(|known| found.object.group <= known.begin)
                 };
                 if !group.is_some_and(is_known) {
-                    group = Some((first, self.find_group(&reader, first).await?));
+                    group = Some((first, reader.find_group(first, options.rules).await?));
                 }
                 group.and_then(|(_, group)| group)
             };
-            let Some(Group { begin, last, created_ms }) = counts else { break };
+            let Some(Group { begin, last, created_ms }) = counts else {
+                // What comes last has not ended.
+                self.restored.is_newest = true;
+                break;
+            };
             if matches!(self.moment, Moment::Time(asked) if created_ms > asked) {
                 break;
             }
@@ -173,17 +176,15 @@ impl Restore<'_> {
             if found.object.group == begin {
                 self.write_object(&found.object).await?;
                 is_within = !found.object.ends;
+                if last >= first {
+                    self.restored.created_ms = created_ms;
+                }
             }
         }
         if is_within && !self.drops(ReplicaMutant::PartialGroupCounts) {
             return Err(ReplicaError::Outrun);
         }
-        match self.moment {
-            Moment::Sequence(asked) if self.restored.sequence != asked => {
-                Err(ReplicaError::OutOfRange { asked, first: 0, last: self.restored.sequence })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn is_there(&self) -> bool {
@@ -193,22 +194,6 @@ impl Restore<'_> {
     fn count(&mut self, found: &FoundObject) {
         self.restored.objects += 1;
         self.restored.bytes += found.bytes;
-    }
-
-    /// Of the objects that begin with a request, the group that counts (R3): the one that the last of them ends.
-    async fn find_group(&self, reader: &LogReader<'_>, first: u64) -> Result<Option<Group>, ReplicaError> {
-        let mut part = reader.last_part(first).await?.unwrap_or(0);
-        let mut newest = None;
-        // The list may lack the newest ones.
-        while let Some(found) = reader.read(LogPlace { first, part }).await? {
-            part += 1;
-            newest = Some(found);
-        }
-        let Some(FoundObject { object, created_ms, .. }) = newest else {
-            return Err(StoreError::Missing(LogPlace { first, part }.key()).into());
-        };
-        let counts = object.ends || self.drops(ReplicaMutant::PartialGroupCounts);
-        Ok(counts.then_some(Group { begin: object.group, last: object.last, created_ms }))
     }
 
     /// Carries out the requests of an object.

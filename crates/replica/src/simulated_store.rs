@@ -40,6 +40,8 @@ struct Inner {
     objects: RefCell<BTreeMap<String, Aged>>,
     /// Until then nothing is answered.
     down_until: Cell<Instant>,
+    /// Requests get no answer at all.
+    is_silent: Cell<bool>,
     /// Called after each change of an object.
     observer: RefCell<Option<Box<dyn Fn()>>>,
 }
@@ -65,6 +67,7 @@ impl SimulatedStore {
             random: RefCell::new(handle.random("object store")),
             objects: RefCell::new(objects.iter().map(of_old).collect()),
             down_until: Cell::new(Instant::ZERO),
+            is_silent: Cell::new(false),
             observer: RefCell::default(),
         }))
     }
@@ -89,6 +92,11 @@ impl SimulatedStore {
         self.0.down_until.set(self.0.handle.now() + duration);
     }
 
+    /// Requests that are made from here on get no answer, not even that it failed; or, with `false`, they do again.
+    pub fn fall_silent(&self, is_silent: bool) {
+        self.0.is_silent.set(is_silent);
+    }
+
     /// Calls `observer` after each change of an object.
     pub fn observe(&self, observer: impl Fn() + 'static) {
         self.0.observer.replace(Some(Box::new(observer)));
@@ -99,6 +107,9 @@ impl SimulatedStore {
         &self,
         carry_out: impl FnOnce(&Inner) -> Result<T, StoreError> + 'static,
     ) -> Reply<T> {
+        if self.0.is_silent.get() {
+            return Box::pin(std::future::pending());
+        }
         let inner = Rc::clone(&self.0);
         let task = self.0.handle.spawn(async move {
             let StoreFaults { lost_answers, lost_requests, .. } = inner.faults.get();

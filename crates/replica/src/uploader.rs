@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use futures_util::{FutureExt as _, select_biased};
 use tracing::{error, warn};
 use weir_runtime::{Event, Handle, Instant};
 use weir_storage::{BLOCK_BYTES, flush};
@@ -17,7 +18,7 @@ use crate::catch_up::{catch_up, require_not_ahead};
 use crate::descriptor::Descriptor;
 use crate::error::ReplicaError;
 use crate::options::ReplicaOptions;
-use crate::store::ObjectStore;
+use crate::store::{ObjectStore, StoreError};
 use crate::writer::{Payload, Role, Writer};
 
 /// How far the store is behind the volume.
@@ -47,6 +48,8 @@ struct Shared {
     requests: Cell<Requests>,
     failure: RefCell<Option<String>>,
     stopping: Cell<bool>,
+    /// It is to end where it is.
+    given_up: Cell<bool>,
     /// Something is to be shipped now, whatever the lag.
     hurried: Cell<bool>,
     changed: Event,
@@ -94,6 +97,7 @@ impl Uploader {
             requests: Cell::new(writer.requests()),
             failure: RefCell::default(),
             stopping: Cell::new(false),
+            given_up: Cell::new(false),
             hurried: Cell::new(false),
             changed: Event::new(),
             access: Rc::clone(&writer.access),
@@ -135,14 +139,25 @@ impl Uploader {
         self.writer.checkpoint(true).await
     }
 
-    /// Ships what is written until it is [stopped](Replication::stop), and waits for a store that does not answer. An error is in the status, too: writers do not wait for
-    /// the store then.
+    /// Ships what is written until it is [stopped](Replication::stop). A store that does not answer is waited for without end, or as
+    /// long as [the options](ReplicaOptions::stops) say. An error is in the status, too: writers do not wait for the store then.
     ///
     /// # Errors
-    /// [`ReplicaError`]: another writer has taken over, or the store refuses.
+    /// [`ReplicaError`]: another writer has taken over, the store refuses or does not answer, or it was [given
+    /// up](Replication::give_up).
     pub async fn run(mut self) -> Result<(), ReplicaError> {
-        self.writer.access.wait_forever();
-        let outcome = self.run_until_stopped().await;
+        if !self.options.stops {
+            self.writer.access.wait_forever();
+        }
+        let shared = Rc::clone(&self.shared);
+        let outcome = {
+            let mut running = pin!(self.run_until_stopped().fuse());
+            let mut given_up = pin!(shared.until_given_up().fuse());
+            select_biased! {
+                outcome = running => outcome,
+                why = given_up => Err(why.into()),
+            }
+        };
         self.note();
         if let Err(failure) = &outcome {
             error!(%failure, "nothing more is shipped to the store");
@@ -249,6 +264,27 @@ impl Uploader {
     }
 }
 
+impl Shared {
+    /// Waits until it is given up; why the store has not taken everything by then.
+    async fn until_given_up(&self) -> StoreError {
+        while !self.given_up.get() {
+            self.changed.listen().await;
+        }
+        let trouble = self.access.trouble();
+        trouble.unwrap_or_else(|| StoreError::Unreachable("it has not taken everything in time".to_owned()))
+    }
+}
+
+/// While it lives, no writer waits for the store.
+#[must_use]
+pub struct WritersReleased(Rc<LogTap>);
+
+impl Drop for WritersReleased {
+    fn drop(&mut self) {
+        self.0.hold_writers();
+    }
+}
+
 impl Replication {
     /// How far the store is behind.
     #[must_use]
@@ -274,6 +310,18 @@ impl Replication {
     /// Ships what is there, and ends then.
     pub fn stop(&self) {
         self.shared.stopping.set(true);
+        self.shared.changed.notify(usize::MAX);
+    }
+
+    /// Has writers not wait for the store, however far it is behind: past the bound in bytes the backlog is given up.
+    pub fn release_writers(&self) -> WritersReleased {
+        self.tap.release_writers();
+        WritersReleased(Rc::clone(&self.tap))
+    }
+
+    /// Ends shipping where it is.
+    pub fn give_up(&self) {
+        self.shared.given_up.set(true);
         self.shared.changed.notify(usize::MAX);
     }
 

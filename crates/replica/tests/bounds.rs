@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_replica::{Moment, ReplicaOptions, StoreFaults, Uploader};
-use weir_storage::{BLOCK_BYTES, StreamId, submit_when_free};
+use weir_replica::{Moment, RemoteFlush, ReplicaOptions, Replication, StoreFaults, Uploader};
+use weir_storage::{BLOCK_BYTES, Rejected, StorageError, StreamId, flush, submit_when_free};
 use weir_volume::{TapBounds, VolumeMutant};
 
 use crate::world::{World, options, simulate};
@@ -124,5 +124,72 @@ fn who_never_waits_writes_on_and_catches_up_later() {
         let (_, bytes, writes) = write_while_down(&mut world, true).await;
         assert!(writes > 4_000, "{writes} writes");
         assert!(writes * 4 * BLOCK_BYTES as u64 > 4 << 20 && bytes <= 1 << 20, "{bytes} bytes");
+    });
+}
+
+/// What became of an uploader.
+type Ended = weir_runtime::Task<Result<(), weir_replica::ReplicaError>>;
+
+/// A small backlog, shipped by an uploader that runs.
+async fn ship(world: &World, options: ReplicaOptions) -> (Replication, Ended) {
+    let bounds = TapBounds { bytes: 1 << 20, time: Duration::from_secs(1), never_wait: false };
+    let store = Rc::new(world.store.clone());
+    let opened = Uploader::open(&world.handle, Rc::clone(&world.volume), store, bounds, options).await;
+    let uploader = opened.unwrap();
+    (uploader.replication(), world.handle.spawn(uploader.run()))
+}
+
+/// More than a segment, so that some of it waits for the store if writers do.
+async fn write_segments(world: &mut World) {
+    for i in 0..40 {
+        world.write(i % 44, 4).await;
+        world.handle.sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[test]
+fn a_flush_that_waits_for_a_silent_store_fails_when_patience_is_over_and_so_does_each_later_one() {
+    simulate(4, async |handle| {
+        let mut world = World::new(&handle, LATENCY).await;
+        let patience = Duration::from_secs(30);
+        let options = ReplicaOptions { patience: Some(patience), stops: true, ..options() };
+        let (replication, task) = ship(&world, options).await;
+        let remote = RemoteFlush::new(&handle, Rc::clone(&world.volume), replication.clone());
+        world.write(1, 4).await;
+        flush(&remote).await.unwrap();
+        assert_eq!(world.restore(Moment::Newest).await.unwrap().1, world.content);
+        world.store.fall_silent(true);
+        let began = handle.now();
+        write_segments(&mut world).await;
+        let failed = Err(Rejected::Failed(StorageError::NotShipped));
+        assert_eq!(flush(&remote).await, failed);
+        let took = handle.now().since(began);
+        assert!(took >= patience / 2 && took <= patience + Duration::from_secs(5), "{took:?}");
+        assert!(replication.status().stopped && task.await.unwrap().is_err());
+        // Nothing more is acknowledged, whatever the store does.
+        world.store.fall_silent(false);
+        world.write(9, 1).await;
+        assert_eq!(flush(&remote).await, failed);
+    });
+}
+
+#[test]
+fn writers_that_are_released_wait_for_no_store_and_an_uploader_that_is_given_up_ends() {
+    simulate(5, async |handle| {
+        let mut world = World::new(&handle, LATENCY).await;
+        let (replication, task) = ship(&world, options()).await;
+        world.write(1, 4).await;
+        replication.until_shipped(world.volume.position().placed).await.unwrap();
+        world.store.fall_silent(true);
+        let began = handle.now();
+        let released = replication.release_writers();
+        write_segments(&mut world).await;
+        world.flush().await;
+        assert!(handle.now().since(began) < Duration::from_secs(5), "{:?}", handle.now().since(began));
+        drop(released);
+        assert!(!task.is_finished(), "it waits for the store without end");
+        replication.give_up();
+        assert!(task.await.unwrap().is_err());
+        assert!(replication.status().stopped);
     });
 }

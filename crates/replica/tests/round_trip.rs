@@ -27,7 +27,7 @@ async fn ship_and_restore(world: &mut World, options: ReplicaOptions) {
     let (restored, content) = restore(&world.handle, &replica, Moment::Newest).await.unwrap();
     assert_eq!((restored.sequence, &content), (last, &world.content));
     let report = replica.check().await.unwrap();
-    assert_eq!((report.last, report.faults), (last, Vec::new()));
+    assert_eq!((report.kept.map(|kept| kept.last.sequence), report.faults), (Some(last), Vec::new()));
 }
 
 proptest! {
@@ -110,8 +110,61 @@ fn a_time_restores_what_was_in_the_store_then() {
             moments.push((handle.wall_clock_millis(), world.content.clone()));
             handle.sleep(Duration::from_secs(60)).await;
         }
-        for (time, content) in moments {
-            assert_eq!(world.restore(Moment::Time(time)).await.unwrap().1, content);
+        for (time, content) in &moments {
+            assert_eq!(world.restore(Moment::Time(*time)).await.unwrap().1, *content);
+        }
+        // Behind the newest object, it is the newest state.
+        let later = moments[4].0 + 3_600_000;
+        let (restored, content) = world.restore(Moment::Time(later)).await.unwrap();
+        assert_eq!((restored.is_newest, &content), (true, &world.content));
+        assert!(restored.created_ms <= moments[4].0);
+        let (restored, _) = world.restore(Moment::Time(moments[3].0)).await.unwrap();
+        assert!(!restored.is_newest && restored.created_ms <= moments[3].0);
+    });
+}
+
+/// What is outside of the kept states is refused, and the answer says what is kept.
+#[test]
+fn a_moment_outside_of_what_is_kept_is_refused_and_the_answer_says_what_is() {
+    simulate(3, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        let first_ms = handle.wall_clock_millis();
+        let mut uploader = world.uploader(options()).await.unwrap();
+        let nothing = world.restore(Moment::Time(first_ms)).await;
+        assert!(matches!(nothing, Err(ReplicaError::NoState)), "{nothing:?}");
+        world.write(3, 2).await;
+        world.write(4, 2).await;
+        uploader.ship_all().await.unwrap();
+        let oldest = world.volume.position().durable;
+        handle.sleep(Duration::from_secs(60)).await;
+        for _ in 0..2 {
+            world.write(5, 1).await;
+            uploader.ship_all().await.unwrap();
+            handle.sleep(Duration::from_secs(1)).await;
+        }
+        let newest = world.volume.position().durable;
+        for with_checkpoint in [false, true] {
+            if with_checkpoint {
+                uploader.checkpoint().await.unwrap();
+            }
+            let asked = [Moment::Sequence(0), Moment::Sequence(newest + 1), Moment::Time(first_ms - 1)];
+            for moment in asked {
+                match world.restore(moment).await {
+                    Err(ReplicaError::OutOfRange { asked, kept }) => {
+                        assert_eq!((asked, kept.last.sequence), (moment, newest));
+                        assert_eq!(kept.first.sequence, oldest);
+                        assert!(kept.first.created_ms < kept.last.created_ms, "{kept:?}");
+                    }
+                    other => panic!("{moment:?}: {other:?}"),
+                }
+            }
+            let kept = world.replica(options()).await.unwrap().kept_range().await.unwrap().unwrap();
+            let checked = world.replica(options()).await.unwrap().check().await.unwrap().kept.unwrap();
+            assert_eq!((checked.first, checked.last.sequence), (kept.first, kept.last.sequence));
+            for state in [kept.first, kept.last] {
+                let (restored, _) = world.restore(Moment::Time(state.created_ms)).await.unwrap();
+                assert_eq!(restored.sequence, state.sequence);
+            }
         }
     });
 }
@@ -144,6 +197,6 @@ fn what_is_kept_is_restored_and_the_rest_is_collected() {
         assert!(world.restore(Moment::Sequence(states[0].1)).await.is_err());
         assert!(objects[39] < 2 * objects[19], "{objects:?}");
         let report = world.replica(options).await.unwrap().check().await.unwrap();
-        assert!(report.faults.is_empty() && report.first > 0, "{report:?}");
+        assert!(report.faults.is_empty() && report.kept.unwrap().first.sequence > 0, "{report:?}");
     });
 }

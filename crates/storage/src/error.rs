@@ -131,6 +131,11 @@ pub enum StorageError {
         "another process took over the storage: this process writes and acknowledges nothing more; open it on one host at a time"
     )]
     TakenOver,
+    /// It has to be in an object store, too, and that does not take it.
+    #[error(
+        "the object store takes nothing more, as `weir status` says; mount it again when the store answers"
+    )]
+    NotShipped,
     /// An earlier order-preserving write of the stream failed, and this one may not pass it (S5).
     #[error("an earlier order-preserving write failed, so this one was not carried out")]
     Aborted,

@@ -51,7 +51,29 @@ pub enum StreamError {
     Snapshot(#[from] SnapshotError),
     /// The bytes cannot be read or written.
     #[error("the stream: {0}")]
-    Io(#[from] io::Error),
+    Io(#[source] io::Error),
+    /// Who takes the stream has ended.
+    #[error(
+        "the program that takes the stream has ended before the stream has: its own message says why; what it has taken is no snapshot"
+    )]
+    Closed,
+    /// Not a byte came.
+    #[error(
+        "the stream is empty: the program that sends it has ended, and its own message says why; nothing has changed here"
+    )]
+    Empty,
+    /// The end is missing.
+    #[error(
+        "the stream ends at record {record}, before its end: the program that sends it, or a copy of the stream, was cut; there is no \
+         snapshot of it here: {}",
+        what_repeats(*is_whole)
+    )]
+    Cut {
+        /// The record that is not there.
+        record: u64,
+        /// It was to be a whole snapshot.
+        is_whole: bool,
+    },
     /// It is no stream of a snapshot.
     #[error("this is no stream of `weir send`")]
     Foreign,
@@ -60,8 +82,8 @@ pub enum StreamError {
         "the stream has version {0}, which this program does not know; use the program that has made it, or a newer one"
     )]
     Newer(u32),
-    /// A record is damaged or missing, or the end is.
-    #[error("the stream is damaged or cut at record {0}; nothing was taken from there on: send it again")]
+    /// A record is damaged or missing.
+    #[error("the stream is damaged at record {0}; nothing was taken from there on: send it again")]
     Damaged(u64),
     /// The volume is smaller than the one that was sent.
     #[error("the snapshot is of {needed} blocks, and this volume has {found}: receive it into a larger one")]
@@ -80,6 +102,21 @@ pub enum StreamError {
     /// The volume or its disk.
     #[error("the volume: {0}")]
     Volume(#[from] Rejected),
+}
+
+/// What to do when a part of a stream was taken.
+fn what_repeats(is_whole: bool) -> &'static str {
+    if is_whole {
+        "make the volume anew, as a part of the data is in it, and send it again"
+    } else {
+        "send it again; the volume goes back to the earlier snapshot then"
+    }
+}
+
+impl From<io::Error> for StreamError {
+    fn from(error: io::Error) -> StreamError {
+        if error.kind() == io::ErrorKind::BrokenPipe { StreamError::Closed } else { StreamError::Io(error) }
+    }
 }
 
 /// Sends a snapshot: all of it, or what has changed since the snapshot `from`.
@@ -182,7 +219,9 @@ pub async fn receive(volume: &Rc<Volume>, input: &mut dyn Read) -> Result<Stream
 
 fn read_header(input: &mut dyn Read) -> Result<StreamHeader, StreamError> {
     let mut header = StreamHeader::new_zeroed();
-    input.read_exact(header.as_mut_bytes()).map_err(|error| cut_at(error, StreamError::Foreign))?;
+    let (first, rest) = header.as_mut_bytes().split_at_mut(1);
+    input.read_exact(first).map_err(|error| cut_at(error, StreamError::Empty))?;
+    input.read_exact(rest).map_err(|error| cut_at(error, StreamError::Foreign))?;
     if header.magic != STREAM_MAGIC {
         return Err(StreamError::Foreign);
     }
@@ -220,8 +259,9 @@ async fn receive_records(
 ) -> Result<(), StreamError> {
     for number in 0.. {
         let damaged = || StreamError::Damaged(number);
+        let cut = || StreamError::Cut { record: number, is_whole: report.from.is_none() };
         let mut bytes = vec![0; size_of::<StreamRecord>()];
-        input.read_exact(&mut bytes).map_err(|error| cut_at(error, damaged()))?;
+        input.read_exact(&mut bytes).map_err(|error| cut_at(error, cut()))?;
         let record = StreamRecord::read_from_bytes(&bytes).map_err(|_| damaged())?;
         let (first, count) = (record.first.get(), record.blocks.get());
         let is_inside = first.checked_add(count.into()).is_some_and(|end| end <= blocks);
@@ -234,7 +274,7 @@ async fn receive_records(
         if has_data {
             bytes.resize(size_of::<StreamRecord>() + extent.bytes(), 0);
             let data = &mut bytes[size_of::<StreamRecord>()..];
-            input.read_exact(data).map_err(|error| cut_at(error, damaged()))?;
+            input.read_exact(data).map_err(|error| cut_at(error, cut()))?;
         }
         if !checksum_matches(&bytes, std::mem::offset_of!(StreamRecord, checksum)) {
             return Err(damaged());

@@ -116,6 +116,8 @@ pub(crate) struct TapQueue {
     has_gap: Cell<bool>,
     /// The bound in time is off: what came before the log is on its way.
     is_catching_up: Cell<bool>,
+    /// Parts of the program for which no writer waits.
+    releases: Cell<u32>,
     changed: Event,
 }
 
@@ -129,6 +131,7 @@ impl TapQueue {
             bytes: Cell::new(0),
             has_gap: Cell::new(false),
             is_catching_up: Cell::new(false),
+            releases: Cell::new(0),
             changed: Event::new(),
         }
     }
@@ -138,9 +141,14 @@ impl TapQueue {
         taken.or_else(|| self.waiting.borrow().front().map(|chunk| chunk.sealed_at))
     }
 
+    /// Whether past a bound the backlog is given up.
+    fn never_waits(&self) -> bool {
+        self.bounds.never_wait || self.releases.get() > 0
+    }
+
     /// Whether one more chunk of so many bytes would be past a bound.
     pub(crate) fn is_full(&self, bytes: u64, now: Instant) -> bool {
-        if self.bounds.never_wait {
+        if self.never_waits() {
             return false;
         }
         let too_old = !self.is_catching_up.get()
@@ -171,7 +179,7 @@ impl TapQueue {
             entries,
             data,
         };
-        let is_past = self.bounds.never_wait && self.bytes.get() + chunk.bytes() > self.bounds.bytes;
+        let is_past = self.never_waits() && self.bytes.get() + chunk.bytes() > self.bounds.bytes;
         // What the volume takes over from a snapshot, in a rollback, is in no chunk.
         let is_from_snapshot = |entry: &LogEntry| match entry.change {
             Change::Share(source) => u64::from(source) >= self.logical_blocks,
@@ -267,6 +275,17 @@ impl LogTap {
     #[must_use]
     pub fn listen(&self) -> EventListener {
         self.queue.changed.listen()
+    }
+
+    /// No writer waits, and past a bound the backlog is given up, until [`hold_writers`](Self::hold_writers) is called as often.
+    pub fn release_writers(&self) {
+        self.queue.releases.set(self.queue.releases.get() + 1);
+        self.common.slots.notify(usize::MAX);
+    }
+
+    /// Writers wait again, as the bounds say.
+    pub fn hold_writers(&self) {
+        self.queue.releases.set(self.queue.releases.get().saturating_sub(1));
     }
 
     /// Takes no more chunks, and no writer waits for it.

@@ -147,6 +147,10 @@ fn streams_that_do_not_fit_are_refused() {
         other.delete_snapshot("a").await.unwrap();
         assert!(matches!(refused(&other, &whole).await, StreamError::NotEmpty));
         assert!(matches!(refused(&other, &[7; 300]).await, StreamError::Foreign));
+        assert!(matches!(refused(&other, &[]).await, StreamError::Empty));
+        let cut = refused(&new_volume(&handle).await, &whole[..HEADER]).await;
+        assert!(matches!(cut, StreamError::Cut { record: 0, is_whole: true }), "{cut}");
+        assert!(cut.to_string().contains("make the volume anew"), "{cut}");
         let backwards = send(&volume, "a", Some("b"), &mut Vec::new()).await.unwrap_err();
         assert!(matches!(backwards, StreamError::Snapshot(SnapshotError::NotEarlier(_))), "{backwards}");
     });

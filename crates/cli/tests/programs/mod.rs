@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod mariadb;
+mod replicated;
 mod small_files;
 mod sqlite;
 mod trial;

@@ -11,24 +11,29 @@ use crate::support::{runs, text};
 /// Journal modes of SQLite in which a COMMIT that returned is durable: with the shell as it is, without the extension.
 /// DELETE is none: its commit is an unlink, and where the directory cannot be opened any more to synchronise that,
 /// SQLite goes on as if it had been.
-const JOURNALS: [&str; 3] = [
+pub const JOURNALS: [&str; 3] = [
     "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=20; PRAGMA synchronous=FULL;",
     "PRAGMA journal_mode=PERSIST; PRAGMA synchronous=FULL;",
     "PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=FULL;",
 ];
 
+/// Bytes of a row, which no compression makes less.
+pub const ROW_BYTES: u64 = 700;
+
 /// Makes a database with an empty table.
-fn make(root: &Path, name: &str, journal: &str) {
+pub fn make(root: &Path, name: &str, journal: &str) {
     runs(&mut shell(root, &format!("sqlite3 {name} '{journal} CREATE TABLE t(writer, a, b)'")));
 }
 
 /// What starts two writers of a database, in the directory above the mount. Each says on a line of its own what is
 /// committed.
-fn writers(beside: &Path, name: &str, journal: &str, count: u64) -> Command {
+pub fn writers(beside: &Path, name: &str, journal: &str, count: u64) -> Command {
     for writer in [1, 2] {
         let mut script = format!(".bail on\n.timeout 20000\n{journal}\n");
         for a in 1..=count {
-            script += &format!("INSERT INTO t VALUES({writer}, {a}, randomblob(700));\nSELECT 'done {a}';\n");
+            script += &format!(
+                "INSERT INTO t VALUES({writer}, {a}, randomblob({ROW_BYTES}));\nSELECT 'done {a}';\n"
+            );
         }
         fs::write(beside.join(format!("script{writer}")), script).unwrap();
         File::create(beside.join(format!("told{writer}"))).unwrap();
@@ -41,7 +46,7 @@ fn writers(beside: &Path, name: &str, journal: &str, count: u64) -> Command {
 }
 
 /// How many transactions each writer was told are committed.
-fn told(beside: &Path) -> [u64; 2] {
+pub fn told(beside: &Path) -> [u64; 2] {
     [1, 2].map(|writer| {
         let told = text(&fs::read(beside.join(format!("told{writer}"))).unwrap());
         told.lines().filter_map(|line| line.strip_prefix("done ")?.parse().ok()).max().unwrap_or(0)
@@ -49,7 +54,7 @@ fn told(beside: &Path) -> [u64; 2] {
 }
 
 /// How many rows of each writer are there, in a database that is not damaged: all from the first to the last.
-fn found(root: &Path, name: &str) -> [u64; 2] {
+pub fn found(root: &Path, name: &str) -> [u64; 2] {
     [1, 2].map(|writer| {
         let ask = format!(
             "sqlite3 {name} 'PRAGMA integrity_check; SELECT count(*), coalesce(max(a), 0), count(DISTINCT a) FROM t \

@@ -49,7 +49,7 @@ pub fn synchronise(root: &Path) {
 pub struct Trial {
     pub place: Place,
     random: Pcg64,
-    name: &'static str,
+    pub name: &'static str,
     /// Programs that were still running when their server was killed.
     pub cut: u64,
     /// Commits, or whole runs, of which they were told by then what is durable.
@@ -80,8 +80,14 @@ impl Trial {
     }
 
     /// Starts a program on it, and kills the server within `most` of that.
-    pub fn cut(&mut self, most: Duration, mut program: Command) {
+    pub fn cut(&mut self, most: Duration, program: Command) {
         let mut server = self.place.serve_as(self.options);
+        self.interrupt(most, program, || server.kill());
+        e2fsck_judges(&self.place);
+    }
+
+    /// Starts a program on what is mounted, and has something killed within `most` of that. The program ends, and the mount.
+    pub fn interrupt(&mut self, most: Duration, mut program: Command, kill: impl FnOnce()) {
         let said = self.place.path().join("said");
         let output = File::create(&said).unwrap();
         program.stdout(output.try_clone().unwrap()).stderr(output);
@@ -91,9 +97,8 @@ impl Trial {
             None => self.cut += 1,
             Some(ended) => assert!(ended.success(), "{}: {}", self.name, fs::read_to_string(&said).unwrap()),
         }
-        server.kill();
+        kill();
         self.ended(&mut running);
-        e2fsck_judges(&self.place);
     }
 
     /// Gives a program time to meet the dead mount, and takes that away. It is killed if it does not give up: git reads a

@@ -8,7 +8,9 @@
 )]
 
 pub mod kernel_mount;
+pub mod lag;
 pub mod overlay;
+pub mod seaweed;
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -203,12 +205,22 @@ impl Place {
 
     /// The same, with more arguments.
     pub fn serve_as(&self, more: &[&str]) -> Server {
+        self.serve_in(more, &[])
+    }
+
+    /// The same, and more variables of the environment.
+    pub fn serve_in(&self, more: &[&str], environment: &[(&str, String)]) -> Server {
         let (volume, mountpoint) = (self.volume(), self.mountpoint());
         let arguments = ["mount", "--foreground", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
         let mut told = String::new();
         for _ in 0..1000 {
-            let mut process =
-                weir(&arguments).args(more).args(of_campaign()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut process = weir(&arguments)
+                .args(more)
+                .args(of_campaign())
+                .envs(environment.iter().cloned())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
             let mut messages = BufReader::new(process.stderr.take().unwrap());
             told.clear();
             // It may warn before that.

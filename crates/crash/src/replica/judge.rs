@@ -68,7 +68,7 @@ impl Left<'_> {
             Err(
                 ReplicaError::OutOfRange { .. }
                 | ReplicaError::InCatchUp { .. }
-                | ReplicaError::TooOld
+                | ReplicaError::NoState
                 | ReplicaError::NoReplica,
             ) => {}
             // A checkpoint of a writer that was taken for dead may come when what it names is collected.

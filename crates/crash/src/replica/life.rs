@@ -94,6 +94,7 @@ impl ReplicaRun {
             key: if pick(&[0, 0, 0, 1]) == 1 { EncryptionKey::from_hex(&"5a".repeat(32)) } else { None },
             compress: pick(&[0, 1]) == 1,
             unfenced: campaign.replaces_objects,
+            stops: false,
             patience: None,
             object_bytes: pick(&[1, 4, 12]) as usize * BLOCK_BYTES,
             lag,

@@ -1,0 +1,55 @@
+//! *Kept states*: which states of a replica can be restored, from the oldest to the newest.
+
+use crate::checkpoint::Manifest;
+use crate::error::ReplicaError;
+use crate::key::{LOG, LogPlace};
+use crate::log_object::ChainEnd;
+use crate::log_reader::{Group, LogReader};
+use crate::moment::{KeptRange, KeptState};
+use crate::reader::{Replica, list_checkpoints};
+
+impl Replica {
+    /// Which states can be restored; `None` while the first upload has not ended. What the store does not list yet is left out.
+    ///
+    /// # Errors
+    /// [`ReplicaError`]: what is missing or damaged, or what the store answered.
+    pub async fn kept_range(&self) -> Result<Option<KeptRange>, ReplicaError> {
+        let Replica { access, envelopes, .. } = self;
+        let mut range = None;
+        let checkpoints = list_checkpoints(access).await?;
+        let start = ChainEnd::start().next;
+        let reader = LogReader::begin(access, envelopes, &ChainEnd::start()).await?;
+        if reader.read(start).await?.is_some() {
+            range = KeptRange::with(range, state_of(self.find_group(&reader, start.first).await?));
+        }
+        for sequence in [checkpoints.first(), checkpoints.last()].into_iter().flatten() {
+            let created_ms = Manifest::read(access, envelopes, *sequence).await?.created_ms;
+            range = KeptRange::with(range, KeptState { sequence: *sequence, created_ms });
+        }
+        let keys = access.list(LOG, "").await?;
+        let mut firsts: Vec<u64> =
+            keys.iter().filter_map(|key| LogPlace::from_key(key)).map(|place| place.first).collect();
+        firsts.dedup();
+        let newest_known = range.map_or(0, |range| range.last.sequence);
+        for first in firsts.into_iter().rev().take_while(|first| *first > newest_known) {
+            let state = state_of(self.find_group(&reader, first).await?);
+            if state.sequence >= first {
+                range = KeptRange::with(range, state);
+                break;
+            }
+        }
+        Ok(range)
+    }
+
+    async fn find_group(&self, reader: &LogReader<'_>, first: u64) -> Result<Option<Group>, ReplicaError> {
+        reader.find_group(first, self.options.rules).await
+    }
+}
+
+/// The state after a group; that before all requests if there is none.
+fn state_of(group: Option<Group>) -> KeptState {
+    group.map_or_else(KeptState::default, |Group { last, created_ms, .. }| KeptState {
+        sequence: last,
+        created_ms,
+    })
+}
