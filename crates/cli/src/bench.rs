@@ -18,8 +18,8 @@ use crate::progress::ProgressReporter;
 use crate::size::Size;
 use crate::{in_wall_time, print, report_file, sqlite, table};
 
-/// How an SVG document begins here.
-const SVG: &str = "<svg ";
+/// How a picture of everyday work begins.
+const PICTURE: &str = "<!-- weir bench everyday -->";
 
 /// Arguments of `weir bench`.
 #[derive(Debug, Args)]
@@ -295,7 +295,7 @@ fn mounts(arguments: &DiskArguments) -> Result<(), CliError> {
 fn everyday(arguments: &EverydayArguments) -> Result<(), CliError> {
     let EverydayArguments { rounds: arguments, no_open_requests, picture } = arguments;
     // A path that cannot be written is to be known before the wait.
-    picture.as_ref().map(|path| report_file::check(path, SVG)).transpose()?;
+    picture.as_ref().map(|path| report_file::check(path, PICTURE)).transpose()?;
     let options = options(&arguments.place, arguments.pace.rounds, arguments.common.seed);
     let plan = match arguments.pace.pace() {
         Pace::Tiny => EverydayPlan::tiny(),
@@ -308,22 +308,22 @@ fn everyday(arguments: &EverydayArguments) -> Result<(), CliError> {
         Ok(weir_bench::everyday(&handle, program, plan, &options, progress).await?)
     };
     let report = arguments.common.measure_quietly(work)?;
-    arguments.common.print(&report, table::everyday)?;
-    match picture {
-        Some(path) => report_file::write(path, SVG, &everyday_picture(&report)?),
-        None => Ok(()),
+    if let Some(path) = picture {
+        report_file::write(path, PICTURE, &everyday_picture(&report)?)?;
     }
+    arguments.common.print(&report, table::everyday)
 }
 
 /// A bar for the mount's seconds of each job, and a line for the host's.
 fn everyday_picture(report: &EverydayReport) -> Result<String, CliError> {
     let bar = |job: &JobReport| PlotBar {
-        label: format!("{}: bar mount, line host, s", job.title),
+        label: job.title.to_owned(),
         length: job.mount_seconds.median,
         mark: Some(job.host_seconds.median),
     };
     let bars: Vec<PlotBar> = report.jobs.iter().map(bar).collect();
-    Ok(plot_bars("everyday", &bars)?.0)
+    let (picture, _) = plot_bars("everyday", Some("seconds; bar: mount, line: host"), &bars)?;
+    Ok(format!("{PICTURE}\n{picture}"))
 }
 
 fn reads(arguments: &RoundsArguments) -> Result<(), CliError> {

@@ -60,8 +60,8 @@ pub(crate) async fn run(handle: &Handle, arguments: &RepairArguments) -> Result<
             ..
         }) => {
             print(&format!(
-                "damaged: {what}. `--drop-snapshots` gives all snapshots and clones up, and keeps the volume itself; nothing was \
-                 changed"
+                "damaged: {what}. With `--write --drop-snapshots` the volume itself is kept, and all snapshots and clones \
+                 are given up; nothing was changed"
             ))?;
             return Ok(Verdict::Damaged);
         }
@@ -74,7 +74,8 @@ pub(crate) async fn run(handle: &Handle, arguments: &RepairArguments) -> Result<
     }
     // The lock of a reader goes with them.
     drop((in_memory, disk));
-    let (is_sound, is_whole) = (report.findings_total == 0, report.lost.is_empty());
+    let is_sound = report.findings_total == 0;
+    let is_whole = report.lost.is_empty() && !report.gives_up();
     if write && !is_sound {
         let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
         repair(handle, path, disk, options).await?;
@@ -89,6 +90,7 @@ pub(crate) async fn run(handle: &Handle, arguments: &RepairArguments) -> Result<
 
 fn verdict(report: &RepairReport, write: bool) -> String {
     let lost = match report.lost.len() as u64 {
+        0 if report.gives_up() => "no block of the volume itself is lost".to_owned(),
         0 => "nothing is lost".to_owned(),
         lost => format!(
             "{} lost, reading them is an error until they are written again",

@@ -26,7 +26,7 @@ pub(crate) fn append(path: &Path) -> Result<File, CliError> {
     Ok(open(path, "write the log to", OFlags::WRONLY | OFlags::APPEND)?.0)
 }
 
-/// Writes a report of which each begins with `beginning`, with the checks of [`create`].
+/// Writes a report, which begins with `beginning`, with the checks of [`create`].
 pub(crate) fn write(path: &Path, beginning: &str, report: &str) -> Result<(), CliError> {
     let failed = |source| CliError::File { doing: "write", path: path.to_owned(), source };
     create(path, beginning)?.write_all(report.as_bytes()).map_err(failed)

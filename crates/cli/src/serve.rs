@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use futures_util::{FutureExt as _, select_biased};
 use weir_nbd::{Export, ExportOptions, FlushMode, NbdServer};
 use weir_runtime::Handle;
-use weir_volume::VolumeOptions;
+use weir_volume::{Completion, VolumeOptions};
 
 use crate::error::CliError;
 use crate::messages;
@@ -27,6 +27,9 @@ pub(crate) struct ServeArguments {
     /// What FLUSH and FUA promise, and so a guest's fsync
     #[arg(long, value_enum, default_value_t = Sync::Durable)]
     sync: Sync,
+    /// When a change is answered that asks for no more: only what the disk has taken is still there when this server was killed
+    #[arg(long, value_enum, default_value_t = Answer::Placed)]
+    answer: Answer,
     /// Refuse changes
     #[arg(long)]
     read_only: bool,
@@ -46,6 +49,15 @@ enum Sync {
     Order,
 }
 
+/// When a change is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Answer {
+    /// When it has its place in the volume's log, in memory
+    Placed,
+    /// When the disk has taken it: a guest then goes on behind a server that was killed and started again
+    Disk,
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     service::run(&arguments.service, &arguments.volume, async |handle, service| {
@@ -61,7 +73,12 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
 async fn serve(handle: Handle, arguments: &ServeArguments, service: Service) -> Result<(), CliError> {
     // The process may change its directory before it ends.
     let path = weir_fuse::absolute(&arguments.volume);
-    let options = VolumeOptions { after_crash: arguments.after_crash, ..VolumeOptions::default() };
+    let completion = match arguments.answer {
+        Answer::Placed => Completion::Placed,
+        Answer::Disk => Completion::Disk,
+    };
+    let options =
+        VolumeOptions { after_crash: arguments.after_crash, completion, ..VolumeOptions::default() };
     let stack = match arguments.read_only {
         true => Stack::open_volume_to_read(&handle, &path, options).await?,
         false => Stack::open_volume(&handle, &path, options).await?,

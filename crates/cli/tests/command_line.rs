@@ -161,7 +161,7 @@ fn bench_compares_everyday_work_and_counts_requests() {
     assert!(output.contains("diff -r, warm"), "{output}");
     fits_a_terminal(&output);
     let picture = fs::read_to_string(directory.path().join("everyday.svg")).unwrap();
-    assert!(picture.starts_with("<svg ") && picture.contains("diff -r, warm"), "{picture}");
+    assert!(picture.contains("<svg ") && picture.contains("diff -r, warm"), "{picture}");
     fs::remove_file(directory.path().join("everyday.svg")).unwrap();
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
 }

@@ -44,15 +44,17 @@ impl PlotBar {
     }
 }
 
-/// A plot of bars, as an SVG document, and whether its axis is logarithmic.
+/// A plot of bars, as an SVG document, and whether its axis is logarithmic; below the axis stands `about`.
 ///
 /// # Errors
 /// [`FigureError::Plot`] with `name` if the plotting library fails.
-pub fn plot_bars(name: &str, bars: &[PlotBar]) -> Result<(String, bool), FigureError> {
+pub fn plot_bars(name: &str, about: Option<&str>, bars: &[PlotBar]) -> Result<(String, bool), FigureError> {
     let mut svg = String::new();
     let axis = Axis::of(bars);
     let failed = |why| plot_failed(name, why);
-    axis.draw(&mut svg, bars).map_err(failed)?;
+    let scale = if axis.logarithmic { ", logarithmic" } else { "" };
+    let about = about.map(|about| format!("{about}{scale}"));
+    axis.draw(&mut svg, about.as_deref(), bars).map_err(failed)?;
     Ok((svg, axis.logarithmic))
 }
 
@@ -79,7 +81,7 @@ impl Sheet {
         let plot = |unit: &str| {
             let bars: Vec<PlotBar> =
                 self.rows.iter().filter(|row| row.unit == unit).map(PlotBar::from_row).collect();
-            let (svg, is_logarithmic) = plot_bars(&self.figure.name, &bars)?;
+            let (svg, is_logarithmic) = plot_bars(&self.figure.name, None, &bars)?;
             let scale = if is_logarithmic { ", logarithmic" } else { "" };
             Ok((format!("{unit}{scale}; bar: ours, line: the paper"), svg))
         };
@@ -137,28 +139,29 @@ impl Axis {
         Axis { from, to, logarithmic }
     }
 
-    fn draw(&self, svg: &mut String, bars: &[PlotBar]) -> Drawn {
+    fn draw(&self, svg: &mut String, about: Option<&str>, bars: &[PlotBar]) -> Drawn {
         if self.logarithmic {
-            draw_bars(svg, bars, (self.from..self.to).log_scale(), self.from)
+            draw_bars(svg, about, bars, ((self.from..self.to).log_scale(), self.from))
         } else {
-            draw_bars(svg, bars, self.from..self.to, self.from)
+            draw_bars(svg, about, bars, (self.from..self.to, self.from))
         }
     }
 }
 
-fn draw_bars<X>(svg: &mut String, bars: &[PlotBar], axis: X, from: f64) -> Drawn
+fn draw_bars<X>(svg: &mut String, about: Option<&str>, bars: &[PlotBar], (axis, from): (X, f64)) -> Drawn
 where
     X: AsRangedCoord<Value = f64>,
     X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
-    let height = BAR_HEIGHT * bars.len() as u32 + 50;
+    let axis_height = if about.is_some() { 55 } else { 30 };
+    let height = BAR_HEIGHT * bars.len() as u32 + 20 + axis_height;
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
     let last = bars.len().saturating_sub(1);
     let mut chart = ChartBuilder::on(&root)
         .margin(10)
         .margin_right(30)
-        .x_label_area_size(30)
+        .x_label_area_size(axis_height)
         .y_label_area_size(LABEL_WIDTH)
         .build_cartesian_2d(axis, (0..last).into_segmented())?;
     // The axis grows upwards, the bars go down.
@@ -170,6 +173,7 @@ where
         .configure_mesh()
         .disable_y_mesh()
         .light_line_style(WHITE)
+        .x_desc(about.unwrap_or_default())
         .x_label_formatter(&|value| axis_text(*value))
         .y_labels(bars.len() + 1)
         .y_label_formatter(&|place| label(place).unwrap_or_default())

@@ -173,7 +173,7 @@ pub enum Damage {
     #[error("a record has impossible values")]
     Record,
     /// The table of snapshots and clones is damaged, or contradicts itself.
-    #[error("the table of snapshots and clones is damaged")]
+    #[error("the table of snapshots and clones is damaged or unknown")]
     SnapshotTable,
     /// A data block fails its checksum.
     #[error("a data block fails its checksum")]

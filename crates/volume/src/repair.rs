@@ -7,7 +7,8 @@
 //! 4. The log behind the checkpoint. A record that was durable is applied though some of its data is damaged. One that
 //!    is missing ends the repair, unless the caller goes back to the prefix before it.
 //! 5. All that is live is read. What fails its checksum is lost, and so is what nothing proves.
-//! 6. If the table of snapshots is lost, all snapshots and clones are given up, where the caller says so.
+//! 6. The block of zeros that snapshots share is written anew. If their table is lost, all snapshots and clones are given up,
+//!    where the caller says so.
 //! 7. A new checkpoint, in a new generation of the log.
 
 use std::collections::BTreeSet;
@@ -32,6 +33,7 @@ use crate::options::VolumeOptions;
 use crate::rebuild::{Rebuilt, rebuild};
 use crate::recovery::{Recovered, Search, Tolerance};
 use crate::scan::{read_or_zeros, scan};
+use crate::snapshot_table::Table;
 use crate::volume::write_repaired;
 
 /// Findings that a report lists at most.
@@ -75,6 +77,8 @@ pub enum Finding {
     },
     /// The table of snapshots and clones is lost, and with it all of them.
     Snapshots,
+    /// The block of zeros that snapshots and clones share is damaged; it is written anew.
+    Zeros,
 }
 
 impl fmt::Display for Finding {
@@ -99,9 +103,12 @@ impl fmt::Display for Finding {
                 "a durable record is missing at {at}: the volume goes back to what was there before it, without the {records} \
                  requests behind it"
             ),
-            Finding::Snapshots => {
-                f.write_str("the table of snapshots and clones is damaged: all of them are given up")
-            }
+            Finding::Snapshots => f.write_str(
+                "the table of snapshots and clones is damaged or unknown: all of them are given up",
+            ),
+            Finding::Zeros => f.write_str(
+                "the block of zeros of snapshots is damaged; it is written anew, and nothing is lost by that",
+            ),
         }
     }
 }
@@ -120,6 +127,12 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
+    /// Whether the repair gives up something that was whole: requests, or snapshots and clones.
+    #[must_use]
+    pub fn gives_up(&self) -> bool {
+        self.findings.iter().any(|finding| matches!(finding, Finding::Prefix { .. } | Finding::Snapshots))
+    }
+
     fn add(&mut self, finding: Finding) {
         self.findings_total += 1;
         if self.findings.len() < FINDINGS_LISTED {
@@ -164,14 +177,18 @@ async fn repair_owned(
 ) -> Result<RepairReport, VolumeError> {
     let work = Repair { disk: &*disk, geometry: &geometry, options };
     let mut found = work.find_state(&mut report).await?;
-    let unknown = std::mem::take(&mut found.unknown);
+    let mut unknown = std::mem::take(&mut found.unknown);
     let read = read_live(&*disk, &geometry, &found.blocks, usize::MAX).await?;
     let Reading { live_blocks, damaged, .. } = read;
-    work.mark_lost(&unknown, &mut found).await?;
     report.live_blocks = live_blocks;
     report.lost = damaged.into_iter().chain(unknown.iter().map(|lba| Lba(u64::from(*lba)))).collect();
     report.lost.sort_unstable();
-    work.give_up_snapshots(&mut found, &mut report)?;
+    work.mend_zeros(&found, &mut report).await?;
+    if work.has_lost_table(&found, &report).await {
+        work.give_up_snapshots(&mut found, &mut report)?;
+        unknown.retain(|lba| u64::from(*lba) < geometry.slot_blocks());
+    }
+    work.mark_lost(&unknown, &mut found).await?;
     if report.findings_total == 0 {
         return Ok(report);
     }
@@ -400,18 +417,44 @@ impl Repair<'_> {
         Ok(found)
     }
 
-    /// Where the table of snapshots is lost, nothing says what is in the slots: they are discarded, and the table is an empty one.
-    fn give_up_snapshots(&self, found: &mut Recovered, report: &mut RepairReport) -> Result<(), VolumeError> {
-        let Some(at) = self.geometry.table().filter(|table| report.lost.contains(table)) else {
+    /// Writes the block of zeros anew where it is, as what it holds is known.
+    async fn mend_zeros(&self, found: &Recovered, report: &mut RepairReport) -> Result<(), VolumeError> {
+        let zeros = self.geometry.table().map(|table| Lba(table.0 + 1));
+        let Some(zeros) = zeros.filter(|zeros| report.lost.contains(zeros)) else { return Ok(()) };
+        let (entry, block) = (found.blocks.entry(zeros.0 as u32), [0; BLOCK_BYTES]);
+        if !entry.is_mapped() || entry.checksum != content_checksum(&block) {
             return Ok(());
-        };
+        }
+        write(self.disk, Part::bytes(Lba(u64::from(entry.block)), &block)).await?;
+        flush(self.disk).await?;
+        report.lost.retain(|lba| found.blocks.entry(lba.0 as u32).block != entry.block);
+        report.add(Finding::Zeros);
+        Ok(())
+    }
+
+    /// Whether the table of snapshots is lost, or is none.
+    async fn has_lost_table(&self, found: &Recovered, report: &RepairReport) -> bool {
+        let Some(table) = self.geometry.table() else { return false };
+        let entry = found.blocks.entry(table.0 as u32);
+        if report.lost.contains(&table) || !entry.is_mapped() {
+            return report.lost.contains(&table);
+        }
+        let block = read_or_zeros(self.disk, Extent::new(Lba(u64::from(entry.block)), 1)).await;
+        Table::from_block(&block, self.geometry).is_err()
+    }
+
+    /// Nothing but the table says what is in the slots: they are discarded, and the table is then empty.
+    fn give_up_snapshots(&self, found: &mut Recovered, report: &mut RepairReport) -> Result<(), VolumeError> {
+        let (slots, end) = (self.geometry.slot_blocks(), self.geometry.addressable_blocks());
         if !self.options.drop_snapshots {
+            let at = self.geometry.table().unwrap_or_default();
             return Err(VolumeError::Damaged { what: Damage::SnapshotTable, at });
         }
-        let (slots, end) = (self.geometry.slot_blocks(), self.geometry.addressable_blocks());
         found.blocks.discard(slots, end, found.next_sequence.saturating_sub(1));
         report.lost.retain(|lba| lba.0 < slots);
-        report.add(Finding::Snapshots);
+        // The gravest comes first, as not all are listed.
+        report.findings.insert(0, Finding::Snapshots);
+        report.findings_total += 1;
         Ok(())
     }
 

@@ -400,3 +400,41 @@ fn v9_without_the_table_of_snapshots_a_repair_keeps_the_volume_itself() {
     };
     runtime.block_on(script).unwrap();
 }
+
+/// What the block of zeros holds is known: a repair writes it anew, and nothing is lost (V9).
+#[test]
+fn v9_a_repair_writes_the_block_of_zeros_anew() {
+    let runtime = Runtime::simulated(Simulation { seed: 5, ..Simulation::default() });
+    let handle = runtime.handle();
+    let script = async {
+        let disk = AdversaryDisk::new(&handle, disk_options());
+        Volume::create(&handle, &*disk, FORMAT).await.unwrap();
+        let volume = open(&handle, &disk, None).await;
+        volume.create_snapshot("snapshot").await.unwrap();
+        for lba in USED {
+            write(&*volume, Part::bytes(Lba(lba), &page(1000 + lba))).await.unwrap();
+        }
+        volume.close().await.unwrap();
+        let image = disk.image();
+        let is_zeros = |at: u64| image.read(Lba(at)).iter().all(|byte| *byte == 0);
+        let mut mended = 0;
+        // A block of the log that is all zeros has something before it.
+        for at in (1..image.blocks()).filter(|at| is_zeros(*at) && !is_zeros(at - 1)) {
+            let mut damaged = image.clone();
+            damaged.flip_bit(at * BLOCK_BYTES as u64 + 100, 3);
+            let disk = AdversaryDisk::from_image(&handle, disk_options(), &damaged);
+            if check(&*disk).await.unwrap().damaged.is_empty() {
+                continue;
+            }
+            let storage = Rc::clone(&disk) as Rc<dyn Storage>;
+            let report = repair(&handle, storage, RepairOptions::default()).await.unwrap();
+            assert_eq!((report.findings, report.lost), (vec![Finding::Zeros], vec![]));
+            let volume = open(&handle, &disk, None).await;
+            let snapshot = BranchStorage::open(Rc::clone(&volume), "snapshot").unwrap();
+            assert!(content_of(&snapshot).await.is_empty());
+            mended += 1;
+        }
+        assert_eq!(mended, 1);
+    };
+    runtime.block_on(script).unwrap();
+}
