@@ -6,27 +6,14 @@ use weir_storage::{
 };
 use weir_volume::{Change, LogEntry, content_checksum};
 
-use crate::checkpoint::Manifest;
 use crate::error::{Defect, ReplicaError};
-use crate::key::LogPlace;
-use crate::log_object::{ChainEnd, LogObject};
-use crate::log_reader::{FoundObject, LogReader};
+use crate::history::{History, Moment, Reached};
+use crate::log_object::LogObject;
+use crate::log_reader::LogReader;
 use crate::map::Content;
 use crate::mutants::ReplicaMutant;
-use crate::reader::{Replica, list_checkpoints, require_newest};
-use crate::state::{ReplicaState, require_next};
-use crate::store::StoreError;
-
-/// Which state is restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// The newest.
-    Newest,
-    /// After this request.
-    Sequence(u64),
-    /// What was in the store at this time, in milliseconds of Unix time: the newest object that was made by then.
-    Time(u64),
-}
+use crate::reader::Replica;
+use crate::state::ReplicaState;
 
 /// What was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,22 +28,10 @@ pub struct Restored {
     pub blocks: u64,
 }
 
-/// The group that counts, of the objects that begin with one request.
-#[derive(Clone, Copy)]
-struct Group {
-    /// Its first part.
-    begin: u32,
-    /// The state after this request.
-    last: u64,
-    /// When its last part was made.
-    created_ms: u64,
-}
-
 /// A restore that is under way.
 struct Restore<'a> {
     replica: &'a Replica,
     target: &'a dyn Storage,
-    moment: Moment,
     restored: Restored,
     under_way: Vec<Ticket>,
 }
@@ -68,13 +43,17 @@ impl Replica {
     /// [`ReplicaError`]: what is missing or damaged, or what the target answered. The target holds a part then.
     pub async fn restore(&self, moment: Moment, target: &dyn Storage) -> Result<Restored, ReplicaError> {
         let (restored, under_way) = Default::default();
-        let mut restore = Restore { replica: self, target, moment, restored, under_way };
-        let begin = restore.choose_checkpoint().await?;
+        let mut restore = Restore { replica: self, target, restored, under_way };
+        let mut history = History::new(self, moment);
+        let begin = history.choose_checkpoint().await?;
         restore.write_base(&begin).await?;
-        restore.write_log(begin.end).await?;
+        history.follow(begin.end, async |object, to| restore.write_object(object, to).await).await?;
         restore.wait().await?;
         flush(target).await?;
-        Ok(restore.restored)
+        let Reached { sequence, objects, bytes, .. } = history.reached;
+        let Restored { blocks, .. } = restore.restored;
+        let (objects, bytes) = (objects + restore.restored.objects, bytes + restore.restored.bytes);
+        Ok(Restored { sequence, objects, bytes, blocks })
     }
 }
 
@@ -83,41 +62,14 @@ impl Restore<'_> {
         self.replica.options.rules.drops(mutant)
     }
 
-    /// The newest checkpoint that is no newer than the moment.
-    async fn choose_checkpoint(&self) -> Result<ReplicaState, ReplicaError> {
-        let Replica { access, envelopes, options, .. } = self.replica;
-        let checkpoints = list_checkpoints(access).await?;
-        for sequence in checkpoints.iter().rev() {
-            if matches!(self.moment, Moment::Sequence(asked) if asked < *sequence) {
-                continue;
-            }
-            let manifest = Manifest::read(access, envelopes, *sequence).await?;
-            if matches!(self.moment, Moment::Time(asked) if asked < manifest.created_ms) {
-                continue;
-            }
-            return manifest.load(access, envelopes, options.rules).await;
-        }
-        let start = ReplicaState::empty(options.rules);
-        let reader = LogReader::begin(access, envelopes, &start.end).await?;
-        let is_collected = !checkpoints.is_empty() && reader.read(start.end.next).await?.is_none();
-        match (is_collected, self.moment) {
-            (false, _) => Ok(start),
-            (true, Moment::Sequence(asked)) => {
-                let (first, last) = (checkpoints[0], checkpoints[checkpoints.len() - 1]);
-                Err(ReplicaError::OutOfRange { asked, first, last })
-            }
-            (true, _) => Err(ReplicaError::TooOld),
-        }
-    }
-
     /// Writes what a checkpoint says.
     async fn write_base(&mut self, state: &ReplicaState) -> Result<(), ReplicaError> {
-        self.restored.sequence = state.end.last();
         let Replica { access, envelopes, .. } = self.replica;
         let by_object = state.map.by_object();
         let mut reader = LogReader::of_places(access, envelopes, by_object.keys().copied());
         while let Some(found) = reader.next_listed().await? {
-            self.count(&found);
+            self.restored.objects += 1;
+            self.restored.bytes += found.bytes;
             let blocks = by_object.get(&found.object.place).map_or(&[][..], Vec::as_slice);
             let follows =
                 |a: &(u32, Content), b: &(u32, Content)| a.0 + 1 == b.0 && a.1.block + 1 == b.1.block;
@@ -130,102 +82,14 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Carries out the log from where a checkpoint ends.
-    async fn write_log(&mut self, mut end: ChainEnd) -> Result<(), ReplicaError> {
-        let Replica { access, envelopes, options, .. } = self.replica;
-        let mut reader = LogReader::begin(access, envelopes, &end).await?;
-        let mut group: Option<(u64, Option<Group>)> = None;
-        let mut is_within = false;
-        while !self.is_there() {
-            let Some(found) = reader.next_behind(&end).await? else {
-                require_newest(access, end.last()).await?;
-                break;
-            };
-            self.count(&found);
-            require_next(&end, &found.object, options.rules)?;
-            end = ChainEnd::behind(&found.object, found.hash);
-            let LogPlace { first, .. } = found.object.place;
-            let whole = found.object.begins() && found.object.ends;
-            let counts = if whole {
-                let LogObject { group, last, .. } = found.object;
-                Some(Group { begin: group, last, created_ms: found.created_ms })
-            } else {
-                // Behind a group that was found, another one may have begun.
-                let is_known = |(of, found_group): (u64, Option<Group>)| {
-                    of == first && found_group.is_some_and(|known| found.object.group <= known.begin)
-                };
-                if !group.is_some_and(is_known) {
-                    group = Some((first, self.find_group(&reader, first).await?));
-                }
-                group.and_then(|(_, group)| group)
-            };
-            let Some(Group { begin, last, created_ms }) = counts else { break };
-            if matches!(self.moment, Moment::Time(asked) if created_ms > asked) {
-                break;
-            }
-            if let Moment::Sequence(asked) = self.moment
-                && found.object.catch_up
-                && asked < last
-                && last >= first
-            {
-                return Err(ReplicaError::InCatchUp { asked, first, last });
-            }
-            if found.object.group == begin {
-                self.write_object(&found.object).await?;
-                is_within = !found.object.ends;
-            }
-        }
-        if is_within && !self.drops(ReplicaMutant::PartialGroupCounts) {
-            return Err(ReplicaError::Outrun);
-        }
-        match self.moment {
-            Moment::Sequence(asked) if self.restored.sequence != asked => {
-                Err(ReplicaError::OutOfRange { asked, first: 0, last: self.restored.sequence })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn is_there(&self) -> bool {
-        matches!(self.moment, Moment::Sequence(asked) if self.restored.sequence >= asked)
-    }
-
-    fn count(&mut self, found: &FoundObject) {
-        self.restored.objects += 1;
-        self.restored.bytes += found.bytes;
-    }
-
-    /// Of the objects that begin with a request, the group that counts (R3): the one that the last of them ends.
-    async fn find_group(&self, reader: &LogReader<'_>, first: u64) -> Result<Option<Group>, ReplicaError> {
-        let mut part = reader.last_part(first).await?.unwrap_or(0);
-        let mut newest = None;
-        // The list may lack the newest ones.
-        while let Some(found) = reader.read(LogPlace { first, part }).await? {
-            part += 1;
-            newest = Some(found);
-        }
-        let Some(FoundObject { object, created_ms, .. }) = newest else {
-            return Err(StoreError::Missing(LogPlace { first, part }.key()).into());
-        };
-        let counts = object.ends || self.drops(ReplicaMutant::PartialGroupCounts);
-        Ok(counts.then_some(Group { begin: object.group, last: object.last, created_ms }))
-    }
-
-    /// Carries out the requests of an object.
-    async fn write_object(&mut self, object: &LogObject) -> Result<(), ReplicaError> {
-        let to = match self.moment {
-            Moment::Sequence(asked) => asked,
-            Moment::Newest | Moment::Time(_) => u64::MAX,
-        };
+    /// Carries out the requests of an object, up to number `to`.
+    async fn write_object(&mut self, object: &LogObject, to: u64) -> Result<(), ReplicaError> {
         for (entries, first_block) in object.requests(to) {
             let entries = match self.drops(ReplicaMutant::RequestTorn) {
                 true => &entries[..entries.len().div_ceil(2)],
                 false => entries,
             };
             self.write_request(object, entries, first_block).await?;
-        }
-        if object.ends {
-            self.restored.sequence = object.last.min(to);
         }
         Ok(())
     }

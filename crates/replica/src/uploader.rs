@@ -141,7 +141,7 @@ impl Uploader {
     /// # Errors
     /// [`ReplicaError`]: another writer has taken over, or the store refuses.
     pub async fn run(mut self) -> Result<(), ReplicaError> {
-        self.writer.access.wait_forever();
+        self.writer.access.set_patience(None);
         let outcome = self.run_until_stopped().await;
         self.note();
         if let Err(failure) = &outcome {
