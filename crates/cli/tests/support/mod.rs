@@ -9,6 +9,7 @@
 
 pub mod kernel_mount;
 pub mod overlay;
+pub mod seaweed;
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
