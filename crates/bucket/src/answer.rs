@@ -44,6 +44,17 @@ pub(crate) fn store_error(key: &str, error: &Error) -> StoreError {
     ]) {
         return StoreError::Denied(text);
     }
+    // A range that the object does not have, or a store that has no ranges.
+    if has(&[
+        "416 ",
+        "InvalidRange",
+        "Wanted range starting",
+        "Out of range of file",
+        "non-partial response",
+        "Content-Range",
+    ]) {
+        return StoreError::Refused(text);
+    }
     match error {
         Error::NotFound { .. } => StoreError::Missing(key.to_owned()),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => StoreError::Denied(text),

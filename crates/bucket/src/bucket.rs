@@ -1,6 +1,7 @@
 //! A *bucket*: a store that other programs serve, asked by a thread with a tokio runtime.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -84,6 +85,14 @@ fn make_durable(directory: &std::path::Path, key: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// What an answer to a read means. All objects are missing where a disk is not mounted any more, and may be there again later.
+fn read_error(directory: Option<PathBuf>, key: &str, error: &Error) -> StoreError {
+    match directory.filter(|directory| !directory.is_dir()) {
+        Some(missing) => StoreError::Unreachable(format!("{}: no such directory", missing.display())),
+        None => store_error(key, error),
+    }
+}
+
 impl weir_replica::ObjectStore for Bucket {
     fn create(&self, key: &str, bytes: &[u8]) -> Reply<Creation> {
         let (key, bytes) = (key.to_owned(), bytes.to_vec());
@@ -113,9 +122,24 @@ impl weir_replica::ObjectStore for Bucket {
 
     fn get(&self, key: &str) -> Reply<Vec<u8>> {
         let key = key.to_owned();
+        let directory = self.directory.clone();
         self.request(move |store| async move {
             let found = async { store.get(&Path::from(key.as_str())).await?.bytes().await };
-            Ok(found.await.map_err(|error| store_error(&key, &error))?.into())
+            Ok(found.await.map_err(|error| read_error(directory, &key, &error))?.into())
+        })
+    }
+
+    fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Vec<u8>> {
+        let key = key.to_owned();
+        let directory = self.directory.clone();
+        self.request(move |store| async move {
+            let bytes = range.end.saturating_sub(range.start);
+            let found = store.get_range(&Path::from(key.as_str()), range).await;
+            let found = found.map_err(|error| read_error(directory, &key, &error))?;
+            if found.len() as u64 != bytes {
+                return Err(StoreError::Refused(format!("{key} has not all of the bytes asked for")));
+            }
+            Ok(found.into())
         })
     }
 

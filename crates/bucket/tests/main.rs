@@ -34,6 +34,11 @@ fn a_directory_creates_an_object_once_and_lists_in_order() {
         assert_eq!(bucket.create("log/1", b"other").await, Ok(Creation::Exists));
         assert_eq!(bucket.create("map/1", b"map").await, Ok(Creation::Created));
         assert_eq!(bucket.get("log/1").await.unwrap(), b"one");
+        assert_eq!(bucket.get_range("log/1", 1..3).await.unwrap(), b"ne");
+        for beyond in [1..4, 3..4, 9..10] {
+            assert!(matches!(bucket.get_range("log/1", beyond).await, Err(StoreError::Refused(_))));
+        }
+        assert_eq!(bucket.get_range("log/9", 0..1).await, Err(StoreError::Missing("log/9".to_owned())));
         assert_eq!(bucket.list("log/", "").await.unwrap(), ["log/1", "log/2"]);
         assert_eq!(bucket.list("log/", "log/1").await.unwrap(), ["log/2"]);
         assert_eq!(bucket.list("epoch/", "").await.unwrap(), Vec::<String>::new());
@@ -43,6 +48,10 @@ fn a_directory_creates_an_object_once_and_lists_in_order() {
         let unfenced = Bucket::open(&handle, &place, true).unwrap();
         assert_eq!(unfenced.create("log/2", b"new").await, Ok(Creation::Created));
         assert_eq!(bucket.get("log/2").await.unwrap(), b"new");
+        // As where a disk is not mounted any more.
+        std::fs::remove_dir_all(directory.path()).unwrap();
+        assert!(matches!(bucket.get("log/2").await, Err(StoreError::Unreachable(_))));
+        assert!(matches!(bucket.get_range("log/2", 0..1).await, Err(StoreError::Unreachable(_))));
     });
     done.unwrap();
 }

@@ -33,6 +33,9 @@ pub(crate) enum CliError {
     /// A replica cannot be written or read.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
+    /// What is mounted of a replica cannot be read.
+    #[error("{}: {failure}", url.display())]
+    ReplicaRead { url: PathBuf, failure: String },
     /// There is no place for a replica.
     #[error(transparent)]
     Place(#[from] PlaceError),

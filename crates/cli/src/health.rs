@@ -67,6 +67,15 @@ fn findings(status: &Status) -> Vec<Finding> {
         let cause = if replication.stopped { "replication_stopped" } else { "replication_behind" };
         add(cause, format!("the object store is {}", replication.text()));
     }
+    if let Some(replica) = &status.replica {
+        if let Some(trouble) = &replica.trouble {
+            add("store_silent", format!("the object store cannot be read now: {trouble}"));
+        }
+        if let Some(failure) = &replica.failure {
+            let reads = counted(replica.failed_reads, "read of the store", "reads of the store");
+            add("failed_reads", format!("{reads} failed, the newest one as {failure}"));
+        }
+    }
     if status.is_full_below() {
         let free = status.storage.free_below.unwrap_or_default();
         add("full_below", format!("the disk below ran full, and has {} free now", Size(free)));

@@ -42,6 +42,7 @@ mod progress;
 mod put;
 mod repair;
 mod replica;
+mod replica_mount;
 mod replicate;
 mod replication;
 mod report_file;

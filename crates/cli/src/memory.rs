@@ -50,7 +50,7 @@ const USUAL_BYTES: u64 = 1 << 30;
 /// Of the limit of a group of processes, a server takes this part by default: the rest is for what the kernel keeps in its
 /// name, and for other processes of the group.
 const GROUP_SHARE: (u64, u64) = (3, 4);
-/// Of a limit, this part is for the map of a volume.
+/// Of a limit, this part is for the map of a volume, or for the blocks of a replica.
 const MAP_SHARE: u64 = 4;
 /// Of a limit, this part is for requests.
 const REQUESTS_SHARE: u64 = 32;
@@ -85,6 +85,11 @@ impl Limit {
             Limit::Group(size) => (size.0 / GROUP_SHARE.1 * GROUP_SHARE.0).min(USUAL_BYTES),
             Limit::Usual => USUAL_BYTES,
         }
+    }
+
+    /// Bytes for the blocks of a mounted replica.
+    pub(crate) fn cache_bytes(self) -> usize {
+        usize::try_from(self.bytes() / MAP_SHARE).unwrap_or(usize::MAX)
     }
 
     /// The options of a volume within the limit.

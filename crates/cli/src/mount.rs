@@ -18,11 +18,12 @@ use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
 use crate::memory::Limit;
+use crate::replica::At;
 use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
-use crate::{messages, mount_f2fs, snapshot, status};
+use crate::{messages, mount_f2fs, replica_mount, snapshot, status};
 
 /// How often a server checks whether its filesystem has failed.
 const LOOKED_AT: Duration = Duration::from_secs(1);
@@ -30,8 +31,9 @@ const LOOKED_AT: Duration = Duration::from_secs(1);
 /// Arguments of `weir mount`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MountArguments {
-    /// A volume or a filesystem image, in a file or on a block device; left out with --device
-    #[arg(value_name = "IMAGE|VOLUME|DISK", required_unless_present = "device")]
+    /// A volume or a filesystem image, in a file or on a block device; or, with --read-only, the URL of a replica, see
+    /// docs/replicate.md; left out with --device
+    #[arg(value_name = "IMAGE|VOLUME|DISK|URL", required_unless_present = "device")]
     path: Option<PathBuf>,
     /// The directory to mount on
     #[arg(value_name = "DIRECTORY")]
@@ -85,6 +87,10 @@ pub(crate) struct MountArguments {
     /// Mount a snapshot, which is read-only, or a clone
     #[arg(long, value_name = "NAME", conflicts_with_all = ["device", "url"])]
     snapshot: Option<String>,
+    /// With the URL of a replica: the state at a time, such as "2026-11-28 17:35:00" in UTC, or after a request, by its number
+    /// [default: the newest]
+    #[arg(long, value_name = "TIME|SEQUENCE", conflicts_with_all = ["device", "snapshot", "url"])]
+    at: Option<At>,
     /// Refuse to run programs that are on it
     #[arg(long)]
     no_exec: bool,
@@ -166,6 +172,21 @@ impl MountArguments {
         self.read_only
     }
 
+    /// A replica is mounted to be read, and has no snapshots.
+    fn require_read_only(&self) -> Result<(), CliError> {
+        if self.snapshot.is_some() {
+            return Err(CliError::Usage(
+                "--snapshot names a snapshot of a volume in a file: restore the replica first",
+            ));
+        }
+        if !self.read_only {
+            return Err(CliError::Usage(
+                "a replica is mounted to be read: add --read-only; to change it, restore it first",
+            ));
+        }
+        Ok(())
+    }
+
     /// What the server of the mount is told.
     pub(crate) fn server_options(&self, source: &Path, request_bytes_max: u64) -> ServerOptions {
         ServerOptions {
@@ -227,15 +248,22 @@ async fn serve(
 ) -> Result<(), CliError> {
     let limit = Limit::from_option(arguments.memory);
     let mut arguments = arguments.clone();
-    let stack = match &arguments.device {
-        Some(name) => {
+    let stack = match (&arguments.device, replica_mount::url_of(source)) {
+        (Some(name), _) => {
             let name = StackName { volume: false, base: Base::Device(name.clone()) };
             let spec = describe(&handle, &name, arguments.size, false)?;
             let stack = Stack::make(&handle, &spec).await?;
             stack.make_filesystem(&handle, source).await?;
             stack
         }
-        None => {
+        (None, Some(url)) => {
+            arguments.require_read_only()?;
+            replica_mount::open(&handle, url, arguments.at, arguments.replication.read(), limit).await?
+        }
+        (None, None) if arguments.at.is_some() => {
+            return Err(CliError::Usage("--at chooses a state of a replica: name its URL"));
+        }
+        (None, None) => {
             let volume = VolumeOptions {
                 discard_below: arguments.discard_below,
                 after_crash: arguments.after_crash,

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
+use std::str::FromStr;
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
 use weir_bucket::{Bucket, Place};
-use weir_replica::{EncryptionKey, ObjectStore, ReplicaOptions, Requests};
+use weir_replica::{EncryptionKey, Moment, ObjectStore, ReplicaOptions, Requests};
 use weir_runtime::Handle;
 
 use crate::error::CliError;
@@ -28,7 +29,7 @@ pub(crate) struct ReadArguments {
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// How long to wait for a store that does not answer, also at the end of a mount. While it serves a mount waits without end, but
-    /// with --sync remote: then fsync fails
+    /// with --sync remote: then fsync fails; on a mount of a URL, reads fail then
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
     pub(crate) patience: Duration,
 }
@@ -99,6 +100,27 @@ impl WriteArguments {
     }
 }
 
+/// A moment as it is typed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At(pub(crate) Moment);
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<At, String> {
+        if text == "newest" {
+            return Ok(At(Moment::Newest));
+        }
+        if let Ok(sequence) = text.parse() {
+            return Ok(At(Moment::Sequence(sequence)));
+        }
+        let wrong = || "write a number, or a time such as \"2026-11-28 17:35:00\" (UTC)".to_owned();
+        let time = humantime::parse_rfc3339_weak(text).map_err(|_| wrong())?;
+        let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
+        Ok(At(Moment::Time(u64::try_from(since.as_millis()).map_err(|_| wrong())?)))
+    }
+}
+
 /// The store at a URL.
 pub(crate) fn open_store(
     handle: &Handle,
@@ -118,12 +140,14 @@ pub(crate) struct RequestCounts {
     pub(crate) deletions: u64,
     pub(crate) repeated: u64,
     pub(crate) bytes_created: u64,
+    #[serde(default)]
+    pub(crate) bytes_read: u64,
 }
 
 impl From<Requests> for RequestCounts {
     fn from(requests: Requests) -> RequestCounts {
-        let Requests { creations, reads, lists, deletions, repeated, bytes_created } = requests;
-        RequestCounts { creations, reads, lists, deletions, repeated, bytes_created }
+        let Requests { creations, reads, lists, deletions, repeated, bytes_created, bytes_read } = requests;
+        RequestCounts { creations, reads, lists, deletions, repeated, bytes_created, bytes_read }
     }
 }
 

@@ -15,7 +15,7 @@ use weir_volume::{TapBounds, Volume};
 use crate::error::CliError;
 use crate::messages;
 use crate::plain::counted;
-use crate::replica::{RequestCounts, WriteArguments, open_store, parse_duration};
+use crate::replica::{ReadArguments, RequestCounts, WriteArguments, open_store, parse_duration};
 use crate::size::Size;
 
 /// Bytes that the store may be behind.
@@ -58,6 +58,11 @@ impl ReplicationArguments {
     /// Whether the volume is shipped.
     pub(crate) fn is_given(&self) -> bool {
         self.url.is_some()
+    }
+
+    /// How a replica is read.
+    pub(crate) fn read(&self) -> &ReadArguments {
+        &self.write.read
     }
 
     /// Begins to ship an open volume, if that was asked for. With `stops`, not for longer than the store answers.

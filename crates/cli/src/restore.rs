@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::str::FromStr;
-use std::time::UNIX_EPOCH;
 
 use clap::Args;
 use serde::Serialize;
@@ -13,7 +11,7 @@ use weir_storage::{BLOCK_BYTES, Storage as _};
 use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
-use crate::replica::{ReadArguments, RequestCounts, open_store};
+use crate::replica::{At, ReadArguments, RequestCounts, open_store};
 use crate::size::Size;
 use crate::volume::{ground, not_created, require_empty};
 use crate::{Verdict, in_wall_time, print};
@@ -40,27 +38,6 @@ pub(crate) struct RestoreArguments {
     json: bool,
     #[command(flatten)]
     read: ReadArguments,
-}
-
-/// A moment as it is typed.
-#[derive(Clone, Copy, Debug)]
-struct At(Moment);
-
-impl FromStr for At {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<At, String> {
-        if text == "newest" {
-            return Ok(At(Moment::Newest));
-        }
-        if let Ok(sequence) = text.parse() {
-            return Ok(At(Moment::Sequence(sequence)));
-        }
-        let wrong = || "write a number, or a time such as \"2026-11-28 17:35:00\" (UTC)".to_owned();
-        let time = humantime::parse_rfc3339_weak(text).map_err(|_| wrong())?;
-        let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
-        Ok(At(Moment::Time(u64::try_from(since.as_millis()).map_err(|_| wrong())?)))
-    }
 }
 
 /// What was restored, for machines.

@@ -11,7 +11,7 @@ use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_format::FormatError;
 use weir_fs::{BarrierFs, MountOptions, copy_superblock};
 use weir_lfs::{F2fs, F2fsOptions};
-use weir_replica::Replication;
+use weir_replica::{ReplicaStorage, Replication};
 use weir_runtime::Handle;
 use weir_stack::{Base, Disk, StackName, StackSpec};
 use weir_storage::{
@@ -31,6 +31,7 @@ use crate::occupant::content;
 use crate::open::open_disk;
 use crate::owner;
 use crate::plain::counted;
+use crate::replica_mount::ReplicaLine;
 use crate::replication::ReplicationLine;
 use crate::size::Size;
 
@@ -51,10 +52,12 @@ const WORST_MAX: Size = Size(64 << 30);
 /// How long a status waits for what the system says of a disk.
 const FACTS_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a filesystem is on: a file or block device as it is, a volume on one, or a disk in memory.
+/// What a filesystem is on: a file or block device as it is, a volume on one, a disk in memory, or a state of a replica.
 pub(crate) struct Stack {
     below: weir_stack::Stack,
     shipped: RefCell<Option<Shipped>>,
+    /// The state of a replica at its bottom, if it is one.
+    replica: Option<ReplicaStorage>,
 }
 
 /// What is there in addition while a volume is shipped to an object store.
@@ -114,6 +117,9 @@ pub(crate) struct StackStatus {
     /// Told at the top of the status.
     #[serde(skip)]
     pub(crate) replication: Option<ReplicationLine>,
+    /// So is this.
+    #[serde(skip)]
+    pub(crate) replica: Option<ReplicaLine>,
 }
 
 impl StackStatus {
@@ -306,7 +312,13 @@ pub(crate) fn seconds_now(handle: &Handle) -> u32 {
 
 impl Stack {
     fn on(below: weir_stack::Stack) -> Stack {
-        Stack { below, shipped: RefCell::default() }
+        Stack { below, shipped: RefCell::default(), replica: None }
+    }
+
+    /// A state of a replica in an object store, which is only read.
+    pub(crate) fn on_replica(replica: ReplicaStorage) -> Stack {
+        let below = Disk::Remote(Rc::new(replica.clone())).into();
+        Stack { replica: Some(replica), ..Stack::on(below) }
     }
 
     /// Opens what is at `path`, whichever it is. A volume replays its log and takes a checkpoint when it is opened; if
@@ -463,7 +475,7 @@ impl Stack {
     fn file(&self) -> Option<&Rc<FileDisk>> {
         match self.below.disk() {
             Disk::File(disk) => Some(disk),
-            Disk::Emulated(_) | Disk::Adversary(_) => None,
+            Disk::Emulated(_) | Disk::Adversary(_) | Disk::Remote(_) => None,
         }
     }
 
@@ -517,12 +529,16 @@ impl Stack {
             (None, Disk::File(_)) => NO_BARRIERS,
             (None, Disk::Emulated(_)) => "an emulated device",
             (None, Disk::Adversary(_)) => "the worst disk there may be",
+            (None, Disk::Remote(_)) => "a replica in an object store",
         }
     }
 
     /// Bytes of memory that it takes at most, but for what requests that are under way hold themselves; none where its
     /// content lies in memory.
     pub(crate) fn memory_bound(&self) -> Option<u64> {
+        if let Some(replica) = &self.replica {
+            return Some(replica.memory_bound());
+        }
         self.file()?;
         Some(self.below.volume().map_or(0, |volume| volume.memory_bound()))
     }
@@ -544,6 +560,7 @@ impl Stack {
             below_is_silent: facts.is_none(),
             cut_file_bytes: file_bytes.filter(|bytes| *bytes < disk_bytes).map(|_| disk_bytes),
             volume,
+            replica: self.replica.as_ref().map(|replica| ReplicaLine::new(&replica.reads(), handle)),
             replication: self.shipped.borrow().as_ref().map(|shipped| shipped.replication.status().into()),
         }
     }
@@ -573,6 +590,9 @@ impl Stack {
             Ok(mounted) => return Ok(mounted),
             Err(source) => source,
         };
+        if let Some(failure) = self.replica.as_ref().and_then(|replica| replica.reads().failure) {
+            return Err(CliError::ReplicaRead { url: path.to_owned(), failure });
+        }
         Err(match (self.is_plain_file(), source) {
             (true, FsError::Format(FormatError::Foreign { .. })) => foreign(path),
             (_, FsError::NeedsRecovery) => CliError::NeedsRecovery { path: path.to_owned() },
@@ -601,6 +621,7 @@ impl Stack {
     fn storage_in_memory(&self, handle: &Handle) -> Rc<dyn Storage> {
         match self.file() {
             Some(disk) if self.is_plain_file() => Rc::new(overlay(handle, disk)),
+            None if self.replica.is_some() => Rc::new(Overlay::new(handle, self.storage(), REPLAY_BLOCKS)),
             _ => self.storage(),
         }
     }

@@ -20,6 +20,7 @@ use crate::f2fs_status::F2fsStatus;
 use crate::health::Health;
 use crate::mountpoint::owner_if_other;
 use crate::plain::counted;
+use crate::replica_mount::ReplicaLine;
 use crate::replication::ReplicationLine;
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
@@ -78,6 +79,9 @@ pub(crate) struct Status {
     /// Of a volume that is shipped to an object store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replication: Option<ReplicationLine>,
+    /// Of a replica that is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replica: Option<ReplicaLine>,
     requests: RequestsStatus,
     /// None for `weir disk`, whose filesystem is the kernel's.
     #[serde(flatten)]
@@ -319,6 +323,7 @@ async fn status_document(
     let mut storage = stack.status(handle).await;
     let status = Status {
         replication: storage.replication.take(),
+        replica: storage.replica.take(),
         pid: std::process::id(),
         memory_bytes: memory::resident(),
         memory_bound_bytes: bounds.map(|bounds| bounds.bound),
@@ -429,6 +434,7 @@ fn lines(status: &Status, health: &Health, space: &Space) -> String {
     lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
     lines.extend(status.f2fs.iter().flat_map(|found| found.lines(space)));
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
+    lines.extend(status.replica.iter().map(|line| ("replica", line.text())));
     lines.extend(status.replication.iter().map(|line| ("replication", line.text())));
     let RequestsStatus { under_way, under_way_max, disk_commands, awake } = status.requests;
     let processors = if awake { "; no processor sleeps meanwhile" } else { "" };

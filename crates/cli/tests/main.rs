@@ -47,6 +47,7 @@ mod programs;
 mod promises;
 mod readers;
 mod repair;
+mod replica_mount;
 mod replicate;
 mod signals;
 mod snapshots;

@@ -18,7 +18,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::seaweed::{KEY, SECRET, Seaweed, is_there_weed};
-use crate::support::{Place, error_of, fails, is_so_within, mounts, runs, text, wait_until, weir, works};
+use crate::support::{
+    Place, error_of, fails, is_so_within, mounts, runs, text, wait_until, weir, weir_as, weir_in, works,
+};
 
 /// A volume with a filesystem, and an empty directory as a store.
 fn place_with_store() -> (Place, String) {
@@ -232,19 +234,6 @@ fn a_mount_whose_replica_was_taken_over_says_so_and_goes_on() {
     assert_eq!(status.status.code(), Some(1));
     assert!(text(&status.stdout).contains("STOPPED"), "{}", text(&status.stdout));
     assert_eq!(fs::read(place.mountpoint().join("b")).unwrap(), b"b");
-}
-
-/// `weir` with the credentials of a store.
-fn weir_in(seaweed: &Seaweed, arguments: &[&str]) -> Command {
-    let mut command = weir(arguments);
-    command.envs(seaweed.environment());
-    command
-}
-
-fn weir_as(seaweed: &Seaweed, key: &str, secret: &str, arguments: &[&str]) -> Command {
-    let mut command = weir_in(seaweed, arguments);
-    command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", secret);
-    command
 }
 
 /// The command fails, names the cause, and tells no secret.

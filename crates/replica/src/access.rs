@@ -1,6 +1,7 @@
 //! Requests to a store, repeated while it does not answer, and counted.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct Requests {
     pub repeated: u64,
     /// Bytes of created objects.
     pub bytes_created: u64,
+    /// Bytes that were read.
+    pub bytes_read: u64,
 }
 
 /// What became of an object that was to be created.
@@ -59,9 +62,9 @@ impl Access {
         Access { handle: handle.clone(), store, patience: Cell::new(patience), requests, trouble }
     }
 
-    /// Requests are repeated for ever from here on.
-    pub(crate) fn wait_forever(&self) {
-        self.patience.set(None);
+    /// Requests are repeated for so long from here on; `None` for ever.
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        self.patience.set(patience);
     }
 
     pub(crate) fn requests(&self) -> Requests {
@@ -148,7 +151,20 @@ impl Access {
             self.count(|requests| requests.reads += 1);
             self.store.get(key)
         });
-        answer.await
+        let bytes = answer.await?;
+        self.count(|requests| requests.bytes_read += bytes.len() as u64);
+        Ok(bytes)
+    }
+
+    /// Bytes of an object, as [`ObjectStore::get_range`] has it.
+    pub(crate) async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        let answer = self.repeat(|| {
+            self.count(|requests| requests.reads += 1);
+            self.store.get_range(key, range.clone())
+        });
+        let bytes = answer.await?;
+        self.count(|requests| requests.bytes_read += bytes.len() as u64);
+        Ok(bytes)
     }
 
     /// The object, if there is one.

@@ -2,7 +2,10 @@
 //! the map come first; the checkpoint counts when the object that names them is there.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 
+use futures_util::StreamExt as _;
+use futures_util::stream;
 use weir_storage::Rules;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,6 +21,8 @@ use crate::state::ReplicaState;
 
 /// Blocks that a part of the map lists at most: 20 bytes each where no two lie behind one another.
 const BLOCKS_PER_PART: usize = 1 << 17;
+/// Parts that are read at one time.
+const PARTS_AHEAD: usize = 4;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -212,9 +217,13 @@ impl Manifest {
         for place in &self.objects {
             map.add_object(*place);
         }
-        for (part, hash) in self.parts.iter().enumerate() {
+        let parts = self.parts.iter().enumerate().map(|(part, hash)| {
             let key = map_key(header.sequence.get(), header.map_epoch.get(), part as u32);
-            let bytes = access.get(&key).await?;
+            async move { (access.get(&key).await, key, hash) }
+        });
+        let mut parts = pin!(stream::iter(parts).buffered(PARTS_AHEAD));
+        while let Some((bytes, key, hash)) = parts.next().await {
+            let bytes = bytes?;
             let opened = envelopes.open(&key, ObjectKind::Map, &bytes)?;
             let damaged = |defect| ReplicaError::Damaged { key: key.clone(), defect };
             if opened.hash != *hash {

@@ -51,7 +51,8 @@ struct Header {
     created_ms: U64,
 }
 
-const HEADER_BYTES: usize = 64;
+/// Bytes of the header.
+pub(crate) const HEADER_BYTES: usize = 64;
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 /// A key of 256 bits for a replica. It is not shown by `Debug`.
@@ -91,6 +92,25 @@ pub(crate) struct Opened {
     pub body: Vec<u8>,
 }
 
+/// What the header of an object says of its body, unproved: the hash of the whole object proves it.
+pub(crate) struct Outline {
+    /// The body is compressed or encrypted.
+    pub is_packed: bool,
+    /// Bytes of the body as it is below.
+    pub body_bytes: u32,
+}
+
+impl Outline {
+    /// Of an object of this kind; `None` if it is none, or of another version.
+    pub(crate) fn from_head(head: &[u8], kind: ObjectKind) -> Option<Outline> {
+        let (header, _) = Header::read_from_prefix(head).ok()?;
+        let is_known =
+            header.magic == MAGIC && header.version.get() == VERSION && header.kind.get() == kind as u32;
+        let is_packed = header.flags.get() != 0;
+        is_known.then_some(Outline { is_packed, body_bytes: header.body_bytes.get() })
+    }
+}
+
 /// Makes and opens envelopes.
 pub(crate) struct Envelopes {
     handle: Handle,
@@ -102,6 +122,11 @@ pub(crate) struct Envelopes {
 }
 
 impl Envelopes {
+    /// Whether objects have to be encrypted.
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     pub(crate) fn new(
         handle: &Handle,
         key: Option<&EncryptionKey>,

@@ -5,7 +5,7 @@ use crate::error::ReplicaError;
 use crate::key::{LOG, LogPlace};
 use crate::log_object::ChainEnd;
 use crate::log_reader::{Group, LogReader};
-use crate::moment::{KeptRange, KeptState};
+use crate::moment::{KeptRange, KeptState, Moment};
 use crate::reader::{Replica, list_checkpoints};
 
 impl Replica {
@@ -39,6 +39,15 @@ impl Replica {
             }
         }
         Ok(range)
+    }
+
+    /// That a moment is none of those that are kept, and which are.
+    pub(crate) async fn out_of_range(&self, asked: Moment) -> ReplicaError {
+        match self.kept_range().await {
+            Ok(Some(kept)) => ReplicaError::OutOfRange { asked, kept },
+            Ok(None) => ReplicaError::NoState,
+            Err(error) => error,
+        }
     }
 
     async fn find_group(&self, reader: &LogReader<'_>, first: u64) -> Result<Option<Group>, ReplicaError> {

@@ -16,6 +16,8 @@
 //! - **R6** A checkpoint is the state after its request, and counts when all its parts are there.
 //! - **R7** Collection keeps what a kept state needs.
 //! - **R8** The store is no further behind than the bounds say, or writers wait.
+//! - **R9** A state that is read block by block stays what it was when it was opened; a block that cannot be had, or is not the one
+//!   that the state names, is an error.
 //!
 //! **What the store may do**: answer late or never, carry a request out and lose the answer, leave objects out of a list that are
 //! younger than [`keep`](ReplicaOptions::keep), and refuse for any time. What it has said to have created it keeps, and an object is there whole or not at all.
@@ -26,6 +28,7 @@
 //! | [`Uploader`], [`Replication`] | ships the log of an open volume; how far it is |
 //! | [`RemoteFlush`] | a volume whose flushes wait for the store |
 //! | [`Replica`] | a replica that is read: restored to a [`Moment`], or checked |
+//! | [`ReplicaStorage`] | a state of a replica, read block by block |
 //! | [`ReplicaOptions`], [`EncryptionKey`] | how it is written and read |
 //!
 //! Start reading in `log_object.rs`, then `writer.rs`, `catch_up.rs` and `restore.rs`. Every byte in the store is in
@@ -39,6 +42,7 @@ mod collect;
 mod descriptor;
 mod envelope;
 mod error;
+mod history;
 mod kept;
 mod key;
 mod log_object;
@@ -46,9 +50,13 @@ mod log_reader;
 mod map;
 mod moment;
 mod mutants;
+mod object_source;
 mod options;
+mod piece_cache;
+mod read_ahead;
 mod reader;
 mod remote_flush;
+mod replica_storage;
 mod restore;
 mod simulated_store;
 mod state;
@@ -68,6 +76,7 @@ pub use mutants::ReplicaMutant;
 pub use options::{ReplicaOptions, ReplicaRules};
 pub use reader::Replica;
 pub use remote_flush::RemoteFlush;
+pub use replica_storage::{ReplicaReads, ReplicaStorage};
 pub use restore::Restored;
 pub use simulated_store::{Objects, SimulatedStore, StoreFaults};
 pub use store::{Creation, ObjectStore, Reply, StoreError};

@@ -5,7 +5,7 @@ use weir_volume::{Change, LogEntry};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::envelope::{Envelopes, Hash, ObjectKind, Opened, hash_at_end};
+use crate::envelope::{self, Envelopes, Hash, ObjectKind, Opened, Outline, hash_at_end};
 use crate::error::{Defect, ReplicaError};
 use crate::key::LogPlace;
 
@@ -39,6 +39,39 @@ struct EntryOnDisk {
 const HEADER_BYTES: usize = size_of::<LogHeader>();
 const ENTRY_BYTES: usize = size_of::<EntryOnDisk>();
 const _: () = assert!(HEADER_BYTES == 80 && ENTRY_BYTES == 12);
+
+/// Bytes at the beginning of an object that say its shape.
+pub(crate) const HEAD_BYTES: usize = envelope::HEADER_BYTES + HEADER_BYTES;
+
+/// How the data blocks of an object lie in its bytes, as its head says, unproved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// As they are.
+    Plain {
+        /// The first byte of the first one.
+        data_at: u64,
+        /// How many.
+        blocks: u32,
+    },
+    /// Compressed or encrypted, with all else.
+    Packed,
+}
+
+impl Shape {
+    /// `None` if it is the head of no object of the log.
+    pub(crate) fn from_head(head: &[u8]) -> Option<Shape> {
+        let outline = Outline::from_head(head, ObjectKind::Log)?;
+        if outline.is_packed {
+            return Some(Shape::Packed);
+        }
+        let (header, _) = LogHeader::read_from_prefix(head.get(envelope::HEADER_BYTES..)?).ok()?;
+        let entry_bytes = u64::from(header.entries.get()) * ENTRY_BYTES as u64;
+        let blocks = header.data_blocks.get();
+        let body = HEADER_BYTES as u64 + entry_bytes + u64::from(blocks) * BLOCK_BYTES as u64;
+        let data_at = HEAD_BYTES as u64 + entry_bytes;
+        (body == u64::from(outline.body_bytes)).then_some(Shape::Plain { data_at, blocks })
+    }
+}
 
 /// An object of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,6 +48,11 @@ impl ReplicaMap {
         self.objects.get((number as usize).checked_sub(1)?).copied()
     }
 
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.pages.len() * size_of::<[Content; PAGE]>() + self.objects.len() * size_of::<LogPlace>()
+    }
+
     /// What a logical block reads.
     pub(crate) fn get(&self, lba: u32) -> Content {
         let page = self.pages.get(&(lba / PAGE as u32));

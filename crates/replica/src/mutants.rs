@@ -33,4 +33,8 @@ pub enum ReplicaMutant {
     NamedCollected,
     /// R7: all checkpoints but the newest are collected, however young they are.
     KeepIgnored,
+    /// R9: a mounted block is not compared with its checksum.
+    BlockUnproved,
+    /// R9: a mounted block whose object is missing reads zeros.
+    MissingReadsZeros,
 }

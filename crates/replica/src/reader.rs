@@ -18,7 +18,7 @@ use crate::state::ReplicaState;
 use crate::store::ObjectStore;
 
 /// How often a reader begins anew when what it reads is collected meanwhile.
-const ATTEMPTS: u32 = 5;
+pub(crate) const ATTEMPTS: u32 = 5;
 
 /// A replica, opened to be read.
 pub struct Replica {

@@ -6,16 +6,15 @@ use weir_storage::{
 };
 use weir_volume::{Change, LogEntry, content_checksum};
 
-use crate::checkpoint::Manifest;
 use crate::error::{Defect, ReplicaError};
-use crate::key::LogPlace;
-use crate::log_object::{ChainEnd, LogObject};
-use crate::log_reader::{FoundObject, Group, LogReader};
+use crate::history::{History, Reached};
+use crate::log_object::LogObject;
+use crate::log_reader::LogReader;
 use crate::map::Content;
 use crate::moment::Moment;
 use crate::mutants::ReplicaMutant;
-use crate::reader::{Replica, list_checkpoints, require_newest};
-use crate::state::{ReplicaState, require_next};
+use crate::reader::Replica;
+use crate::state::ReplicaState;
 
 /// What was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +37,6 @@ pub struct Restored {
 struct Restore<'a> {
     replica: &'a Replica,
     target: &'a dyn Storage,
-    moment: Moment,
     restored: Restored,
     under_way: Vec<Ticket>,
 }
@@ -52,32 +50,17 @@ impl Replica {
     /// the newest state is restored: nothing was shipped between.
     pub async fn restore(&self, moment: Moment, target: &dyn Storage) -> Result<Restored, ReplicaError> {
         let (restored, under_way) = Default::default();
-        let mut restore = Restore { replica: self, target, moment, restored, under_way };
-        let Some(begin) = restore.choose_checkpoint().await? else {
-            return Err(self.out_of_range(moment).await);
-        };
+        let mut restore = Restore { replica: self, target, restored, under_way };
+        let mut history = History::new(self, moment);
+        let begin = history.choose_checkpoint().await?;
         restore.write_base(&begin).await?;
-        restore.write_log(begin.end).await?;
-        let is_there = match moment {
-            Moment::Newest => true,
-            Moment::Sequence(asked) => asked > 0 && restore.restored.sequence == asked,
-            Moment::Time(_) => restore.restored.sequence > 0,
-        };
-        if !is_there {
-            return Err(self.out_of_range(moment).await);
-        }
+        history.follow(begin.end, async |object, to| restore.write_object(object, to).await).await?;
         restore.wait().await?;
         flush(target).await?;
-        Ok(restore.restored)
-    }
-
-    /// That a moment is none of those that are kept, and which are.
-    async fn out_of_range(&self, asked: Moment) -> ReplicaError {
-        match self.kept_range().await {
-            Ok(Some(kept)) => ReplicaError::OutOfRange { asked, kept },
-            Ok(None) => ReplicaError::NoState,
-            Err(error) => error,
-        }
+        let Reached { sequence, created_ms, is_newest, objects, bytes } = history.reached;
+        let Restored { blocks, .. } = restore.restored;
+        let (objects, bytes) = (objects + restore.restored.objects, bytes + restore.restored.bytes);
+        Ok(Restored { sequence, created_ms, is_newest, objects, bytes, blocks })
     }
 }
 
@@ -86,36 +69,14 @@ impl Restore<'_> {
         self.replica.options.rules.drops(mutant)
     }
 
-    /// The state of the newest checkpoint that is no newer than the moment, or that before all requests; `None` if what would
-    /// be needed is not kept.
-    async fn choose_checkpoint(&mut self) -> Result<Option<ReplicaState>, ReplicaError> {
-        let Replica { access, envelopes, options, .. } = self.replica;
-        let checkpoints = list_checkpoints(access).await?;
-        for sequence in checkpoints.iter().rev() {
-            if matches!(self.moment, Moment::Sequence(asked) if asked < *sequence) {
-                continue;
-            }
-            let manifest = Manifest::read(access, envelopes, *sequence).await?;
-            if matches!(self.moment, Moment::Time(asked) if asked < manifest.created_ms) {
-                continue;
-            }
-            self.restored.created_ms = manifest.created_ms;
-            return manifest.load(access, envelopes, options.rules).await.map(Some);
-        }
-        let start = ReplicaState::empty(options.rules);
-        let reader = LogReader::begin(access, envelopes, &start.end).await?;
-        let is_collected = !checkpoints.is_empty() && reader.read(start.end.next).await?.is_none();
-        Ok((!is_collected).then_some(start))
-    }
-
     /// Writes what a checkpoint says.
     async fn write_base(&mut self, state: &ReplicaState) -> Result<(), ReplicaError> {
-        self.restored.sequence = state.end.last();
         let Replica { access, envelopes, .. } = self.replica;
         let by_object = state.map.by_object();
         let mut reader = LogReader::of_places(access, envelopes, by_object.keys().copied());
         while let Some(found) = reader.next_listed().await? {
-            self.count(&found);
+            self.restored.objects += 1;
+            self.restored.bytes += found.bytes;
             let blocks = by_object.get(&found.object.place).map_or(&[][..], Vec::as_slice);
             let follows =
                 |a: &(u32, Content), b: &(u32, Content)| a.0 + 1 == b.0 && a.1.block + 1 == b.1.block;
@@ -128,89 +89,14 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Carries out the log from where a checkpoint ends.
-    async fn write_log(&mut self, mut end: ChainEnd) -> Result<(), ReplicaError> {
-        let Replica { access, envelopes, options, .. } = self.replica;
-        let mut reader = LogReader::begin(access, envelopes, &end).await?;
-        let mut group: Option<(u64, Option<Group>)> = None;
-        let mut is_within = false;
-        while !self.is_there() {
-            let Some(found) = reader.next_behind(&end).await? else {
-                require_newest(access, end.last()).await?;
-                self.restored.is_newest = true;
-                break;
-            };
-            self.count(&found);
-            require_next(&end, &found.object, options.rules)?;
-            end = ChainEnd::behind(&found.object, found.hash);
-            let LogPlace { first, .. } = found.object.place;
-            let whole = found.object.begins() && found.object.ends;
-            let counts = if whole {
-                let LogObject { group, last, .. } = found.object;
-                Some(Group { begin: group, last, created_ms: found.created_ms })
-            } else {
-                // Behind a group that was found, another one may have begun.
-                let is_known = |(of, found_group): (u64, Option<Group>)| {
-                    of == first && found_group.is_some_and(|known| found.object.group <= known.begin)
-                };
-                if !group.is_some_and(is_known) {
-                    group = Some((first, reader.find_group(first, options.rules).await?));
-                }
-                group.and_then(|(_, group)| group)
-            };
-            let Some(Group { begin, last, created_ms }) = counts else {
-                // What comes last has not ended.
-                self.restored.is_newest = true;
-                break;
-            };
-            if matches!(self.moment, Moment::Time(asked) if created_ms > asked) {
-                break;
-            }
-            if let Moment::Sequence(asked) = self.moment
-                && found.object.catch_up
-                && asked < last
-                && last >= first
-            {
-                return Err(ReplicaError::InCatchUp { asked, first, last });
-            }
-            if found.object.group == begin {
-                self.write_object(&found.object).await?;
-                is_within = !found.object.ends;
-                if last >= first {
-                    self.restored.created_ms = created_ms;
-                }
-            }
-        }
-        if is_within && !self.drops(ReplicaMutant::PartialGroupCounts) {
-            return Err(ReplicaError::Outrun);
-        }
-        Ok(())
-    }
-
-    fn is_there(&self) -> bool {
-        matches!(self.moment, Moment::Sequence(asked) if self.restored.sequence >= asked)
-    }
-
-    fn count(&mut self, found: &FoundObject) {
-        self.restored.objects += 1;
-        self.restored.bytes += found.bytes;
-    }
-
-    /// Carries out the requests of an object.
-    async fn write_object(&mut self, object: &LogObject) -> Result<(), ReplicaError> {
-        let to = match self.moment {
-            Moment::Sequence(asked) => asked,
-            Moment::Newest | Moment::Time(_) => u64::MAX,
-        };
+    /// Carries out the requests of an object, up to number `to`.
+    async fn write_object(&mut self, object: &LogObject, to: u64) -> Result<(), ReplicaError> {
         for (entries, first_block) in object.requests(to) {
             let entries = match self.drops(ReplicaMutant::RequestTorn) {
                 true => &entries[..entries.len().div_ceil(2)],
                 false => entries,
             };
             self.write_request(object, entries, first_block).await?;
-        }
-        if object.ends {
-            self.restored.sequence = object.last.min(to);
         }
         Ok(())
     }

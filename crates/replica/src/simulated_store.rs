@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -181,6 +182,16 @@ impl ObjectStore for SimulatedStore {
             let objects = inner.objects.borrow();
             let found = objects.get(&key).map(|(bytes, _)| bytes.to_vec());
             found.ok_or(StoreError::Missing(key))
+        })
+    }
+
+    fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Vec<u8>> {
+        let key = key.to_owned();
+        self.request(move |inner| {
+            let objects = inner.objects.borrow();
+            let Some((bytes, _)) = objects.get(&key) else { return Err(StoreError::Missing(key)) };
+            let found = bytes.get(range.start as usize..range.end as usize);
+            found.map(<[u8]>::to_vec).ok_or_else(|| StoreError::Refused(format!("{key} has no such bytes")))
         })
     }
 

@@ -1,5 +1,7 @@
 //! The contract of an *object store*: objects under keys, each made once and never changed.
 
+use std::ops::Range;
+
 use futures_util::future::LocalBoxFuture;
 
 /// The answer of a store, later.
@@ -21,6 +23,9 @@ pub trait ObjectStore {
 
     /// Reads an object whole. What was created before is there.
     fn get(&self, key: &str) -> Reply<Vec<u8>>;
+
+    /// Reads the bytes of a range of an object. That it has not all of them is [`StoreError::Refused`].
+    fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Vec<u8>>;
 
     /// Lists the keys that begin with `prefix` and come behind `after`, in order. The newest may be missing.
     fn list(&self, prefix: &str, after: &str) -> Reply<Vec<String>>;

@@ -147,7 +147,7 @@ impl Uploader {
     /// up](Replication::give_up).
     pub async fn run(mut self) -> Result<(), ReplicaError> {
         if !self.options.stops {
-            self.writer.access.wait_forever();
+            self.writer.access.set_patience(None);
         }
         let shared = Rc::clone(&self.shared);
         let outcome = {

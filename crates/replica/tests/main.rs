@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bounds;
+mod mounted;
 mod round_trip;
 mod world;
 mod writers;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_replica::{
-    EncryptionKey, Moment, Replica, ReplicaError, ReplicaOptions, Restored, SimulatedStore, StoreFaults,
-    Uploader,
+    EncryptionKey, Moment, Replica, ReplicaError, ReplicaOptions, ReplicaStorage, Restored, SimulatedStore,
+    StoreFaults, Uploader,
 };
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
@@ -153,6 +153,16 @@ impl World {
         Replica::open(&self.handle, Rc::new(self.store.clone()), options).await
     }
 
+    /// Opens a state to be read block by block.
+    pub async fn mounted(
+        &self,
+        options: ReplicaOptions,
+        moment: Moment,
+        cache_bytes: usize,
+    ) -> Result<ReplicaStorage, ReplicaError> {
+        self.replica(options).await?.open_storage(&self.handle, moment, cache_bytes).await
+    }
+
     /// Restores a state, and reads it.
     pub async fn restore(&self, moment: Moment) -> Result<(Restored, Content), ReplicaError> {
         restore(&self.handle, &self.replica(options()).await?, moment).await
@@ -169,6 +179,16 @@ pub async fn restore(
     replica: &Replica,
     moment: Moment,
 ) -> Result<(Restored, Content), ReplicaError> {
+    let (restored, target) = restore_disk(handle, replica, moment).await?;
+    Ok((restored, content_of(&*target).await))
+}
+
+/// Restores a state to a disk.
+pub async fn restore_disk(
+    handle: &Handle,
+    replica: &Replica,
+    moment: Moment,
+) -> Result<(Restored, Rc<AdversaryDisk>), ReplicaError> {
     let capabilities = Capabilities {
         discard: Discard::ReadsZero,
         share: true,
@@ -177,7 +197,7 @@ pub async fn restore(
     let options = AdversaryOptions { blocks: 120, capabilities, ..AdversaryOptions::default() };
     let target = AdversaryDisk::new(handle, options);
     let restored = replica.restore(moment, &*target).await?;
-    Ok((restored, content_of(&*target).await))
+    Ok((restored, target))
 }
 
 /// Reads everything that is used. A block that is neither zeros nor one write is none of ours.

@@ -25,11 +25,12 @@ enum States<'a> {
 }
 
 impl<'a> MayLeave<'a> {
-    /// What a power cut now may leave of a disk that `spec` describes; none for a file, whose power loss cannot be simulated.
+    /// What a power cut now may leave of a disk that `spec` describes; none for a file and for what is
+    /// elsewhere, whose power loss cannot be simulated.
     #[must_use]
     pub fn of_disk(disk: &'a Disk, spec: &'a StackSpec) -> Option<MayLeave<'a>> {
         match disk {
-            Disk::File(_) => None,
+            Disk::File(_) | Disk::Remote(_) => None,
             Disk::Emulated(device) => MayLeave::of_device(device, spec),
             Disk::Adversary(disk) => MayLeave::of_adversary(disk, spec),
         }
@@ -105,7 +106,7 @@ impl Stack {
     pub fn observe_cuts(&self, spec: &Rc<StackSpec>, visit: impl Fn(&MayLeave<'_>) + 'static) {
         let spec = Rc::clone(spec);
         match self.disk() {
-            Disk::File(_) => {}
+            Disk::File(_) | Disk::Remote(_) => {}
             Disk::Emulated(device) => {
                 let weak = Rc::downgrade(device);
                 device.observe(move || {

@@ -20,6 +20,8 @@ pub enum Disk {
     Emulated(Rc<FlashDevice>),
     /// The worst disk that the contract allows.
     Adversary(Rc<AdversaryDisk>),
+    /// What lies on another machine, and is only read here.
+    Remote(Rc<dyn Storage>),
 }
 
 impl Disk {
@@ -44,6 +46,7 @@ impl Disk {
             Disk::File(disk) => Rc::<FileDisk>::clone(disk),
             Disk::Emulated(device) => Rc::<FlashDevice>::clone(device),
             Disk::Adversary(disk) => Rc::<AdversaryDisk>::clone(disk),
+            Disk::Remote(storage) => Rc::clone(storage),
         }
     }
 
@@ -167,7 +170,7 @@ impl Stack {
             (Some(volume), _) => volume.set_recorder(Rc::clone(recorder)),
             (None, Disk::Adversary(disk)) => disk.set_recorder(Rc::clone(recorder)),
             (None, Disk::File(disk)) => disk.set_recorder(Rc::clone(recorder)),
-            (None, Disk::Emulated(_)) => {}
+            (None, Disk::Emulated(_) | Disk::Remote(_)) => {}
         }
     }
 

@@ -47,6 +47,19 @@ pub fn weir(arguments: &[&str]) -> Command {
     command
 }
 
+/// `weir` with the credentials of a store.
+pub fn weir_in(seaweed: &seaweed::Seaweed, arguments: &[&str]) -> Command {
+    let mut command = weir(arguments);
+    command.envs(seaweed.environment());
+    command
+}
+
+pub fn weir_as(seaweed: &seaweed::Seaweed, key: &str, secret: &str, arguments: &[&str]) -> Command {
+    let mut command = weir_in(seaweed, arguments);
+    command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", secret);
+    command
+}
+
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
