@@ -17,6 +17,9 @@ use crate::store::{Creation, ObjectStore, Reply, StoreError};
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
+/// How long an answer is waited for where a request is not repeated.
+const ASKED_ONCE: Duration = Duration::from_secs(5);
+
 /// Requests to a store so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
@@ -62,7 +65,7 @@ impl Access {
         Access { handle: handle.clone(), store, patience: Cell::new(patience), requests, trouble }
     }
 
-    /// Requests are repeated for so long from here on; `None` for ever.
+    /// Requests are repeated for so long from here on: not at all if that is zero, for ever if it is `None`.
     pub(crate) fn set_patience(&self, patience: Option<Duration>) {
         self.patience.set(patience);
     }
@@ -84,6 +87,7 @@ impl Access {
     /// The answer to a request, or that none came.
     async fn answer<T>(&self, began: Instant, request: Reply<T>) -> Result<T, StoreError> {
         let Some(most) = self.patience.get() else { return request.await };
+        let most = if most.is_zero() { ASKED_ONCE } else { most };
         let over = pin!(self.handle.sleep_until(began + most));
         match select(request, over).await {
             Either::Left((answer, _)) => answer,

@@ -169,7 +169,7 @@ fn a_store_that_does_not_answer_is_asked_for_a_while_and_then_once() {
         assert!(storage.reads().trouble.unwrap().contains("does not answer"));
         assert_eq!(asked.await.unwrap(), failed(ErrorKind::TimedOut, 1));
         let waited = handle.now().since(began);
-        assert!(waited >= patience && waited < 2 * patience, "{waited:?}");
+        assert!(waited > patience / 2 && waited <= patience, "{waited:?}");
         let began = handle.now();
         for lba in 2..7 {
             assert_eq!(one(&storage, lba).await, failed(ErrorKind::TimedOut, lba));
