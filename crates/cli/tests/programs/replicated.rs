@@ -39,6 +39,10 @@ fn kill_again_and_again(name: &'static str, victim: Victim) {
         return;
     }
     let mut trial = Trial::new(name, "256M");
+    if victim == Victim::Store {
+        // It works on: it need not notice anything.
+        trial.gives_up = Duration::ZERO;
+    }
     let beside = trial.place.path().to_owned();
     let mut seaweed = Seaweed::start(&beside);
     let url = format!("s3://{BUCKET}/{}", name.replace([' ', ','], "-"));
