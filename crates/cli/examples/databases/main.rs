@@ -17,6 +17,7 @@
 
 mod bench;
 mod campaign;
+mod support;
 
 use std::path::PathBuf;
 

@@ -100,7 +100,7 @@ fn kill_again_and_again(name: &'static str, victim: Victim) {
 impl Totals {
     /// Says how far it is, now and then.
     fn tell(&self, trial: &Trial, round: u64) {
-        if round % 5 == 0 || round == rounds() {
+        if round.is_multiple_of(5) || round == rounds() {
             let (acknowledged, cut) = (trial.acknowledged, trial.cut);
             let Totals { behind, lag_ms, lag_bytes } = self;
             eprintln!(

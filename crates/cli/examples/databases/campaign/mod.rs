@@ -10,15 +10,11 @@
 pub mod database;
 pub mod ground;
 pub mod judge;
-#[path = "../../../tests/support/lag.rs"]
-pub mod lag;
 pub mod load;
 pub mod mariadb;
 pub mod postgresql;
 pub mod replicated;
 pub mod rounds;
-#[path = "../../../tests/support/seaweed.rs"]
-pub mod seaweed;
 pub mod server;
 
 use std::error::Error;

@@ -10,12 +10,12 @@ use clap::ValueEnum;
 
 use super::ground::WeirMount;
 use super::judge::{Verdict, judge};
-use super::lag::{LagWatch, Owed, is_up_to_date};
 use super::load::{CLIENTS, Clients, last_noted};
 use super::rounds::{Campaign, DISK_MIB, Totals};
-use super::seaweed::{BUCKET, Seaweed};
 use super::server::Installation;
 use super::{Outcome, run, wait_for};
+use crate::support::lag::{LagWatch, Owed, is_up_to_date};
+use crate::support::seaweed::{BUCKET, Seaweed};
 
 /// How far the store may be behind.
 const LAG: Duration = Duration::from_millis(300);
