@@ -44,6 +44,7 @@ fn survives(database: DatabaseKind, crash: Crash) {
         atomic: database == DatabaseKind::Mariadb,
         mount: Vec::new(),
         until_damage: false,
+        victim: None,
     };
     let totals = campaign.run(&mut |_, _| {}).unwrap();
     eprintln!("{crash:?}: {totals:?}");

@@ -6,6 +6,7 @@
 //! cargo build --release -p weir-cli --bin weir --example databases
 //! target/release/examples/databases bench --on DIRECTORY --json
 //! target/release/examples/databases kill --database postgresql --rounds 50
+//! target/release/examples/databases kill --database postgresql --rounds 50 --victim store    # ships to SeaweedFS
 //! target/release/examples/databases cut --atomic --rounds 50
 //! target/release/examples/databases cut --ext4 --rounds 50
 //! ```
@@ -16,6 +17,7 @@
 
 mod bench;
 mod campaign;
+mod support;
 
 use std::path::PathBuf;
 
@@ -23,6 +25,7 @@ use clap::{Args, Parser, Subcommand};
 
 use campaign::database::DatabaseKind;
 use campaign::judge::Verdict;
+use campaign::replicated::Victim;
 use campaign::rounds::{Campaign, Crash};
 use campaign::{Outcome, is_there};
 
@@ -47,7 +50,13 @@ enum What {
     /// Measures transactions a second, and bytes to the disk for each
     Bench(bench::Arguments),
     /// Kills the server of the mount under load
-    Kill(Crashes),
+    Kill {
+        /// Ship the volume to SeaweedFS (weed), kill this, and look at what the store restores to, too
+        #[arg(long)]
+        victim: Option<Victim>,
+        #[command(flatten)]
+        crashes: Crashes,
+    },
     /// Cuts the power of the worst disk below the mount
     Cut {
         /// The kernel's ext4 instead of a mount of Weir
@@ -87,23 +96,34 @@ fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
     let (database, load) = match &arguments.command {
         What::Bench(asked) => (asked.database, Some(asked.database.load_program())),
-        What::Kill(crashes) | What::Cut { crashes, .. } => (crashes.database, None),
+        What::Kill { crashes, .. } | What::Cut { crashes, .. } => (crashes.database, None),
     };
     if let Some(missing) = database.programs().iter().chain(&load).find(|program| !is_there(program)) {
         return Err(format!("this takes {missing}: install it, and try again").into());
     }
     let weir = arguments.weir.map_or_else(beside_this, Ok)?;
     let (on, json) = (arguments.on.canonicalize()?, arguments.json);
-    let (crash, until_damage, crashes) = match arguments.command {
+    let (crash, until_damage, victim, crashes) = match arguments.command {
         What::Bench(asked) => return bench::run(&asked, &weir, &on, json),
-        What::Kill(crashes) => (Crash::Kill, false, crashes),
+        What::Kill { victim, crashes } => (Crash::Kill, false, victim, crashes),
         What::Cut { ext4, until_damage, crashes } => {
-            (if ext4 { Crash::PowerUnderExt4 } else { Crash::Power }, until_damage, crashes)
+            (if ext4 { Crash::PowerUnderExt4 } else { Crash::Power }, until_damage, None, crashes)
         }
     };
     let Crashes { database, rounds, seed, pages_twice, atomic, mount } = crashes;
-    let campaign =
-        Campaign { weir, on, database, crash, rounds, seed, pages_twice, atomic, mount, until_damage };
+    let campaign = Campaign {
+        weir,
+        on,
+        database,
+        crash,
+        rounds,
+        seed,
+        pages_twice,
+        atomic,
+        mount,
+        until_damage,
+        victim,
+    };
     let totals = campaign.run(&mut |crash, verdict| eprintln!("{}", line(crash, verdict, pages_twice)))?;
     if json {
         println!("{}", serde_json::to_string(&totals)?);

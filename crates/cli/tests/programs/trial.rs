@@ -54,6 +54,8 @@ pub struct Trial {
     pub cut: u64,
     /// Commits, or whole runs, of which they were told by then what is durable.
     pub acknowledged: u64,
+    /// How long a program may go on after that.
+    pub gives_up: Duration,
     /// How it is mounted while it is cut.
     pub options: &'static [&'static str],
 }
@@ -67,6 +69,7 @@ impl Trial {
             name,
             cut: 0,
             acknowledged: 0,
+            gives_up: GIVES_UP,
             options: &[],
         }
     }
@@ -104,7 +107,7 @@ impl Trial {
     /// Gives a program time to meet the dead mount, and takes that away. It is killed if it does not give up: git reads a
     /// directory again for as long as that fails.
     fn ended(&self, running: &mut Child) {
-        is_so_within(GIVES_UP, || running.try_wait().unwrap().is_some());
+        is_so_within(self.gives_up, || running.try_wait().unwrap().is_some());
         // Its children too, if there are any left.
         let _ = kill_process_group(Pid::from_child(running), Signal::KILL);
         running.wait().unwrap();

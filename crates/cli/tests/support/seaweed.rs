@@ -119,7 +119,8 @@ fn serve(directory: &Path, ports: [u16; 4]) -> Child {
     let named = ["master", "volume", "filer", "s3"].into_iter().zip(ports);
     Command::new("weed")
         .args(["server", "-s3", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"])
-        // No port that is the same for all servers.
+        // Alone, it serves soon after it was killed. No port that is the same for all servers.
+        .args(["-master.peers=none", "-master.electionTimeout=1s"])
         .args([
             "-master.volumeSizeLimitMB=64",
             "-master.telemetry=false",

@@ -26,10 +26,22 @@ pub struct WeirMount {
 impl WeirMount {
     /// Mounts a volume, in a file or on a device. A server that was killed may hold on to it for a moment.
     pub fn new(weir: &Path, volume: &Path, root: &Path, more: &[String]) -> Outcome<WeirMount> {
+        WeirMount::new_in(&[], weir, volume, root, more)
+    }
+
+    /// The same, with more variables of the environment.
+    pub fn new_in(
+        environment: &[(&str, String)],
+        weir: &Path,
+        volume: &Path,
+        root: &Path,
+        more: &[String],
+    ) -> Outcome<WeirMount> {
         fs::create_dir_all(root)?;
         wait_for("the volume is free", PATIENCE, || {
             let mut command = Command::new(weir);
             command.args(["mount", "--foreground"]).arg(volume).arg(root).args(more).env_remove("RUST_LOG");
+            command.envs(environment.iter().cloned());
             let mut server = command.stderr(Stdio::piped()).spawn()?;
             let mut messages = BufReader::new(server.stderr.take().ok_or("no standard error")?);
             let mut told = String::new();

@@ -109,13 +109,12 @@ impl Clients {
 
     /// The last transaction of each client that was acknowledged.
     pub fn acknowledged(&self) -> Outcome<Vec<u64>> {
-        let last = |(_, notes): &(Child, PathBuf)| {
-            let told = fs::read_to_string(notes)?;
-            // The last line may be cut off.
-            let whole = told.rfind('\n').map_or("", |end| &told[..end]);
-            Ok(whole.lines().next_back().ok_or("a client's notes are empty")?.parse()?)
-        };
-        self.clients.iter().map(last).collect()
+        self.clients.iter().map(|(_, notes)| last_noted(notes)).collect()
+    }
+
+    /// Where the notes of each are.
+    pub fn notes(&self) -> Vec<PathBuf> {
+        self.clients.iter().map(|(_, notes)| notes.clone()).collect()
     }
 
     /// Stops them where they are, or lets them go on.
@@ -136,6 +135,14 @@ impl Clients {
         }
         Ok(false)
     }
+}
+
+/// The last transaction in a client's notes.
+pub fn last_noted(notes: &Path) -> Outcome<u64> {
+    let told = fs::read_to_string(notes)?;
+    // The last line may be cut off.
+    let whole = told.rfind('\n').map_or("", |end| &told[..end]);
+    Ok(whole.lines().next_back().ok_or("a client's notes are empty")?.parse()?)
 }
 
 impl Drop for Clients {

@@ -13,6 +13,7 @@ pub mod judge;
 pub mod load;
 pub mod mariadb;
 pub mod postgresql;
+pub mod replicated;
 pub mod rounds;
 pub mod server;
 

@@ -14,11 +14,12 @@ use super::database::{DatabaseKind, Setup};
 use super::ground::{Ext4, LoopDevice, WeirMount, WorstDisk};
 use super::judge::{Verdict, judge};
 use super::load::{CLIENTS, Clients, fill};
+use super::replicated::Victim;
 use super::server::{Installation, Running};
 use super::{Outcome, run, system, wait_for};
 
 /// Of the volume in a file, and of the worst disk.
-const DISK_MIB: u64 = 512;
+pub const DISK_MIB: u64 = 512;
 /// A small pool, so that pages are written all the time, and a log that asks for checkpoints.
 const POOL_MIB: u32 = 8;
 const LOG_MIB: u32 = 16;
@@ -62,6 +63,8 @@ pub struct Campaign {
     pub mount: Vec<String>,
     /// Whether the first damage ends it.
     pub until_damage: bool,
+    /// With [`Crash::Kill`]: ship the volume to a store, and kill this.
+    pub victim: Option<Victim>,
 }
 
 /// What the crashes have left.
@@ -82,12 +85,17 @@ pub struct Totals {
     pub lost: u64,
     /// Crashes after which rows were wrong.
     pub rows_wrong: u64,
+    /// Transactions that were acknowledged and were not in the store after a kill, of a mount that is shipped.
+    pub behind: u64,
+    /// What the mount said last before a kill, at most.
+    pub lag_ms: u64,
+    pub lag_bytes: u64,
     /// The first of what was wrong.
     pub told: Vec<String>,
 }
 
 impl Totals {
-    fn add(&mut self, verdict: &Verdict, pages_twice: bool) {
+    pub fn add(&mut self, verdict: &Verdict, pages_twice: bool) {
         self.rounds += 1;
         self.torn += u64::from(!verdict.torn.is_empty());
         self.torn_after += u64::from(!verdict.torn_after.is_empty());
@@ -116,22 +124,25 @@ impl Campaign {
         fs::set_permissions(beside.path(), Permissions::from_mode(0o755))?;
         let installation = self.installation()?;
         match self.crash {
+            Crash::Kill if self.victim.is_some() => {
+                self.replicated_rounds(beside.path(), &installation, tell)
+            }
             Crash::Kill => self.kill_rounds(beside.path(), &installation, tell),
             Crash::Power | Crash::PowerUnderExt4 => self.power_rounds(beside.path(), &installation, tell),
         }
     }
 
-    fn installation(&self) -> Outcome<Installation> {
+    pub fn installation(&self) -> Outcome<Installation> {
         let setup = Setup { pages_twice: self.pages_twice, pool_mib: POOL_MIB, log_mib: LOG_MIB };
         Installation::new(self.database.set_up(setup))
     }
 
-    fn random(&self) -> Pcg64 {
+    pub fn random(&self) -> Pcg64 {
         Pcg64::seed_from_u64(self.seed)
     }
 
     /// Makes the database on a mount.
-    fn prepare(&self, installation: &Installation, root: &Path) -> Outcome<PathBuf> {
+    pub fn prepare(&self, installation: &Installation, root: &Path) -> Outcome<PathBuf> {
         let data = root.join("db");
         installation.install(&data)?;
         let server = installation.start(&data)?;
@@ -143,12 +154,12 @@ impl Campaign {
         Ok(data)
     }
 
-    fn format(&self, path: &Path, more: &[&str]) -> Outcome<()> {
+    pub fn format(&self, path: &Path, more: &[&str]) -> Outcome<()> {
         let mut command = Command::new(&self.weir);
         run(command.args(["mkfs", "--volume"]).arg(path).args(more)).map(drop)
     }
 
-    fn mount_options(&self) -> Vec<String> {
+    pub fn mount_options(&self) -> Vec<String> {
         let asked = self.database.mount_options().iter().map(|option| (*option).to_owned());
         asked.chain(self.mount.iter().cloned()).collect()
     }
@@ -158,7 +169,7 @@ impl Campaign {
     }
 
     /// Has the clients work for a while.
-    fn work(&self, random: &mut Pcg64, clients: &mut Clients) -> Outcome<()> {
+    pub fn work(&self, random: &mut Pcg64, clients: &mut Clients) -> Outcome<()> {
         let before: u64 = clients.acknowledged()?.iter().sum();
         wait_for("transactions are committed", PATIENCE, || {
             let now: u64 = clients.acknowledged()?.iter().sum();
