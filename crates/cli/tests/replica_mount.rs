@@ -179,8 +179,8 @@ fn what_cannot_be_mounted_is_named() {
     let with_key = |more: &[&str], words: &[&str]| {
         fails(&[&["mount", url, at, "--read-only", "--key-file", &key], more].concat(), words);
     };
-    with_key(&["--at", &(last + 5).to_string()], &["not to"]);
-    with_key(&["--at", "2020-01-01 00:00:00"], &[url]);
+    with_key(&["--at", &(last + 5).to_string()], &["cannot be restored"]);
+    with_key(&["--at", "2020-01-01 00:00:00"], &["2020-01-01", "cannot be restored"]);
     with_key(&["--snapshot", "one"], &["restore the replica first"]);
     let volume = replicated.place.volume();
     fails(&["mount", volume.to_str().unwrap(), at, "--at", "5"], &["URL"]);

@@ -142,7 +142,7 @@ fn a_repair_gives_snapshots_up_whose_table_is_damaged_where_it_is_told_to() {
     let repair = |options: &[&str]| weir(&["volume", "repair", &volume]).args(options).output().unwrap();
     let refused = repair(&["--write"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused.stdout).contains("`--drop-snapshots`"), "{refused:?}");
+    assert!(text(&refused.stdout).contains("`--write --drop-snapshots`"), "{refused:?}");
     let repaired = repair(&["--write", "--drop-snapshots"]);
     assert_eq!(repaired.status.code(), Some(1), "something is lost: {repaired:?}");
     assert!(text(&repaired.stdout).contains("given up"), "{repaired:?}");
