@@ -24,11 +24,9 @@ use crate::log_object::{HEAD_BYTES, LogObject, Shape};
 use crate::piece_cache::{PIECE_BLOCKS, PIECE_BYTES, Piece, PieceCache, PieceId};
 use crate::store::StoreError;
 
-/// Bytes of requests that are under way: a quarter of the cache, between these.
-const UNDER_WAY_MIN: usize = 16 << 20;
-const UNDER_WAY_MAX: usize = 64 << 20;
-/// What an object that is read whole counts as: its bytes, decrypted, decompressed, and cut into pieces, of 4 MiB each.
-const WHOLE_BYTES: usize = 16 << 20;
+/// Bytes of requests that are under way, at most. An object that is read whole counts as all of them: its bytes, decrypted,
+/// decompressed, and cut into pieces, of up to 16 MiB each.
+const UNDER_WAY_BYTES: usize = 64 << 20;
 
 /// Why pieces cannot be had; all who waited for them get it.
 pub(crate) type Failure = Rc<ReplicaError>;
@@ -53,7 +51,6 @@ pub(crate) struct ObjectSource {
     shapes: RefCell<BTreeMap<u32, Shape>>,
     under_way: RefCell<BTreeMap<u32, Rc<UnderWay>>>,
     budget: Semaphore,
-    budget_bytes: usize,
     /// The newest object of unknown shape was packed: the next one is taken to be, too, and read by one request, not by two.
     expects_packed: Cell<bool>,
 }
@@ -66,7 +63,6 @@ impl ObjectSource {
         patience: Option<Duration>,
         cache_bytes: usize,
     ) -> ObjectSource {
-        let budget_bytes = (cache_bytes / 4).clamp(UNDER_WAY_MIN, UNDER_WAY_MAX);
         let expects_packed = Cell::new(envelopes.has_key());
         ObjectSource {
             access,
@@ -75,8 +71,7 @@ impl ObjectSource {
             cache: PieceCache::new(cache_bytes),
             shapes: RefCell::default(),
             under_way: RefCell::default(),
-            budget: Semaphore::new(budget_bytes / PIECE_BYTES),
-            budget_bytes,
+            budget: Semaphore::new(UNDER_WAY_BYTES / PIECE_BYTES),
             expects_packed,
         }
     }
@@ -87,7 +82,7 @@ impl ObjectSource {
 
     /// Bytes of memory at most, but for what it knows of each object.
     pub(crate) fn memory_bound(&self) -> usize {
-        self.cache.bytes_max() + self.budget_bytes
+        self.cache.bytes_max() + UNDER_WAY_BYTES
     }
 
     pub(crate) fn requests(&self) -> Requests {
@@ -218,7 +213,7 @@ impl ObjectSource {
             return Ok(None);
         }
         let pieces = (end - first).div_ceil(PIECE_BLOCKS) as usize;
-        let _permit = self.budget.acquire(pieces.min(self.budget_bytes / PIECE_BYTES)).await;
+        let _permit = self.budget.acquire(pieces.min(UNDER_WAY_BYTES / PIECE_BYTES)).await;
         let at = |block: u32| data_at + u64::from(block) * BLOCK_BYTES as u64;
         match self.access.get_range(&place.key(), at(first)..at(end)).await {
             Ok(bytes) => Ok(Some(self.keep(number, *wanted.start(), &bytes))),
@@ -234,8 +229,7 @@ impl ObjectSource {
         place: LogPlace,
         wanted: RangeInclusive<u32>,
     ) -> Result<Pieces, ReplicaError> {
-        let permits = WHOLE_BYTES.min(self.budget_bytes) / PIECE_BYTES;
-        let _permit = self.budget.acquire(permits).await;
+        let _permit = self.budget.acquire(UNDER_WAY_BYTES / PIECE_BYTES).await;
         let bytes = self.access.get(&place.key()).await?;
         let (object, _) = LogObject::decode(&self.envelopes, place, &bytes)?;
         self.note_shape(number, &bytes);
