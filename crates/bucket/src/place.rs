@@ -56,7 +56,7 @@ pub enum PlaceError {
     /// A variable has characters in it that no request can hold.
     #[error("{0} has a space, a line break or another character that is none of a key: set it anew")]
     Characters(&'static str),
-    /// Nothing says who asks.
+    /// There are no credentials.
     #[error(
         "no credentials for the store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or, on a machine in the cloud that has a \
          role, AWS_METADATA_ENDPOINT=http://169.254.169.254"

@@ -44,18 +44,22 @@ impl PlotBar {
     }
 }
 
-/// A plot of bars, as an SVG document, and whether its axis is logarithmic; below the axis stands `about`.
+/// A plot of bars, as an SVG document, and what to say of its scale behind a unit; below the axis stands `about`, if there is one.
 ///
 /// # Errors
 /// [`FigureError::Plot`] with `name` if the plotting library fails.
-pub fn plot_bars(name: &str, about: Option<&str>, bars: &[PlotBar]) -> Result<(String, bool), FigureError> {
+pub fn plot_bars(
+    name: &str,
+    about: Option<&str>,
+    bars: &[PlotBar],
+) -> Result<(String, &'static str), FigureError> {
     let mut svg = String::new();
     let axis = Axis::of(bars);
     let failed = |why| plot_failed(name, why);
     let scale = if axis.logarithmic { ", logarithmic" } else { "" };
     let about = about.map(|about| format!("{about}{scale}"));
     axis.draw(&mut svg, about.as_deref(), bars).map_err(failed)?;
-    Ok((svg, axis.logarithmic))
+    Ok((svg, scale))
 }
 
 impl Sheet {
@@ -81,8 +85,7 @@ impl Sheet {
         let plot = |unit: &str| {
             let bars: Vec<PlotBar> =
                 self.rows.iter().filter(|row| row.unit == unit).map(PlotBar::from_row).collect();
-            let (svg, is_logarithmic) = plot_bars(&self.figure.name, None, &bars)?;
-            let scale = if is_logarithmic { ", logarithmic" } else { "" };
+            let (svg, scale) = plot_bars(&self.figure.name, None, &bars)?;
             Ok((format!("{unit}{scale}; bar: ours, line: the paper"), svg))
         };
         units.into_iter().map(plot).collect()

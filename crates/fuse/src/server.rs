@@ -203,9 +203,8 @@ impl Server {
         std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
         // The process may change its directory before it unmounts.
         let absolute = absolute(mountpoint);
-        let Load { under_way, under_way_max, .. } = load.get();
         let (request_bytes_max, awake) = (options.request_bytes_max, options.awake);
-        load.set(Load { under_way, under_way_max, request_bytes_max, awake });
+        load.set(Load { request_bytes_max, awake, ..load.get() });
         let (at, config) = (absolute.clone(), config(options));
         let handshake = Handshake {
             writeback_cache: options.writeback_cache,

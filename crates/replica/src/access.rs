@@ -65,7 +65,7 @@ impl Access {
         Access { handle: handle.clone(), store, patience: Cell::new(patience), requests, trouble }
     }
 
-    /// Requests are repeated for so long from here on: not at all if that is zero, for ever if it is `None`.
+    /// Sets how long later requests are repeated: zero is not at all, `None` is without end.
     pub(crate) fn set_patience(&self, patience: Option<Duration>) {
         self.patience.set(patience);
     }

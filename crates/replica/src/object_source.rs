@@ -109,9 +109,7 @@ impl ObjectSource {
             let mut missing = wanted.clone().filter(|piece| !found.contains_key(piece));
             let Some(first) = missing.next() else { return Ok(found) };
             let missing = first..=missing.next_back().unwrap_or(first);
-            let other = self.under_way.borrow().get(&number).cloned();
-            if let Some(other) = other {
-                until_over(&other).await?;
+            if self.wait_for_other(number).await? {
                 continue;
             }
             found.extend(self.alone(number, self.fetch(number, place, missing)).await?);
@@ -126,12 +124,16 @@ impl ObjectSource {
         place: LogPlace,
         wanted: RangeInclusive<u32>,
     ) -> Result<Pieces, Failure> {
-        loop {
-            let other = self.under_way.borrow().get(&number).cloned();
-            match other {
-                Some(other) => until_over(&other).await?,
-                None => return self.alone(number, self.fetch_whole(number, place, wanted)).await,
-            }
+        while self.wait_for_other(number).await? {}
+        self.alone(number, self.fetch_whole(number, place, wanted)).await
+    }
+
+    /// Waits for the request for an object that is under way; whether there was one.
+    async fn wait_for_other(&self, number: u32) -> Result<bool, Failure> {
+        let other = self.under_way.borrow().get(&number).cloned();
+        match other {
+            Some(other) => until_over(&other).await.map(|()| true),
+            None => Ok(false),
         }
     }
 

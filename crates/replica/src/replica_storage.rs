@@ -249,7 +249,7 @@ impl Inner {
     async fn read_ahead(&self, first: u64, end: u64) {
         for run in self.runs(first, end.min(self.blocks)) {
             if let Err(failure) = self.source.pieces(run.object, run.place, run.pieces()).await {
-                // Whoever wants it asks for it again, and gets the error.
+                // A read of these blocks requests them again, and returns the error.
                 debug!(%failure, "what was to be read ahead cannot be had");
                 return;
             }

@@ -184,8 +184,8 @@ async fn repair_owned(
     report.lost = damaged.into_iter().chain(unknown.iter().map(|lba| Lba(u64::from(*lba)))).collect();
     report.lost.sort_unstable();
     work.mend_zeros(&found, &mut report).await?;
-    if work.has_lost_table(&found, &report).await {
-        work.give_up_snapshots(&mut found, &mut report)?;
+    if let Some(table) = work.find_lost_table(&found, &report).await {
+        work.give_up_snapshots(table, &mut found, &mut report)?;
         unknown.retain(|lba| u64::from(*lba) < geometry.slot_blocks());
     }
     work.mark_lost(&unknown, &mut found).await?;
@@ -432,24 +432,28 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Whether the table of snapshots is lost, or is none.
-    async fn has_lost_table(&self, found: &Recovered, report: &RepairReport) -> bool {
-        let Some(table) = self.geometry.table() else { return false };
-        let entry = found.blocks.entry(table.0 as u32);
-        if report.lost.contains(&table) || !entry.is_mapped() {
-            return report.lost.contains(&table);
+    /// The table of snapshots, if it is lost, or its content is not one.
+    async fn find_lost_table(&self, found: &Recovered, report: &RepairReport) -> Option<Lba> {
+        let table = self.geometry.table()?;
+        if report.lost.contains(&table) {
+            return Some(table);
         }
+        let entry = Some(found.blocks.entry(table.0 as u32)).filter(|entry| entry.is_mapped())?;
         let block = read_or_zeros(self.disk, Extent::new(Lba(u64::from(entry.block)), 1)).await;
-        Table::from_block(&block, self.geometry).is_err()
+        Table::from_block(&block, self.geometry).is_err().then_some(table)
     }
 
-    /// Nothing but the table says what is in the slots: they are discarded, and the table is then empty.
-    fn give_up_snapshots(&self, found: &mut Recovered, report: &mut RepairReport) -> Result<(), VolumeError> {
-        let (slots, end) = (self.geometry.slot_blocks(), self.geometry.addressable_blocks());
+    /// Nothing but the table, which is lost, says what is in the slots: they are discarded, and the table is then empty.
+    fn give_up_snapshots(
+        &self,
+        table: Lba,
+        found: &mut Recovered,
+        report: &mut RepairReport,
+    ) -> Result<(), VolumeError> {
         if !self.options.drop_snapshots {
-            let at = self.geometry.table().unwrap_or_default();
-            return Err(VolumeError::Damaged { what: Damage::SnapshotTable, at });
+            return Err(VolumeError::Damaged { what: Damage::SnapshotTable, at: table });
         }
+        let (slots, end) = (self.geometry.slot_blocks(), self.geometry.addressable_blocks());
         found.blocks.discard(slots, end, found.next_sequence.saturating_sub(1));
         report.lost.retain(|lba| lba.0 < slots);
         // The gravest comes first, as not all are listed.

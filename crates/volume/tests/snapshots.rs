@@ -351,6 +351,13 @@ fn a_clone_and_a_volume_below_a_snapshot_discard_much() {
     runtime.block_on(script).unwrap();
 }
 
+async fn create(handle: &Handle) -> (Rc<AdversaryDisk>, Rc<Volume>) {
+    let disk = AdversaryDisk::new(handle, disk_options());
+    Volume::create(handle, &*disk, FORMAT).await.unwrap();
+    let volume = open(handle, &disk, None).await;
+    (disk, volume)
+}
+
 /// Without its table nothing says what is in the slots: the volume does not open, and a repair gives the snapshots up and keeps all
 /// that the volume itself has (V9).
 #[test]
@@ -358,9 +365,7 @@ fn v9_without_the_table_of_snapshots_a_repair_keeps_the_volume_itself() {
     let runtime = Runtime::simulated(Simulation { seed: 5, ..Simulation::default() });
     let handle = runtime.handle();
     let script = async {
-        let disk = AdversaryDisk::new(&handle, disk_options());
-        Volume::create(&handle, &*disk, FORMAT).await.unwrap();
-        let volume = open(&handle, &disk, None).await;
+        let (disk, volume) = create(&handle).await;
         let write_all = async |stamp: u64, step: usize| {
             for lba in USED.step_by(step) {
                 write(&*volume, Part::bytes(Lba(lba), &page(stamp + lba))).await.unwrap();
@@ -407,9 +412,7 @@ fn v9_a_repair_writes_the_block_of_zeros_anew() {
     let runtime = Runtime::simulated(Simulation { seed: 5, ..Simulation::default() });
     let handle = runtime.handle();
     let script = async {
-        let disk = AdversaryDisk::new(&handle, disk_options());
-        Volume::create(&handle, &*disk, FORMAT).await.unwrap();
-        let volume = open(&handle, &disk, None).await;
+        let (disk, volume) = create(&handle).await;
         volume.create_snapshot("snapshot").await.unwrap();
         for lba in USED {
             write(&*volume, Part::bytes(Lba(lba), &page(1000 + lba))).await.unwrap();

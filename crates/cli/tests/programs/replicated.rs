@@ -29,7 +29,7 @@ enum Victim {
 struct Totals {
     /// Transactions that were acknowledged and are not in the store.
     behind: u64,
-    /// The largest lag that was told last before a kill, in milliseconds and in bytes.
+    /// The largest lag in the last status before a kill, in milliseconds and in bytes.
     lag_ms: u64,
     lag_bytes: u64,
 }
@@ -112,7 +112,7 @@ impl Totals {
     }
 }
 
-/// Of each client, what it was told is there, and one more at most.
+/// Each client's acknowledged commits are there, and one more at most.
 fn require_acknowledged(name: &str, told: [u64; 2], found: [u64; 2]) {
     let is_there = told.iter().zip(found).all(|(told, found)| (*told..=told + 1).contains(&found));
     assert!(is_there, "{name}: told {told:?}, found {found:?}");

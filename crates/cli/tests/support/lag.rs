@@ -43,7 +43,7 @@ pub fn is_up_to_date(root: &Path) -> bool {
 /// A look at a mount.
 struct Look {
     at: Instant,
-    /// What each client was told is committed, by then.
+    /// The newest commit that was acknowledged to each client by then.
     told: Vec<u64>,
     /// What the mount said later.
     lag: Lag,
@@ -54,7 +54,7 @@ struct Look {
 pub struct Owed {
     /// What the mount said last.
     pub lag: Lag,
-    /// What each client was told is committed before that.
+    /// The newest commit that was acknowledged to each client before that.
     pub told: Vec<u64>,
     /// And before the time that the store may be behind; nothing while a catch-up is under way, which promises nothing.
     pub least: Vec<u64>,

@@ -71,7 +71,7 @@ impl Seaweed {
         self.wait();
     }
 
-    /// Waits until somebody listens.
+    /// Waits until the server listens.
     fn wait(&self) {
         let is_there = (0..STARTED_WITHIN).any(|_| {
             std::thread::sleep(PAUSE);
@@ -101,7 +101,7 @@ impl Drop for Seaweed {
     }
 }
 
-/// Four ports that nobody has. Each of the servers takes the one that is 10,000 higher, too.
+/// Four free ports. Each server also takes the port that is 10,000 higher.
 fn free_ports() -> [u16; 4] {
     let listen = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     let mut found = Vec::new();
