@@ -58,9 +58,14 @@ impl Blocks {
 
     /// All that are somewhere, in order.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (u32, Entry)> {
-        self.map
-            .mapped_in(0, self.geometry.addressable_blocks())
-            .map(|(lba, entry)| (lba, self.unmarked(entry)))
+        let known = self.map.known_in(0, self.geometry.addressable_blocks());
+        known.map(|(lba, entry)| (lba, self.unmarked(entry))).filter(|(_, entry)| entry.is_mapped())
+    }
+
+    /// What a target reads that shares a block. What a volume with a base does not hold by then reads zeros (V11).
+    fn source(&self, lba: u32) -> Entry {
+        let entry = self.entry(lba);
+        if self.geometry.base.is_some() && !entry.is_known() { Entry::EMPTY } else { entry }
     }
 
     /// The record `sequence` says where a logical block is from now on.
@@ -96,7 +101,7 @@ impl Blocks {
     /// The record `sequence` lets each target read what its source does. All sources are looked up before a target
     /// changes, and new names are listed before old ones are gone: a block may be both source and target.
     pub(crate) fn share(&mut self, pairs: &Pairs, sequence: u64) {
-        let found: Vec<(u32, Entry)> = pairs.iter().map(|(to, from)| (*to, self.entry(*from))).collect();
+        let found: Vec<(u32, Entry)> = pairs.iter().map(|(to, from)| (*to, self.source(*from))).collect();
         for ((to, from), (_, entry)) in pairs.iter().zip(&found).filter(|(_, (_, entry))| entry.is_mapped()) {
             if !self.is_marked(self.map.get(*from)) {
                 self.map.set(*from, Entry { block: entry.block | self.mark, ..*entry });
@@ -114,10 +119,14 @@ impl Blocks {
     }
 
     /// The record `sequence` discards the blocks from `first` to `end`, `end` not among them. One that is nowhere needs
-    /// no dirty map page.
+    /// no dirty map page, unless there is a base.
     pub(crate) fn discard(&mut self, first: u64, end: u64, sequence: u64) {
+        if self.geometry.base.is_some() && !self.rules.drops(VolumeMutant::DiscardUncoversBase) {
+            (first..end).for_each(|lba| self.set(lba as u32, Entry::EMPTY, sequence));
+            return;
+        }
         let mut next = first;
-        while let Some((lba, _)) = { self.map.mapped_in(next, end).next() } {
+        while let Some((lba, _)) = { self.map.known_in(next, end).next() } {
             self.set(lba, Entry::default(), sequence);
             next = u64::from(lba) + 1;
         }
@@ -126,6 +135,10 @@ impl Blocks {
     /// Takes in what a map page on the disk says of a block. What names the same block reads the same.
     pub(crate) fn load(&mut self, lba: u64, entry: Entry) -> Result<(), Damage> {
         let Entry { block, checksum } = self.unmarked(entry);
+        if entry == Entry::EMPTY && self.geometry.base.is_some() && lba < self.geometry.addressable_blocks() {
+            self.map.load(lba as u32, entry);
+            return Ok(());
+        }
         let segment = self.geometry.segment_of(block).ok_or(Damage::MapEntry)?;
         let other = if self.is_marked(entry) { self.names.first(block) } else { None };
         let is_full =

@@ -474,7 +474,7 @@ impl Branches {
 
 /// Looks for a block at the beginning of each slot of a path, in turn; the logical block at which it is.
 pub(crate) fn find_source(blocks: &Blocks, path: &[u32], lba: u32) -> Option<u32> {
-    path.iter().map(|base| base + lba).find(|lba| blocks.entry(*lba).is_mapped())
+    path.iter().map(|base| base + lba).find(|lba| blocks.entry(*lba).is_known())
 }
 
 /// What a branch reads as a block, by its path. The pages of the map are in memory.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Opener, Part, Rules, Storage, flush, write};
 
+use crate::base::Base;
 use crate::blocks::Blocks;
 use crate::checkpoint::Checkpoint;
 use crate::claim::{self, claim_to_destroy, work_as_owner};
@@ -47,6 +48,8 @@ pub struct Info {
     pub shares: bool,
     /// Slots for snapshots and clones.
     pub slots: u32,
+    /// The state with which it begins and which it does not hold, if there is one.
+    pub base: Option<Base>,
     /// The owner that has it open, or did not close it; `None` if it was closed, or has no claim.
     pub opener: Option<Opener>,
 }
@@ -129,6 +132,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
         next_sequence: checkpoint.next_sequence,
         shares: geometry.shares,
         slots: geometry.slots,
+        base: geometry.base,
         opener: claim::opener(disk, &geometry).await?,
     })
 }

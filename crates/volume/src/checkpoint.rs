@@ -28,7 +28,7 @@ use crate::transfer::read_extent;
 
 pub(crate) const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
 /// No counter comes this far: at a billion requests a second it takes a century.
-const COUNTERS_END: u64 = 1 << 62;
+pub(crate) const COUNTERS_END: u64 = 1 << 62;
 /// Segments whose first block is read at the same time.
 const SEGMENTS_AT_ONCE: usize = 64;
 /// Map pages in one write at most.
@@ -156,13 +156,15 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The checkpoint of an empty volume, whose whole space is free-segment list, in one of the slots.
+    /// The checkpoint of an empty volume, whose whole space is free-segment list, in one of the slots. With a base, the log begins
+    /// behind that (V11).
     pub(crate) fn first(geometry: &Geometry, slot: u64) -> Checkpoint {
+        let (sequence, generation) = geometry.base.map_or((0, 1), |base| (base.sequence, base.generation));
         Checkpoint {
             number: 1 + slot,
             slot,
-            generation: 1,
-            next_sequence: 1,
+            generation,
+            next_sequence: sequence + 1,
             log_offset: 0,
             window_blocks: 0,
             free_list: (0..geometry.free_list_limit() as u32).collect(),
@@ -380,7 +382,7 @@ pub(crate) fn load_page(block: &[u8], page: u32, volume: u64, blocks: &mut Block
     let on_disk = whole_page(block, page, volume).ok_or(Damage::MapPage)?;
     for (i, entry) in on_disk.entries.iter().enumerate() {
         let entry = Entry { block: entry.block.get(), checksum: entry.checksum.get() };
-        if entry.is_mapped() {
+        if entry.is_known() {
             blocks.load(page as u64 * ENTRIES_PER_PAGE as u64 + i as u64, entry)?;
         }
     }

@@ -86,6 +86,15 @@ pub enum VolumeError {
     /// Two processes open the volume at the same time (V8).
     #[error("another process is opening the volume: try again")]
     OpenedMeanwhile,
+    /// The volume holds only what has changed since the state of its base (V11), and that was not given.
+    #[error(
+        "it holds only what was written to a replica since request {0}: mount it with that, by `weir mount URL DIRECTORY --cache FILE`; \
+         if it is damaged, delete it: what was shipped is in the replica"
+    )]
+    BaseNeeded(u64),
+    /// A base was given to a volume that has none, or not one of its size.
+    #[error("the volume was not made on this base")]
+    OtherBase,
     /// The sizes asked for do not make a volume.
     #[error("cannot create the volume: {0}")]
     Format(#[from] FormatError),

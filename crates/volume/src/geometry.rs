@@ -4,11 +4,13 @@
 use weir_storage::{BLOCK_BYTES, Lba, Storage};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::base::Base;
+use crate::checkpoint::COUNTERS_END;
 use crate::error::{Damage, FormatError, VolumeError};
 use crate::layout::{
-    CLAIM_BLOCKS, CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_CLAIMS, FEATURE_SHARES,
-    FEATURE_SNAPSHOTS, FORMAT_VERSION, SUPERBLOCK_COPIES, SUPERBLOCK_MAGIC, Superblock, checksum_matches,
-    stamp_checksum,
+    CLAIM_BLOCKS, CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_BASE, FEATURE_CLAIMS,
+    FEATURE_SHARES, FEATURE_SNAPSHOTS, FORMAT_VERSION, SUPERBLOCK_COPIES, SUPERBLOCK_MAGIC, Superblock,
+    checksum_matches, stamp_checksum,
 };
 use crate::names::SHARED;
 
@@ -99,6 +101,8 @@ pub(crate) struct Geometry {
     pub claims: bool,
     /// Slots for snapshots and clones. Slot 0 is the volume itself; they begin [`slot_blocks`](Geometry::slot_blocks) apart.
     pub slots: u32,
+    /// The state with which the volume begins and which it does not hold, if there is one. It has no slots then.
+    pub base: Option<Base>,
 }
 
 impl Geometry {
@@ -170,6 +174,7 @@ impl Geometry {
             shares: may_share(physical_blocks),
             claims,
             slots: 0,
+            base: None,
         }
     }
 
@@ -253,11 +258,14 @@ impl Geometry {
     fn features(&self) -> u64 {
         let shares = if self.shares { FEATURE_SHARES } else { 0 };
         let snapshots = if self.slots > 0 { FEATURE_SNAPSHOTS } else { 0 };
-        shares | snapshots | if self.claims { FEATURE_CLAIMS } else { 0 }
+        let base = if self.base.is_some() { FEATURE_BASE } else { 0 };
+        shares | snapshots | base | if self.claims { FEATURE_CLAIMS } else { 0 }
     }
 
     /// The superblock as a whole block.
     pub(crate) fn to_superblock(self) -> Vec<u8> {
+        let Base { sequence, generation, epoch, token } =
+            self.base.unwrap_or(Base { sequence: 0, generation: 0, epoch: 0, token: 0 });
         let superblock = Superblock {
             magic: SUPERBLOCK_MAGIC,
             version: FORMAT_VERSION.into(),
@@ -274,6 +282,10 @@ impl Geometry {
             segments_start: self.segments_start.into(),
             features: self.features().into(),
             slots: self.slots.into(),
+            base_sequence: sequence.into(),
+            base_generation: generation.into(),
+            base_epoch: epoch.into(),
+            base_token: token.into(),
         };
         let mut block = vec![0; BLOCK_BYTES];
         block[..size_of::<Superblock>()].copy_from_slice(superblock.as_bytes());
@@ -298,7 +310,8 @@ impl Geometry {
             let (found, known) = (superblock.version.get(), FORMAT_VERSION);
             return Err(VolumeError::OlderVersion { found, known });
         }
-        let unknown = superblock.features.get() & !(FEATURE_SHARES | FEATURE_CLAIMS | FEATURE_SNAPSHOTS);
+        let known = FEATURE_SHARES | FEATURE_CLAIMS | FEATURE_SNAPSHOTS | FEATURE_BASE;
+        let unknown = superblock.features.get() & !known;
         if unknown != 0 {
             return Err(VolumeError::UnknownFeatures(unknown));
         }
@@ -332,7 +345,16 @@ impl Geometry {
         let has_slots = superblock.features.get() & FEATURE_SNAPSHOTS != 0;
         let slots = superblock.slots.get();
         check(has_slots == (slots > 0) && slots <= Format::SLOTS_MAX && (shares || !has_slots), "slots")?;
-        let found = Geometry { logical_blocks: logical, shares, slots, ..expected };
+        let base = (superblock.features.get() & FEATURE_BASE != 0).then(|| Base {
+            sequence: superblock.base_sequence.get(),
+            generation: superblock.base_generation.get(),
+            epoch: superblock.base_epoch.get(),
+            token: superblock.base_token.get(),
+        });
+        let counts =
+            |base: Base| base.sequence < COUNTERS_END && (1..COUNTERS_END).contains(&base.generation);
+        check(base.is_none_or(|base| counts(base) && slots == 0), "base")?;
+        let found = Geometry { logical_blocks: logical, shares, slots, base, ..expected };
         check(!has_slots || found.slot_blocks() >= logical, "slots")?;
         check(!has_slots || (map_pages - 1).is_multiple_of(1 + slots), "slots")?;
         Ok(found)

@@ -31,6 +31,8 @@ pub(crate) const FEATURE_SHARES: u64 = 1;
 pub(crate) const FEATURE_CLAIMS: u64 = 2;
 /// Feature: behind the volume's logical blocks are slots for snapshots and clones, and the table of these.
 pub(crate) const FEATURE_SNAPSHOTS: u64 = 8;
+/// Feature: the volume begins with the state of a base, and does not hold it.
+pub(crate) const FEATURE_BASE: u64 = 32;
 /// Blocks of claim and challenge.
 pub(crate) const CLAIM_BLOCKS: u64 = 2;
 /// Blocks at the start that hold the two copies of the superblock.
@@ -59,10 +61,16 @@ pub(crate) struct Superblock {
     pub map_pages: U32,
     pub map_start: U64,
     pub segments_start: U64,
-    /// Features that a reader must know: [`FEATURE_SHARES`], [`FEATURE_CLAIMS`], [`FEATURE_SNAPSHOTS`].
+    /// Features that a reader must know: [`FEATURE_SHARES`], [`FEATURE_CLAIMS`], [`FEATURE_SNAPSHOTS`],
+    /// [`FEATURE_BASE`].
     pub features: U64,
     /// With [`FEATURE_SNAPSHOTS`]: slots for snapshots and clones.
     pub slots: U32,
+    /// With [`FEATURE_BASE`]: the fields of a [`Base`](crate::Base).
+    pub base_sequence: U64,
+    pub base_generation: U64,
+    pub base_epoch: U64,
+    pub base_token: U64,
 }
 
 /// The table of snapshots and clones: a logical block, so that it changes as a record of the log.
@@ -249,7 +257,7 @@ pub(crate) struct RecordEntry {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct MapEntry {
-    /// Physical block; 0 where nothing is mapped. Bit 31, in a volume with shares: several names of it may be listed.
+    /// Physical block; 0 where nothing is mapped, 1 in a volume with a base where zeros are read. Bit 31, in a volume with shares: several names of it may be listed.
     pub block: U32,
     /// Content checksum of the block.
     pub checksum: U32,
@@ -266,10 +274,11 @@ pub(crate) struct MapPage {
 }
 
 const _: () = {
-    assert!(size_of::<Superblock>() == 92);
+    assert!(size_of::<Superblock>() == 124);
     assert!(offset_of!(Superblock, checksum) == 12);
     assert!(offset_of!(Superblock, features) == 80);
     assert!(offset_of!(Superblock, slots) == 88);
+    assert!(offset_of!(Superblock, base_sequence) == 92);
     assert!(size_of::<ClaimBlock>() == 160);
     assert!(offset_of!(ClaimBlock, checksum) == 16);
     assert!(offset_of!(ClaimBlock, boot) == 40);

@@ -24,6 +24,8 @@
 //!   reads as an error.
 //! - **V10** A snapshot reads what the volume held at one record, whatever is written, discarded, shared, cleaned or deleted
 //!   later, and over crashes.
+//! - **V11** A volume with a base reads from that what it does not hold, and from then on what was written, discarded or shared,
+//!   over crashes; it is not opened without its base.
 //! - **checks** Everything that is read back is checked, and what does not match is an error.
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
@@ -83,6 +85,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod base;
 mod blocks;
 mod branch;
 mod branches;
@@ -125,12 +128,13 @@ mod tap;
 mod transfer;
 mod volume;
 
+pub use base::Base;
 pub use branch::BranchStorage;
 pub use check::{CheckReport, Info, check, inspect, require_closed, upgrade};
 pub use error::{Damage, FormatError, SnapshotError, VolumeError};
 pub use geometry::Format;
 pub use layout::content_checksum;
-pub use live::{LiveBlock, OldBlocks};
+pub use live::{LiveBlock, LivePage, OldBlocks};
 #[cfg(feature = "mutants")]
 pub use mutants::VolumeMutant;
 pub use options::{CleaningPolicy, Completion, LossWindow, VolumeOptions, VolumeRules};

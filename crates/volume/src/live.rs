@@ -21,6 +21,17 @@ pub struct LiveBlock {
     pub is_newer: bool,
 }
 
+/// What a page of the map says, for a copy elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LivePage {
+    /// The blocks that are mapped, in order.
+    pub live: Vec<LiveBlock>,
+    /// Of a volume with a base: the blocks that read zeros, in order. What is neither here nor live has not changed since the base.
+    pub empty: Option<Vec<u32>>,
+    /// The first logical block behind the page; `None` behind the last one.
+    pub next: Option<u64>,
+}
+
 /// The physical blocks of chunks that are no newer than a record, as ranges in order.
 pub struct OldBlocks(Vec<(u32, u32)>);
 
@@ -62,28 +73,25 @@ impl Volume {
         Ok(OldBlocks(old))
     }
 
-    /// Lists the blocks that are mapped from the page of the map on that `from` lies in, of one page; and the first logical
-    /// block behind that page, `None` behind the last one. Shared blocks count as newer.
+    /// Lists what the page of the map says that `from` lies in. Shared blocks count as newer.
     ///
     /// # Errors
     /// What the disk below answered.
-    pub async fn list_live(
-        &self,
-        from: u64,
-        old: &OldBlocks,
-    ) -> Result<(Vec<LiveBlock>, Option<u64>), VolumeError> {
+    pub async fn list_live(&self, from: u64, old: &OldBlocks) -> Result<LivePage, VolumeError> {
         let per_page = ENTRIES_PER_PAGE as u64;
         let page = from / per_page;
         let (first, end) = (page * per_page, (page + 1) * per_page);
         self.log().pager.load(WhenFull::Wait, |_| vec![page as u32]).await?;
         let blocks = self.log().blocks.borrow();
         let end = end.min(self.blocks());
-        let live = blocks.map.mapped_in(first, end).map(|(lba, marked)| {
+        let mapped = blocks.map.known_in(first, end).filter(|(_, entry)| entry.is_mapped());
+        let live = mapped.map(|(lba, marked)| {
             let Entry { block, checksum } = blocks.entry(lba);
             let is_shared = marked.block != block;
             LiveBlock { lba, checksum, is_newer: is_shared || !old.holds(block) }
         });
-        let live = live.collect();
-        Ok((live, (end < self.blocks()).then_some(end)))
+        let empty = blocks.map.known_in(first, end).filter(|(_, entry)| *entry == Entry::EMPTY);
+        let empty = self.common().geometry.base.map(|_| empty.map(|(lba, _)| lba).collect());
+        Ok(LivePage { live: live.collect(), empty, next: (end < self.blocks()).then_some(end) })
     }
 }

@@ -211,9 +211,12 @@ impl Log {
         Ok(self.placed(&mut blocks, &mut state, writes))
     }
 
-    /// Appends a discard as one record. Only on a full volume it may use the cleaner's reserve: there it frees
+    /// Appends a discard as one record; of no blocks, it is the number of the newest record. Only on a full volume it may use the cleaner's reserve: there it frees
     /// more than it takes.
     pub(crate) fn append_discard(&self, extents: &[Extent]) -> Result<u64, Rejected> {
+        if extents.is_empty() {
+            return Ok(self.placed_to());
+        }
         let needs = Needs::discards(extents);
         self.pager.prepare(needs.map_pages, false, || extents.iter().flat_map(|extent| pages_of(*extent)))?;
         let mut blocks = self.blocks.borrow_mut();

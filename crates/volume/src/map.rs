@@ -15,7 +15,7 @@ use crate::layout::ENTRIES_PER_PAGE;
 use crate::map_page::{PageSlot, Stored, encode_page};
 use crate::sparse::Sparse;
 
-/// Where one logical block is. Block 0 (a superblock) means: nowhere, it reads zero. In the map, a block may have a mark
+/// Where one logical block is. Block 0 (a superblock) means: nowhere, it reads what the base has, or zero. In the map, a block may have a mark
 /// ([`SHARED`]), which only `blocks.rs` sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -24,7 +24,16 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// It reads zeros, whatever the base has (V11). Block 1 is a superblock, too.
+    pub(crate) const EMPTY: Entry = Entry { block: 1, checksum: 0 };
+
+    /// There is a block for it.
     pub(crate) fn is_mapped(self) -> bool {
+        self.block > Entry::EMPTY.block
+    }
+
+    /// It is mapped or empty, and so not what the base has.
+    pub(crate) fn is_known(self) -> bool {
         self.block != 0
     }
 }
@@ -61,8 +70,8 @@ enum PageState {
 /// One page in memory.
 struct Page {
     entries: Entries,
-    /// Entries that are mapped.
-    mapped: u16,
+    /// Entries that are known.
+    known: u16,
     state: PageState,
     /// Looked at since an eviction came by.
     used: Cell<bool>,
@@ -124,7 +133,7 @@ impl Map {
             assert!(!is_evicted, "page {number} of the map is not in memory");
             *in_memory += 1;
             let (state, used, stored) = (PageState::Clean, Cell::new(true), Stored::default());
-            Box::new(Page { entries: UNMAPPED, mapped: 0, state, used, stored })
+            Box::new(Page { entries: UNMAPPED, known: 0, state, used, stored })
         })
     }
 
@@ -196,14 +205,14 @@ impl Map {
         }
         let mut page = Box::new(Page {
             entries: UNMAPPED,
-            mapped: 0,
+            known: 0,
             state: PageState::Clean,
             used: Cell::new(true),
             stored: read,
         });
         for (to, from) in page.entries.iter_mut().zip(entries) {
             *to = *from;
-            page.mapped += u16::from(to.is_mapped());
+            page.known += u16::from(to.is_known());
         }
         *self.pages.get_mut(number as usize) = Some(page);
         *self.evicted.get_mut(number as usize) = Stored::default();
@@ -256,7 +265,7 @@ impl Map {
             {
                 continue;
             }
-            if page.mapped > 0 {
+            if page.known > 0 {
                 *self.evicted.get_mut(number) = page.stored;
                 self.pages_evicted += 1;
             }
@@ -267,27 +276,27 @@ impl Map {
         false
     }
 
-    /// The mapped blocks of `first` to `end`, `end` not among them, in order; no page of these is evicted.
-    pub(crate) fn mapped_in(&self, first: u64, end: u64) -> impl Iterator<Item = (u32, Entry)> {
+    /// The known blocks of `first` to `end`, `end` not among them, in order; no page of these is evicted.
+    pub(crate) fn known_in(&self, first: u64, end: u64) -> impl Iterator<Item = (u32, Entry)> {
         let page_of = |lba: u64| lba as usize / ENTRIES_PER_PAGE;
         let (start, last) = (page_of(first), page_of(end.saturating_sub(1)));
         let pages = self.pages.iter_from(start).take_while(move |(number, _)| *number <= last);
         let pages = pages.filter_map(|(number, _)| Some((number, self.page(number)?)));
-        let entries = pages.filter(|(_, page)| page.mapped > 0).flat_map(move |(number, page)| {
+        let entries = pages.filter(|(_, page)| page.known > 0).flat_map(move |(number, page)| {
             let skipped = if number == start { first as usize % ENTRIES_PER_PAGE } else { 0 };
             let entries = page.entries.iter().enumerate().skip(skipped);
             entries.map(move |(i, entry)| ((number * ENTRIES_PER_PAGE + i) as u32, *entry))
         });
-        entries.filter(move |(lba, entry)| entry.is_mapped() && u64::from(*lba) < end)
+        entries.filter(move |(lba, entry)| entry.is_known() && u64::from(*lba) < end)
     }
 
-    /// The first block from `from` on that is mapped, or may be: its page is not in memory, and is not loaded for this.
-    pub(crate) fn next_mapped(&self, from: u64) -> Option<u64> {
+    /// The first block from `from` on that is known, or may be: its page is not in memory, and is not loaded for this.
+    pub(crate) fn next_known(&self, from: u64) -> Option<u64> {
         let (start, skipped) = (from as usize / ENTRIES_PER_PAGE, from as usize % ENTRIES_PER_PAGE);
         let in_memory = self.pages.iter_from(start).find_map(|(number, page)| {
-            let page = page.as_ref().filter(|page| page.mapped > 0)?;
+            let page = page.as_ref().filter(|page| page.known > 0)?;
             let skipped = if number == start { skipped } else { 0 };
-            let entry = page.entries[skipped..].iter().position(|entry| entry.is_mapped())?;
+            let entry = page.entries[skipped..].iter().position(|entry| entry.is_known())?;
             Some((number * ENTRIES_PER_PAGE + skipped + entry) as u64)
         });
         let evicted = (self.pages_evicted > 0).then(|| {
@@ -380,7 +389,7 @@ impl Map {
             }
             page.state = PageState::Clean;
             self.in_checkpoint -= 1;
-            if page.mapped == 0 {
+            if page.known == 0 {
                 *place = None;
                 self.pages_in_memory -= 1;
             }
@@ -392,7 +401,7 @@ impl Page {
     #[inline]
     fn replace(&mut self, lba: u32, entry: Entry) -> Entry {
         let old = std::mem::replace(&mut self.entries[lba as usize % ENTRIES_PER_PAGE], entry);
-        self.mapped = self.mapped + u16::from(entry.is_mapped()) - u16::from(old.is_mapped());
+        self.known = self.known + u16::from(entry.is_known()) - u16::from(old.is_known());
         old
     }
 }

@@ -11,6 +11,7 @@ use weir_storage::{
     BLOCK_BYTES, Command, Completer, Extent, Lba, StorageError, Ticket, read, submit_when_free,
 };
 
+use crate::base::BaseStorage;
 use crate::blocks::Blocks;
 use crate::branches::{Branches, find_entry, pages_of_path};
 use crate::common::{Common, failure};
@@ -24,7 +25,22 @@ use crate::pager::WhenFull;
 const BLOCKS_LOGGED: usize = 100;
 
 /// A block of a request that is on the disk below: its index in the request, and where it was when the read began.
-type Missing = (usize, Entry);
+type OnDisk = (usize, Entry);
+
+/// The blocks of a request that are not in memory.
+#[derive(Default)]
+struct Missing {
+    /// In the order of the disk below.
+    on_disk: Vec<OnDisk>,
+    /// Those that the base has: their indices in the request, in order (V11).
+    in_base: Vec<usize>,
+}
+
+impl Missing {
+    fn is_empty(&self) -> bool {
+        self.on_disk.is_empty() && self.in_base.is_empty()
+    }
+}
 
 /// What a read wants: blocks of the volume, or of a snapshot or clone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +55,7 @@ pub(crate) struct Reader {
     blocks: Rc<RefCell<Blocks>>,
     log: Rc<Log>,
     branches: Rc<Branches>,
+    base: Option<Rc<BaseStorage>>,
     under_way: Cell<u64>,
     /// What reads want that have not begun, as pages of the map are on their way.
     waiting: RefCell<Vec<Wanted>>,
@@ -47,10 +64,10 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(log: Rc<Log>, branches: Rc<Branches>) -> Reader {
+    pub(crate) fn new(log: Rc<Log>, branches: Rc<Branches>, base: Option<Rc<BaseStorage>>) -> Reader {
         let (common, blocks) = (Rc::clone(&log.common), Rc::clone(&log.blocks));
         let (under_way, waiting) = (Cell::new(0), RefCell::default());
-        Reader { common, blocks, log, branches, under_way, waiting, logged: RefCell::default() }
+        Reader { common, blocks, log, branches, base, under_way, waiting, logged: RefCell::default() }
     }
 
     /// Reads that wait for the disk below.
@@ -70,7 +87,7 @@ impl Reader {
         let mut data = Buffer::unfilled(extent.bytes());
         let begun = self.has_pages(wanted).then(|| self.copy_from_memory(wanted, &mut data));
         let (ticket, completer) = Ticket::pending();
-        if begun.as_ref().is_some_and(Vec::is_empty) {
+        if begun.as_ref().is_some_and(Missing::is_empty) {
             complete(&completer, Ok(data));
             return ticket;
         }
@@ -151,20 +168,22 @@ impl Reader {
         find_entry(&self.blocks.borrow(), &self.branches.path(slot), lba.0 as u32)
     }
 
-    /// Fills in what is in memory, and zeros for what is unmapped, and lists the others in the order of the disk below.
-    fn copy_from_memory(&self, Wanted { slot, extent }: Wanted, data: &mut Buffer) -> Vec<Missing> {
+    /// Fills in what is in memory, and zeros for what nothing has, and lists the others.
+    fn copy_from_memory(&self, Wanted { slot, extent }: Wanted, data: &mut Buffer) -> Missing {
         let (blocks, path) = (self.blocks.borrow(), self.branches.path(slot));
-        let mut missing = Vec::new();
+        let mut missing = Missing::default();
         for (i, lba) in extent.iter().enumerate() {
             let entry = find_entry(&blocks, &path, lba.0 as u32);
             let to = &mut data[i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES];
-            if !entry.is_mapped() {
+            if !entry.is_known() && self.base.as_ref().is_some_and(|base| base.has(lba)) {
+                missing.in_base.push(i);
+            } else if !entry.is_mapped() {
                 to.fill(0);
             } else if !self.log.copy_from_memory(entry.block, to) {
-                missing.push((i, entry));
+                missing.on_disk.push((i, entry));
             }
         }
-        missing.sort_unstable_by_key(|(_, entry)| entry.block);
+        missing.on_disk.sort_unstable_by_key(|(_, entry)| entry.block);
         missing
     }
 
@@ -173,14 +192,18 @@ impl Reader {
         &self,
         wanted: Wanted,
         mut data: Buffer,
-        missing: Vec<Missing>,
+        Missing { on_disk, in_base }: Missing,
     ) -> Result<Buffer, StorageError> {
+        let of_base = match &self.base {
+            Some(base) => base.begin_reads(wanted.extent, &in_base).await?,
+            None => Vec::new(),
+        };
         let capabilities = self.common.disk.capabilities();
         let most = capabilities.max_transfer_blocks.max(1) as usize;
         let depth = capabilities.queue_depth.max(1) as usize;
-        let follows = |before: &Missing, behind: &Missing| behind.1.block == before.1.block + 1;
-        let mut under_way: VecDeque<(&[Missing], Ticket)> = VecDeque::new();
-        for run in missing.chunk_by(follows).flat_map(|run| run.chunks(most)) {
+        let follows = |before: &OnDisk, behind: &OnDisk| behind.1.block == before.1.block + 1;
+        let mut under_way: VecDeque<(&[OnDisk], Ticket)> = VecDeque::new();
+        for run in on_disk.chunk_by(follows).flat_map(|run| run.chunks(most)) {
             if under_way.len() == depth
                 && let Some((run, ticket)) = under_way.pop_front()
             {
@@ -193,6 +216,13 @@ impl Reader {
         for (run, ticket) in under_way {
             self.take_run(wanted, run, &ticket, &mut data).await?;
         }
+        for (run, ticket) in of_base {
+            ticket.transferred().await?;
+            let to = &mut data[run.start * BLOCK_BYTES..run.end * BLOCK_BYTES];
+            let found =
+                ticket.take_data().filter(|found| found.len() == to.len()).ok_or(StorageError::Gone)?;
+            to.copy_from_slice(&found);
+        }
         Ok(data)
     }
 
@@ -200,7 +230,7 @@ impl Reader {
     async fn take_run(
         &self,
         Wanted { slot, extent }: Wanted,
-        run: &[Missing],
+        run: &[OnDisk],
         ticket: &Ticket,
         data: &mut Buffer,
     ) -> Result<(), StorageError> {

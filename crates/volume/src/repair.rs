@@ -159,6 +159,9 @@ pub async fn repair(
     let mut report = RepairReport::default();
     let geometry = find_geometry(&*disk, &mut report).await?;
     geometry.fits_commands_of(&*disk)?;
+    if let Some(base) = geometry.base {
+        return Err(VolumeError::BaseNeeded(base.sequence));
+    }
     // V8: before anything is read that another owner may still change.
     let as_volume = VolumeOptions { rules: options.rules, ..VolumeOptions::default() };
     work_as_owner(handle, disk, &geometry, &as_volume, async |disk| {

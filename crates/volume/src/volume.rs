@@ -12,6 +12,7 @@ use weir_storage::{
     Rules, Storage, StorageError, Ticket, Write, flush, write,
 };
 
+use crate::base::{Base, BaseStorage};
 use crate::branches::Branches;
 use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Checkpointer;
@@ -73,6 +74,7 @@ pub struct Volume {
     checkpointer: Rc<Checkpointer>,
     discarder: Rc<Discarder>,
     branches: Rc<Branches>,
+    base: Option<Rc<BaseStorage>>,
     reader: Rc<Reader>,
     /// V8: of a volume that has a claim. It outlives the other tasks, since the end of them is written under it.
     keeper: Option<Keeper>,
@@ -87,8 +89,33 @@ impl Volume {
     /// say to overwrite it; [`VolumeError::OpenElsewhere`] if it holds a volume that is open;
     /// [`VolumeError::Format`] if the sizes do not fit.
     pub async fn create(handle: &Handle, disk: &dyn Storage, format: Format) -> Result<(), VolumeError> {
-        let volume = handle.entropy();
+        Volume::create_with(handle, disk, format, (handle.entropy(), None)).await
+    }
+
+    /// Makes a volume on `disk` that begins with the state of a base and does not hold it (V11), and goes on as the volume with
+    /// that identity. It has no slots for snapshots.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn create_on_base(
+        handle: &Handle,
+        disk: &dyn Storage,
+        format: Format,
+        identity: u64,
+        base: Base,
+    ) -> Result<(), VolumeError> {
+        let format = Format { slots: 0, ..format };
+        Volume::create_with(handle, disk, format, (identity, Some(base))).await
+    }
+
+    async fn create_with(
+        handle: &Handle,
+        disk: &dyn Storage,
+        format: Format,
+        (volume, base): (u64, Option<Base>),
+    ) -> Result<(), VolumeError> {
         let geometry = Geometry::plan(&format, disk.blocks(), volume, disk.opener().is_some())?;
+        let geometry = Geometry { base, ..geometry };
         geometry.fits_commands_of(disk)?;
         if format.overwrite {
             crate::check::require_closed(handle, disk).await?;
@@ -117,16 +144,50 @@ impl Volume {
         disk: Rc<dyn Storage>,
         options: VolumeOptions,
     ) -> Result<Volume, VolumeError> {
+        Volume::open_with(handle, disk, options, None).await
+    }
+
+    /// Opens a volume that was [made on a base](Self::create_on_base), which is read while the volume is open. It is up to the
+    /// caller that this is the base that [the volume names](crate::Info::base), or a later state of it with nothing but what this
+    /// volume has durable.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`VolumeError::OtherBase`] if the volume has no base, or one of another size.
+    pub async fn open_on_base(
+        handle: &Handle,
+        disk: Rc<dyn Storage>,
+        base: Rc<dyn Storage>,
+        options: VolumeOptions,
+    ) -> Result<Volume, VolumeError> {
+        Volume::open_with(handle, disk, options, Some(base)).await
+    }
+
+    async fn open_with(
+        handle: &Handle,
+        disk: Rc<dyn Storage>,
+        options: VolumeOptions,
+        base: Option<Rc<dyn Storage>>,
+    ) -> Result<Volume, VolumeError> {
         let began = handle.now();
         let geometry = crate::check::read_superblock(&*disk).await?;
+        match (&geometry.base, &base) {
+            (Some(missing), None) if !options.rules.drops(VolumeMutant::BaseLeftOut) => {
+                return Err(VolumeError::BaseNeeded(missing.sequence));
+            }
+            (None, Some(_)) => return Err(VolumeError::OtherBase),
+            (_, Some(base)) if base.blocks() != geometry.logical_blocks => {
+                return Err(VolumeError::OtherBase);
+            }
+            _ => {}
+        }
         geometry.fits_commands_of(&*disk)?;
         // V8: before anything is read that another owner may still change.
         let Some(lease) = acquire(handle, &disk, &geometry, &options).await? else {
-            return Volume::open_owned(handle, disk, geometry, options, None, began).await;
+            return Volume::open_owned(handle, disk, (geometry, base), options, None, began).await;
         };
         let disk = Rc::new(Leased { below: disk, lease: Rc::clone(&lease) });
         let keeper = Keeper::new(handle, &lease);
-        let opened = Volume::open_owned(handle, disk, geometry, options, Some(keeper), began).await;
+        let opened = Volume::open_owned(handle, disk, (geometry, base), options, Some(keeper), began).await;
         if opened.is_err() {
             // The error that is returned says why.
             let _ = lease.release().await;
@@ -138,7 +199,7 @@ impl Volume {
     async fn open_owned(
         handle: &Handle,
         disk: Rc<dyn Storage>,
-        geometry: Geometry,
+        (geometry, base): (Geometry, Option<Rc<dyn Storage>>),
         options: VolumeOptions,
         keeper: Option<Keeper>,
         began: Instant,
@@ -153,7 +214,7 @@ impl Volume {
             Recovered::recover(&*disk, &geometry, options.rules, options.map_pages, Search::Beginning)
                 .await?;
         let Recovered { records, bytes_read, .. } = found;
-        let mut volume = Volume::start(handle, disk, geometry, options, found);
+        let mut volume = Volume::start(handle, disk, (geometry, base), options, found);
         volume.keeper = keeper;
         // V1: from this checkpoint on, what lies behind the cut is of a past generation. It also gives the log
         // its free-segment list.
@@ -170,7 +231,7 @@ impl Volume {
     fn start(
         handle: &Handle,
         disk: Rc<dyn Storage>,
-        geometry: Geometry,
+        (geometry, base): (Geometry, Option<Rc<dyn Storage>>),
         options: VolumeOptions,
         found: Recovered,
     ) -> Volume {
@@ -186,13 +247,15 @@ impl Volume {
         let log = Rc::new(log);
         let flusher = Rc::new(Flusher::new(Rc::clone(&log)));
         let branches = Rc::new(Branches::new(&log, &flusher));
+        let base = base.map(|storage| Rc::new(BaseStorage::new(&log, storage)));
         Volume {
             capabilities: capabilities(atomic, geometry.shares),
             flusher,
             checkpointer: Rc::new(Checkpointer::new(Rc::clone(&log), checkpoint)),
             discarder: Rc::new(Discarder::new(&log)),
-            reader: Rc::new(Reader::new(Rc::clone(&log), Rc::clone(&branches))),
+            reader: Rc::new(Reader::new(Rc::clone(&log), Rc::clone(&branches), base.clone())),
             branches,
+            base,
             keeper: None,
             tasks: RefCell::new(Vec::new()),
             log,
@@ -539,7 +602,7 @@ pub(crate) async fn write_repaired(
     rules: Rules<VolumeMutant>,
 ) -> Result<(), VolumeError> {
     let options = VolumeOptions { rules, ..VolumeOptions::default() };
-    let volume = Volume::start(handle, disk, geometry, options, found);
+    let volume = Volume::start(handle, disk, (geometry, None), options, found);
     let _upkeep = volume.common.begin_closing().await;
     Ok(volume.checkpointer.take_last().await?)
 }
@@ -569,8 +632,9 @@ impl Storage for Volume {
     }
 
     fn next_data(&self, from: Lba) -> Option<Lba> {
-        let next = self.log.blocks.borrow().map.next_mapped(from.0)?;
-        (next < self.blocks()).then_some(Lba(next))
+        let known = self.log.blocks.borrow().map.next_known(from.0).map(Lba);
+        let of_base = self.base.as_ref().and_then(|base| base.next_data(from));
+        known.into_iter().chain(of_base).min().filter(|next| next.0 < self.blocks())
     }
 }
 
@@ -617,6 +681,9 @@ impl Volume {
     }
 
     fn share(&self, pairs: &Pairs) -> Result<Ticket, Rejected> {
+        if let Some(base) = &self.base {
+            base.prepare_share(pairs)?;
+        }
         let sequence = self.log.append_share(pairs)?;
         self.common.count(|stats| stats.shared_by_users += pairs.len() as u64);
         Ok(self.placed(sequence))
@@ -625,7 +692,8 @@ impl Volume {
     /// Discards blocks of a slot. A clone then reads what its snapshot has.
     fn discard_in(&self, slot: u32, extents: &[Extent]) -> Result<Ticket, Rejected> {
         if slot == 0 {
-            return Ok(self.placed(self.log.append_discard(extents)?));
+            let part = self.base.as_ref().map(|base| base.part_to_discard(extents)).transpose()?;
+            return Ok(self.placed(self.log.append_discard(part.as_deref().unwrap_or(extents))?));
         }
         let base = u64::from(self.branches.base(slot));
         let moved = |extent: &Extent| Extent::new(extent.start.offset(base), extent.blocks);
