@@ -3,7 +3,8 @@
 //!
 //! 1. A tap takes what is written from here on.
 //! 2. What may have changed since the newest request in the store is read block by block, each as it is when it is read: that may
-//!    be newer than others. What the store has and the volume has not is discarded.
+//!    be newer than others. What the store has and the volume has not is discarded. A volume on a base has what it does not hold
+//!    there, unchanged (R11).
 //! 3. The records since step 1 follow, in order, up to a request that is no older than any block that was read. Each block that
 //!    changed since was written, moved or discarded by one of these, so all blocks are as of that request in the end.
 //! 4. A share among these records may have copied a block that was read when it was newer. So the targets of shares are read
@@ -16,7 +17,7 @@ use std::rc::Rc;
 
 use tracing::info;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage as _, flush, read};
-use weir_volume::{Change, LogEntry, LogTap, Volume, content_checksum};
+use weir_volume::{Change, LivePage, LogEntry, LogTap, Volume, content_checksum};
 
 use crate::error::ReplicaError;
 use crate::mutants::ReplicaMutant;
@@ -68,17 +69,17 @@ pub(crate) async fn catch_up(
     let old = volume.find_old_blocks(since).await?;
     let mut from = Some(0);
     while let Some(first) = from {
-        let (live, next) = volume.list_live(first, &old).await?;
-        let end = next.unwrap_or(u64::from(u32::MAX));
-        group.add_discards(first, end, &live.iter().map(|block| block.lba).collect());
-        let changed = live.iter().filter(|block| {
+        let page = volume.list_live(first, &old).await?;
+        let end = page.next.unwrap_or(u64::from(u32::MAX));
+        group.add_discards(first, end, &page);
+        let changed = page.live.iter().filter(|block| {
             let there = group.writer.state.map.get(block.lba);
             block.is_newer || there.object == 0 || there.checksum != block.checksum
         });
         let changed: Vec<u32> = changed.map(|block| block.lba).collect();
         group.add_blocks(&changed).await?;
         group.drain().await?;
-        from = next;
+        from = page.next;
     }
     let has_ended = group.end(began_at).await?;
     if has_ended {
@@ -93,13 +94,18 @@ impl CatchUp<'_> {
         self.options.rules.drops(mutant)
     }
 
-    /// Blocks from `first` on, below `end`, that only the store has.
-    fn add_discards(&mut self, first: u64, end: u64, live: &BTreeSet<u32>) {
+    /// Blocks from `first` on, below `end`, that only the store has, by what the page of the map there says.
+    fn add_discards(&mut self, first: u64, end: u64, page: &LivePage) {
         if self.drops(ReplicaMutant::CatchUpForgetsDiscards) {
             return;
         }
         let there = self.writer.state.map.mapped(first, end).map(|(lba, _)| lba);
-        let gone: Vec<u32> = there.filter(|lba| !live.contains(lba)).collect();
+        let empty = page.empty.as_ref().filter(|_| !self.drops(ReplicaMutant::CatchUpDiscardsBase));
+        let is_gone = |lba: &u32| match empty {
+            Some(empty) => empty.binary_search(lba).is_ok(),
+            None => page.live.binary_search_by_key(lba, |block| block.lba).is_err(),
+        };
+        let gone: Vec<u32> = there.filter(is_gone).collect();
         for run in gone.chunk_by(|a, b| a + 1 == *b) {
             let change = Change::Discard(run.len() as u32);
             self.payload.push(LogEntry { lba: run[0], change, last: true }, &[]);

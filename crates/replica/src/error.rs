@@ -86,7 +86,7 @@ pub enum ReplicaError {
     /// The store has more than the volume.
     #[error(
         "the replica is at request {remote} of generation {remote_generation}, ahead of the volume here, which is at {local} of \
-         {local_generation}: the volume is an older copy, or went back; restore the replica, or use another URL"
+         {local_generation}: the volume is an older copy, went back, or was taken over by another one; restore the replica, or use another URL"
     )]
     Ahead {
         /// The newest request in the store.
@@ -98,6 +98,11 @@ pub enum ReplicaError {
         /// The generation here.
         local_generation: u64,
     },
+    /// The volume here was made on a state of another replica.
+    #[error(
+        "the volume here was not made on this replica, or the replica has lost objects: use the URL that it was made with"
+    )]
+    OtherBase,
     /// Nothing is that old, or that new.
     #[error("{asked} cannot be restored, but states from {} to {}", kept.first, kept.last)]
     OutOfRange {

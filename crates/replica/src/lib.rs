@@ -18,6 +18,10 @@
 //! - **R8** The store is no further behind than the bounds say, or writers wait.
 //! - **R9** A state that is read block by block stays what it was when it was opened; a block that cannot be had, or is not the one
 //!   that the state names, is an error.
+//! - **R10** A volume that takes a replica over begins with its newest state, behind its own fence, and in a generation by which
+//!   the volume before is behind for good.
+//! - **R11** A volume on a base is opened only with the replica in which its writer made it, and what it does not hold is unchanged
+//!   there.
 //!
 //! **What the store may do**: answer late or never, carry a request out and lose the answer, leave objects out of a list that are
 //! younger than [`keep`](ReplicaOptions::keep), and refuse for any time. What it has said to have created it keeps, and an object is there whole or not at all.
@@ -29,6 +33,7 @@
 //! | [`RemoteFlush`] | a volume whose flushes wait for the store |
 //! | [`Replica`] | a replica that is read: restored to a [`Moment`], or checked |
 //! | [`ReplicaStorage`] | a state of a replica, read block by block |
+//! | [`ReplicaBase`] | the newest state of a replica, with which a volume here begins |
 //! | [`ReplicaOptions`], [`EncryptionKey`] | how it is written and read |
 //!
 //! Start reading in `log_object.rs`, then `writer.rs`, `catch_up.rs` and `restore.rs`. Every byte in the store is in
@@ -56,6 +61,7 @@ mod piece_cache;
 mod read_ahead;
 mod reader;
 mod remote_flush;
+mod replica_base;
 mod replica_storage;
 mod restore;
 mod simulated_store;
@@ -76,6 +82,7 @@ pub use mutants::ReplicaMutant;
 pub use options::{ReplicaOptions, ReplicaRules};
 pub use reader::Replica;
 pub use remote_flush::RemoteFlush;
+pub use replica_base::ReplicaBase;
 pub use replica_storage::{ReplicaReads, ReplicaStorage};
 pub use restore::Restored;
 pub use simulated_store::{Objects, SimulatedStore, StoreFaults};

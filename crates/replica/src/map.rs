@@ -72,10 +72,11 @@ impl ReplicaMap {
     pub(crate) fn mapped(&self, first: u64, end: u64) -> impl Iterator<Item = (u32, Content)> {
         let start = (first / PAGE as u64) as u32;
         let pages = self.pages.range(start..);
-        let entries = pages.flat_map(|(number, page)| {
-            page.iter().enumerate().map(move |(i, content)| (number * PAGE as u32 + i as u32, *content))
+        let entries = pages.flat_map(move |(number, page)| {
+            let skipped = if *number == start { first as usize % PAGE } else { 0 };
+            let entries = page.iter().enumerate().skip(skipped);
+            entries.map(move |(i, content)| (number * PAGE as u32 + i as u32, *content))
         });
-        let entries = entries.skip_while(move |(lba, _)| u64::from(*lba) < first);
         entries.take_while(move |(lba, _)| u64::from(*lba) < end).filter(|(_, content)| content.object != 0)
     }
 

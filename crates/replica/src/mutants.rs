@@ -33,6 +33,12 @@ pub enum ReplicaMutant {
     NamedCollected,
     /// R7: all checkpoints but the newest are collected, however young they are.
     KeepIgnored,
+    /// R10: a new volume begins in the generation of the replica.
+    GenerationKept,
+    /// R11: a volume is opened with a replica in which no writer made it.
+    BaseUnchecked,
+    /// R11: a catch-up discards in the store what a volume on a base does not hold.
+    CatchUpDiscardsBase,
     /// R9: a mounted block is not compared with its checksum.
     BlockUnproved,
     /// R9: a mounted block whose object is missing reads zeros.

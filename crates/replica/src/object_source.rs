@@ -46,7 +46,7 @@ struct UnderWay {
 pub(crate) struct ObjectSource {
     access: Access,
     envelopes: Envelopes,
-    patience: Option<Duration>,
+    patience: Cell<Option<Duration>>,
     cache: PieceCache,
     shapes: RefCell<BTreeMap<u32, Shape>>,
     under_way: RefCell<BTreeMap<u32, Rc<UnderWay>>>,
@@ -67,7 +67,7 @@ impl ObjectSource {
         ObjectSource {
             access,
             envelopes,
-            patience,
+            patience: Cell::new(patience),
             cache: PieceCache::new(cache_bytes),
             shapes: RefCell::default(),
             under_way: RefCell::default(),
@@ -83,6 +83,12 @@ impl ObjectSource {
     /// Bytes of memory at most, but for what it knows of each object.
     pub(crate) fn memory_bound(&self) -> usize {
         self.cache.bytes_max() + UNDER_WAY_BYTES
+    }
+
+    /// How long a store that does not answer is asked from now on.
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        self.patience.set(patience);
+        self.access.set_patience(patience);
     }
 
     pub(crate) fn requests(&self) -> Requests {
@@ -148,7 +154,7 @@ impl ObjectSource {
         self.under_way.borrow_mut().insert(number, Rc::clone(&under_way));
         let outcome = request.await.map_err(Rc::new);
         match &outcome {
-            Ok(_) => self.access.set_patience(self.patience),
+            Ok(_) => self.access.set_patience(self.patience.get()),
             Err(failure) => {
                 if matches!(**failure, ReplicaError::Store(StoreError::Unreachable(_))) {
                     self.access.set_patience(Some(Duration::ZERO));

@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -107,26 +108,10 @@ impl Replica {
         cache_bytes: usize,
     ) -> Result<ReplicaStorage, ReplicaError> {
         let (map, reached) = self.read_map(moment).await?;
-        let mapped_blocks = map.mapped(0, u64::MAX).count() as u64;
         let blocks = self.descriptor().logical_blocks;
         let Replica { access, envelopes, options, .. } = self;
-        let inner = Inner {
-            handle: handle.clone(),
-            map,
-            source: ObjectSource::new(access, envelopes, options.patience, cache_bytes),
-            blocks,
-            mapped_blocks,
-            reached,
-            rules: options.rules,
-            ahead: RefCell::default(),
-            ahead_reads: Cell::default(),
-            reads: Cell::default(),
-            slots: Event::new(),
-            failed_reads: Cell::default(),
-            failure: RefCell::default(),
-        };
-        let capabilities = Capabilities::legacy(READS_MAX, READ_BLOCKS_MAX, BLOCK_BYTES as u32);
-        Ok(ReplicaStorage { inner: Rc::new(inner), capabilities })
+        let source = ObjectSource::new(access, envelopes, options.patience, cache_bytes);
+        Ok(ReplicaStorage::new(handle, (map, reached), source, blocks, options.rules))
     }
 
     async fn read_map(&self, moment: Moment) -> Result<(ReplicaMap, Reached), ReplicaError> {
@@ -144,6 +129,38 @@ impl Replica {
 }
 
 impl ReplicaStorage {
+    /// A state of a replica of so many blocks, which are read from `source`.
+    pub(crate) fn new(
+        handle: &Handle,
+        (map, reached): (ReplicaMap, Reached),
+        source: ObjectSource,
+        blocks: u64,
+        rules: Rules<ReplicaMutant>,
+    ) -> ReplicaStorage {
+        let inner = Inner {
+            handle: handle.clone(),
+            mapped_blocks: map.mapped(0, u64::MAX).count() as u64,
+            map,
+            source,
+            blocks,
+            reached,
+            rules,
+            ahead: RefCell::default(),
+            ahead_reads: Cell::default(),
+            reads: Cell::default(),
+            slots: Event::new(),
+            failed_reads: Cell::default(),
+            failure: RefCell::default(),
+        };
+        let capabilities = Capabilities::legacy(READS_MAX, READ_BLOCKS_MAX, BLOCK_BYTES as u32);
+        ReplicaStorage { inner: Rc::new(inner), capabilities }
+    }
+
+    /// From now on a store that does not answer is asked for so long, `None` for without end. So do reads that wait already.
+    pub fn set_patience(&self, patience: Option<Duration>) {
+        self.inner.source.set_patience(patience);
+    }
+
     /// Which state it is, and how reading goes.
     #[must_use]
     pub fn reads(&self) -> ReplicaReads {

@@ -18,6 +18,7 @@ use crate::catch_up::{catch_up, require_not_ahead};
 use crate::descriptor::Descriptor;
 use crate::error::ReplicaError;
 use crate::options::ReplicaOptions;
+use crate::replica_base::ReplicaBase;
 use crate::store::{ObjectStore, StoreError};
 use crate::writer::{Payload, Role, Writer};
 
@@ -90,7 +91,30 @@ impl Uploader {
     ) -> Result<Uploader, ReplicaError> {
         let logical_blocks = weir_storage::Storage::blocks(&*volume);
         let descriptor = Descriptor { volume: volume.identity(), logical_blocks };
-        let writer = Writer::open(handle, store, descriptor, options.clone()).await?;
+        let writer = Writer::open(handle, store, descriptor, options).await?;
+        Uploader::begin(handle, volume, writer, bounds).await
+    }
+
+    /// The same of a volume that was made on a base, by the writer that the base was opened with.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Ahead`] if the store has more than the volume; what the disk here answered.
+    pub async fn open_on_base(
+        handle: &Handle,
+        volume: Rc<Volume>,
+        base: ReplicaBase,
+        bounds: TapBounds,
+    ) -> Result<Uploader, ReplicaError> {
+        Uploader::begin(handle, volume, base.writer, bounds).await
+    }
+
+    async fn begin(
+        handle: &Handle,
+        volume: Rc<Volume>,
+        writer: Writer,
+        bounds: TapBounds,
+    ) -> Result<Uploader, ReplicaError> {
+        let options = writer.options.clone();
         flush(&*volume).await?;
         let behind = require_not_ahead(&volume, &writer)?;
         let shared = Rc::new(Shared {

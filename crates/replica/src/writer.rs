@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tracing::info;
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Rules};
-use weir_volume::LogEntry;
+use weir_volume::{Base, LogEntry};
 
 use crate::access::{Access, Placed, Requests};
 use crate::checkpoint::write_checkpoint;
@@ -20,6 +20,9 @@ use crate::options::ReplicaOptions;
 use crate::reader::{newest_state, require_newest};
 use crate::state::ReplicaState;
 use crate::store::ObjectStore;
+
+/// Generations by which a volume that takes a replica over is ahead of the one before: more than that can be opened.
+const GENERATIONS_SKIPPED: u64 = 1 << 32;
 
 /// What goes into the next object.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +56,7 @@ pub(crate) struct Writer {
     handle: Handle,
     envelopes: Envelopes,
     pub state: ReplicaState,
-    options: ReplicaOptions,
+    pub options: ReplicaOptions,
     /// That of the volume here; 0 until it begins to write.
     generation: u64,
     /// Bytes of objects since the newest checkpoint.
@@ -95,23 +98,30 @@ impl Writer {
         self.options.rules
     }
 
-    /// Takes the next epoch, and the next place in the log, so that the writer before meets it there and stops.
-    async fn take_over(&mut self) -> Result<(), ReplicaError> {
+    /// Takes the next epoch, and the next place in the log, so that the writer before meets it there and stops. The volume of this
+    /// writer is open, or `is_new`: then its generation follows from what is before that place (R10). Returns the epoch, and its
+    /// token.
+    async fn take_over(&mut self, is_new: bool) -> Result<(u64, u64), ReplicaError> {
         let keys = self.access.list(EPOCHS, "").await?;
         let mut epoch = keys.iter().filter_map(|key| epoch_from_key(key)).max().unwrap_or(0) + 1;
-        loop {
+        let token = loop {
             self.envelopes.epoch.set(epoch);
             let key = epoch_key(epoch);
             // No two writers draw the same token, so the object is another one for each.
-            let token = self.handle.entropy().to_le_bytes();
-            let object = self.envelopes.wrap(&key, ObjectKind::Epoch, &token);
+            let token = self.handle.entropy();
+            let object = self.envelopes.wrap(&key, ObjectKind::Epoch, &token.to_le_bytes());
             match self.access.create(&key, &object).await? {
-                Placed::Ours => break,
+                Placed::Ours => break token,
                 Placed::Taken(_) => epoch += 1,
             }
-        }
+        };
         info!(epoch, "writes to the replica");
         loop {
+            if is_new {
+                let skipped = !self.rules().drops(ReplicaMutant::GenerationKept);
+                self.state.generation += u64::from(skipped) * GENERATIONS_SKIPPED;
+                self.generation = self.state.generation;
+            }
             let last = self.state.end.last();
             let object = self.next_object(Payload::default(), Role::Requests(last));
             let (bytes, hash) = object.encode(&self.envelopes);
@@ -120,7 +130,7 @@ impl Writer {
                     self.since_checkpoint += bytes.len() as u64;
                     self.state.take(object, hash)?;
                     if require_newest(&self.access, self.state.end.last()).await.is_ok() {
-                        return Ok(());
+                        return Ok((epoch, token));
                     }
                     // The place was free since what was there is collected: this object is none of the log.
                     let rules = self.rules();
@@ -172,9 +182,30 @@ impl Writer {
         self.generation = generation;
         self.state.generation = self.state.generation.max(generation);
         if self.envelopes.epoch.get() == 0 && !self.rules().drops(ReplicaMutant::EpochForgotten) {
-            self.take_over().await?;
+            self.take_over(false).await?;
         }
         Ok(())
+    }
+
+    /// Becomes the writer for a volume that is to be made on the newest state. The fence comes first, and then the state (R10).
+    pub(crate) async fn begin_new_volume(&mut self) -> Result<Base, ReplicaError> {
+        if self.state.end.last() == 0 {
+            return Err(ReplicaError::NoState);
+        }
+        let (epoch, token) = self.take_over(true).await?;
+        Ok(Base { sequence: self.state.end.last(), generation: self.generation, epoch, token })
+    }
+
+    /// That the volume which was made on this base was made by a writer of this replica (R11).
+    pub(crate) async fn require_base(&self, base: &Base) -> Result<(), ReplicaError> {
+        if self.rules().drops(ReplicaMutant::BaseUnchecked) {
+            return Ok(());
+        }
+        let key = epoch_key(base.epoch);
+        let bytes = self.access.find(&key).await?.ok_or(ReplicaError::OtherBase)?;
+        let opened = self.envelopes.open(&key, ObjectKind::Epoch, &bytes)?;
+        let is_this = opened.body == base.token.to_le_bytes() && self.state.end.last() >= base.sequence;
+        if is_this { Ok(()) } else { Err(ReplicaError::OtherBase) }
     }
 
     /// Leaves a group that was begun by an own catch-up, which is to begin anew.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bad_input;
+mod based;
 mod bounds;
 mod mounted;
 mod round_trip;
