@@ -33,6 +33,13 @@ pub(crate) enum CliError {
     /// A replica cannot be written or read.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
+    /// The file of a mount of a replica does not go with it.
+    #[error(
+        "{}: {source}; without this file the mount begins with the newest state of the replica, and what only the file has is lost; or \
+         mount the replica by --read-only",
+        path.display()
+    )]
+    Cache { path: PathBuf, source: ReplicaError },
     /// What is mounted of a replica cannot be read.
     #[error("{}: {failure}", url.display())]
     ReplicaRead { url: PathBuf, failure: String },

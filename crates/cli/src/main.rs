@@ -9,6 +9,7 @@
 mod bench;
 mod branch_status;
 mod by_name;
+mod cache;
 mod campaign;
 mod cgroup;
 mod crash;

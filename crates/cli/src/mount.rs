@@ -23,7 +23,7 @@ use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
-use crate::{messages, mount_f2fs, replica_mount, snapshot, status};
+use crate::{cache, messages, mount_f2fs, replica_mount, snapshot, status};
 
 /// How often a server checks whether its filesystem has failed.
 const LOOKED_AT: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const LOOKED_AT: Duration = Duration::from_secs(1);
 /// Arguments of `weir mount`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MountArguments {
-    /// A volume or a filesystem image, in a file or on a block device; or, with --read-only, the URL of a replica, see
+    /// A volume or a filesystem image, in a file or on a block device; or, with --read-only or --cache, the URL of a replica, see
     /// docs/replicate.md; left out with --device
     #[arg(value_name = "IMAGE|VOLUME|DISK|URL", required_unless_present = "device")]
     path: Option<PathBuf>,
@@ -133,7 +133,7 @@ enum Sync {
     Durable,
     /// It only orders: when it returns, nothing is durable yet, and the newest writes may be lost in a crash
     Order,
-    /// When it returns, the data is durable, and in the object store of --replicate; it fails if that does not answer for
+    /// When it returns, the data is durable, and in the object store of --replicate or --cache; it fails if that does not answer for
     /// --patience
     Remote,
 }
@@ -181,7 +181,7 @@ impl MountArguments {
         }
         if !self.read_only {
             return Err(CliError::Usage(
-                "a replica is mounted to be read: add --read-only; to change it, restore it first",
+                "a replica is mounted by --read-only; or to be changed, with a file for what is written: --cache FILE",
             ));
         }
         Ok(())
@@ -248,6 +248,13 @@ async fn serve(
 ) -> Result<(), CliError> {
     let limit = Limit::from_option(arguments.memory);
     let mut arguments = arguments.clone();
+    let volume = VolumeOptions {
+        discard_below: arguments.discard_below,
+        after_crash: arguments.after_crash,
+        ..limit.apply_to_volume(VolumeOptions::default())
+    };
+    let stops = arguments.sync == Sync::Remote;
+    let mut shipping = None;
     let stack = match (&arguments.device, replica_mount::url_of(source)) {
         (Some(name), _) => {
             let name = StackName { volume: false, base: Base::Device(name.clone()) };
@@ -256,6 +263,14 @@ async fn serve(
             stack.make_filesystem(&handle, source).await?;
             stack
         }
+        (None, Some(url)) if arguments.replication.cache.is_some() => {
+            let opened = cache::open(&handle, url, &arguments.replication, (limit, stops), volume).await?;
+            shipping = Some(opened.1);
+            opened.0
+        }
+        (None, None) if arguments.replication.cache.is_some() => {
+            return Err(CliError::Usage("--cache is for a replica: name its URL in the place of the image"));
+        }
         (None, Some(url)) => {
             arguments.require_read_only()?;
             replica_mount::open(&handle, url, arguments.at, arguments.replication.read(), limit).await?
@@ -263,29 +278,25 @@ async fn serve(
         (None, None) if arguments.at.is_some() => {
             return Err(CliError::Usage("--at chooses a state of a replica: name its URL"));
         }
-        (None, None) => {
-            let volume = VolumeOptions {
-                discard_below: arguments.discard_below,
-                after_crash: arguments.after_crash,
-                ..limit.apply_to_volume(VolumeOptions::default())
-            };
-            match &arguments.snapshot {
-                Some(name) => {
-                    let read_only = arguments.read_only;
-                    let opened = Stack::open_branch(&handle, source, name, read_only, volume).await?;
-                    arguments.read_only = opened.1;
-                    opened.0
-                }
-                None => Stack::open_with(&handle, source, arguments.read_only, volume).await?,
+        (None, None) => match &arguments.snapshot {
+            Some(name) => {
+                let read_only = arguments.read_only;
+                let opened = Stack::open_branch(&handle, source, name, read_only, volume).await?;
+                arguments.read_only = opened.1;
+                opened.0
             }
-        }
+            None => Stack::open_with(&handle, source, arguments.read_only, volume).await?,
+        },
     };
     let (stack, arguments) = (Rc::new(stack), &arguments);
     if arguments.sync == Sync::Remote && !arguments.replication.is_given() {
         return Err(CliError::Usage("--sync remote waits for an object store: name it by --replicate"));
     }
-    let shipping =
-        arguments.replication.begin(&handle, stack.volume(), arguments.sync == Sync::Remote).await?;
+    if shipping.is_none() {
+        shipping = arguments.replication.begin(&handle, stack.volume(), stops).await?;
+    }
+    // What lies here is the file.
+    let source = arguments.replication.cache.as_deref().unwrap_or(source);
     if let Some(shipping) = &shipping {
         let volume = stack.volume().filter(|_| arguments.sync == Sync::Remote);
         let remote = volume.map(|volume| shipping.remote_flush(&handle, volume));
@@ -376,6 +387,7 @@ pub(crate) async fn serve_until_unmounted(
     stack.warn_of_readers(&handle, source).await;
     stack.tell_of_unused().await;
     if let Some(shipping) = &shipping {
+        shipping.begin_serving();
         server.make_way_for_sync(shipping.way_for_sync(&handle));
     }
     let begin_end = || shipping.iter().for_each(|shipping| shipping.begin_end(&handle));

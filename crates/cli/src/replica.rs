@@ -10,8 +10,10 @@ use serde::Serialize;
 use weir_bucket::{Bucket, Place};
 use weir_replica::{EncryptionKey, Moment, ObjectStore, ReplicaOptions, Requests};
 use weir_runtime::Handle;
+use weir_storage::BLOCK_BYTES;
 
 use crate::error::CliError;
+use crate::size::Size;
 
 /// The variable that may hold the key.
 const KEY_VARIABLE: &str = "WEIR_REPLICA_KEY";
@@ -48,6 +50,15 @@ pub(crate) struct WriteArguments {
     /// Use a store that cannot create an object only if it is absent. Two writers at one URL damage the replica then, unnoticed
     #[arg(long)]
     without_fence: bool,
+}
+
+/// What a volume takes beside its blocks: an eighth, and this.
+const BESIDE: u64 = 64 << 20;
+
+/// The size of a file, which is sparse, for a volume of this capacity.
+pub(crate) fn file_size(logical_blocks: u64) -> Size {
+    let bytes = logical_blocks.saturating_mul(BLOCK_BYTES as u64);
+    Size(bytes.saturating_add(bytes / 8).saturating_add(BESIDE).next_multiple_of(1 << 20))
 }
 
 /// A length of time, such as 500ms or 7days.

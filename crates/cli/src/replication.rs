@@ -1,13 +1,16 @@
-//! `weir mount --replicate`: ships a volume while it is mounted, and what its status says of that.
+//! `weir mount --replicate` and `--cache`: ships a volume while it is mounted, and what its status says of that.
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use weir_replica::{RemoteFlush, Replication, ReplicationStatus, Uploader, WritersReleased};
+use weir_replica::{
+    RemoteFlush, ReplicaOptions, ReplicaStorage, Replication, ReplicationStatus, Uploader, WritersReleased,
+};
 use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 use weir_volume::{TapBounds, Volume};
@@ -30,14 +33,18 @@ const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplicationArguments {
     /// Ship the volume to an object store while it is mounted, see docs/replicate.md: s3://BUCKET/PREFIX or file:///DIRECTORY
-    #[arg(long = "replicate", value_name = "URL", conflicts_with_all = ["device", "read_only"])]
+    #[arg(long = "replicate", value_name = "URL", group = "shipped", conflicts_with_all = ["device", "read_only"])]
     url: Option<String>,
-    /// With --replicate: how long what is durable here may not be in the store; then writers wait
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, requires = "url")]
+    /// With the URL of a replica: mount its newest state to be changed, as the writer that the replica has from here on. What is
+    /// written goes to this file, which is made if there is none, and to the URL; what was not written is read from there
+    #[arg(long, value_name = "FILE", group = "shipped", conflicts_with_all = ["device", "read_only", "at", "snapshot"])]
+    pub(crate) cache: Option<PathBuf>,
+    /// With --replicate or --cache: how long what is durable here may not be in the store; then writers wait
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, requires = "shipped")]
     lag: Duration,
-    /// With --replicate: writers never wait for the store. If it is more than 64 MiB behind, what changed is looked up and shipped
+    /// With --replicate or --cache: writers never wait for the store. If it is more than 64 MiB behind, what changed is looked up and shipped
     /// when it answers again
-    #[arg(long, requires = "url")]
+    #[arg(long, requires = "shipped")]
     never_wait: bool,
     #[command(flatten)]
     write: WriteArguments,
@@ -48,6 +55,8 @@ pub(crate) struct Shipping {
     pub(crate) replication: Replication,
     task: Task<Result<(), weir_replica::ReplicaError>>,
     url: String,
+    /// The state in the store that the volume lies on, with --cache.
+    base: Option<ReplicaStorage>,
     /// How long the end of the mount waits for the store.
     patience: Duration,
     /// Once the mount is ending.
@@ -57,7 +66,7 @@ pub(crate) struct Shipping {
 impl ReplicationArguments {
     /// Whether the volume is shipped.
     pub(crate) fn is_given(&self) -> bool {
-        self.url.is_some()
+        self.url.is_some() || self.cache.is_some()
     }
 
     /// How a replica is read.
@@ -76,19 +85,38 @@ impl ReplicationArguments {
         let Some(volume) = volume else {
             return Err(CliError::Usage("--replicate ships a volume: this is a filesystem without one"));
         };
+        let options = self.options(stops)?;
+        let store = open_store(handle, url, options.unfenced)?;
+        // A store that does not answer now is told of; later it is waited for.
+        let uploader = Uploader::open(handle, volume, store, self.bounds(), options).await?;
+        Ok(Some(self.ship(handle, uploader, url, None)))
+    }
+
+    /// How the replica is written. With `stops`, not for longer than the store answers.
+    pub(crate) fn options(&self, stops: bool) -> Result<ReplicaOptions, CliError> {
         if self.lag < Duration::from_millis(10) {
             return Err(CliError::Usage("--lag: 10ms at least"));
         }
-        let mut options = self.write.options()?;
-        (options.lag, options.stops) = (self.lag, stops);
-        let store = open_store(handle, url, options.unfenced)?;
-        let bounds = TapBounds { bytes: BACKLOG_MAX, time: self.lag, never_wait: self.never_wait };
-        // A store that does not answer now is told of; later it is waited for.
-        let uploader = Uploader::open(handle, volume, store, bounds, options).await?;
+        Ok(ReplicaOptions { lag: self.lag, stops, ..self.write.options()? })
+    }
+
+    /// How far the store may be behind.
+    pub(crate) fn bounds(&self) -> TapBounds {
+        TapBounds { bytes: BACKLOG_MAX, time: self.lag, never_wait: self.never_wait }
+    }
+
+    /// Begins to ship a volume, on this state of the store if it lies on one.
+    pub(crate) fn ship(
+        &self,
+        handle: &Handle,
+        uploader: Uploader,
+        url: &str,
+        base: Option<ReplicaStorage>,
+    ) -> Shipping {
         let replication = uploader.replication();
         let task = handle.spawn(uploader.run());
         let (patience, released) = (self.write.read.patience, RefCell::default());
-        Ok(Some(Shipping { replication, task, url: url.clone(), patience, released }))
+        Shipping { replication, task, url: url.to_owned(), base, patience, released }
     }
 }
 
@@ -96,6 +124,12 @@ impl Shipping {
     /// The volume, with flushes that wait for the store.
     pub(crate) fn remote_flush(&self, handle: &Handle, volume: Rc<Volume>) -> Rc<dyn Storage> {
         Rc::new(RemoteFlush::new(handle, volume, self.replication.clone()))
+    }
+
+    /// The mount serves: from here on reads of the store wait for it without end, as shipping does. One that a write needs would end
+    /// the journal if it failed.
+    pub(crate) fn begin_serving(&self) {
+        self.base.iter().for_each(|base| base.set_patience(None));
     }
 
     /// What makes way while everything is made durable here, as before an unmount: no writer waits for the store then, nor for some
@@ -116,6 +150,7 @@ impl Shipping {
     /// The mount is ending: no writer waits for the store any more, and when patience is over nothing more is shipped.
     pub(crate) fn begin_end(&self, handle: &Handle) {
         self.released.replace(Some(self.replication.release_writers()));
+        self.base.iter().for_each(|base| base.set_patience(Some(self.patience)));
         let (over, replication) = (handle.sleep(self.patience), self.replication.clone());
         drop(handle.spawn(async move {
             over.await;
@@ -128,8 +163,9 @@ impl Shipping {
         self.replication.stop();
         if !matches!(self.task.await, Ok(Ok(()))) {
             let trouble = self.replication.status().trouble.unwrap_or_default();
+            let next = if self.base.is_some() { "with its --cache" } else { "or `weir replicate`" };
             messages::print_message(&format!(
-                "{}: not everything was shipped, the next mount or `weir replicate` does: {trouble}",
+                "{}: not everything was shipped, the next mount {next} does: {trouble}",
                 self.url
             ));
         }

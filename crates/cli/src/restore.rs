@@ -7,17 +7,14 @@ use clap::Args;
 use serde::Serialize;
 use weir_replica::{KeptState, Moment, Replica, ReplicaError, Restored};
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, Storage as _};
+use weir_storage::Storage as _;
 use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
-use crate::replica::{At, ReadArguments, RequestCounts, open_store};
+use crate::replica::{At, ReadArguments, RequestCounts, file_size, open_store};
 use crate::size::Size;
 use crate::volume::{ground, not_created, require_empty};
 use crate::{Verdict, in_wall_time, print};
-
-/// What a volume takes beside its blocks: an eighth, and this. The file is sparse.
-const BESIDE: u64 = 64 << 20;
 
 /// Arguments of `weir restore`.
 #[derive(Debug, Args)]
@@ -64,10 +61,8 @@ async fn restore(handle: &Handle, arguments: &RestoreArguments) -> Result<Verdic
     let store = open_store(handle, &arguments.url, false)?;
     let replica = Replica::open(handle, store, arguments.read.options()?).await?;
     let logical_blocks = replica.descriptor().logical_blocks;
-    let bytes = logical_blocks.saturating_mul(BLOCK_BYTES as u64);
-    let needed = bytes.saturating_add(bytes / 8).saturating_add(BESIDE).next_multiple_of(1 << 20);
     let size = match arguments.size {
-        None if !path.exists() => Some(Size(needed)),
+        None if !path.exists() => Some(file_size(logical_blocks)),
         asked => asked,
     };
     if path.exists() {

@@ -52,11 +52,12 @@ const WORST_MAX: Size = Size(64 << 30);
 /// How long a status waits for what the system says of a disk.
 const FACTS_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a filesystem is on: a file or block device as it is, a volume on one, a disk in memory, or a state of a replica.
+/// What a filesystem is on: a file or block device as it is, a volume on one, a disk in memory, a state of a replica, or a volume
+/// on one of these.
 pub(crate) struct Stack {
     below: weir_stack::Stack,
     shipped: RefCell<Option<Shipped>>,
-    /// The state of a replica at its bottom, if it is one.
+    /// The state of a replica at its bottom, or under its volume, if there is one.
     replica: Option<ReplicaStorage>,
 }
 
@@ -321,6 +322,19 @@ impl Stack {
         Stack { replica: Some(replica), ..Stack::on(below) }
     }
 
+    /// The volume in a file at `path`, which was made on a state of a replica.
+    pub(crate) async fn open_on_replica(
+        handle: &Handle,
+        (path, disk): (&Path, Rc<FileDisk>),
+        replica: ReplicaStorage,
+        options: VolumeOptions,
+    ) -> Result<Stack, CliError> {
+        let base = Rc::new(replica.clone());
+        let opened = weir_stack::Stack::open_on_base(handle, Disk::File(disk), base, options).await;
+        let below = opened.map_err(|source| CliError::of_volume(path, source))?;
+        Ok(Stack { replica: Some(replica), ..Stack::on(below) })
+    }
+
     /// Opens what is at `path`, whichever it is. A volume replays its log and takes a checkpoint when it is opened; if
     /// it is only read, both stay in memory, and nothing on the disk changes.
     pub(crate) async fn open(handle: &Handle, path: &Path, read_only: bool) -> Result<Stack, CliError> {
@@ -525,6 +539,7 @@ impl Stack {
     /// What it is, for people.
     pub(crate) fn kind(&self) -> &'static str {
         match (self.below.volume(), self.below.disk()) {
+            (Some(_), _) if self.replica.is_some() => "a volume on a replica in an object store",
             (Some(_), _) => "a volume",
             (None, Disk::File(_)) => NO_BARRIERS,
             (None, Disk::Emulated(_)) => "an emulated device",
@@ -536,11 +551,12 @@ impl Stack {
     /// Bytes of memory that it takes at most, but for what requests that are under way hold themselves; none where its
     /// content lies in memory.
     pub(crate) fn memory_bound(&self) -> Option<u64> {
+        let of_volume = self.below.volume().map_or(0, |volume| volume.memory_bound());
         if let Some(replica) = &self.replica {
-            return Some(replica.memory_bound());
+            return Some(replica.memory_bound() + of_volume);
         }
         self.file()?;
-        Some(self.below.volume().map_or(0, |volume| volume.memory_bound()))
+        Some(of_volume)
     }
 
     /// What a status says of it.

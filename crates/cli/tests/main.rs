@@ -8,6 +8,7 @@ mod again;
 mod atomic;
 mod background;
 mod bad_input;
+mod cache_mount;
 mod campaigns;
 mod coalition;
 mod command_line;

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::support::seaweed::{Seaweed, is_there_weed};
 use crate::support::{
-    Place, error_of, fails, is_so_within, mounts, runs, text, wait_until, weir, weir_in, works,
+    Place, error_of, fails, is_so_within, mounts, noise, runs, text, wait_until, weir, weir_in, works,
 };
 
 /// A volume, a directory as its store, and a place to mount the replica on.
@@ -68,16 +68,6 @@ impl Replicated {
     }
 }
 
-/// Bytes that no compression makes less.
-fn noise(bytes: usize) -> Vec<u8> {
-    let mut state = 1_u64;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    (0..bytes).map(|_| next()).collect()
-}
-
 /// The kernel keeps nothing of a file that it has read.
 fn forget_pages() {
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
@@ -89,7 +79,7 @@ fn a_replica_is_mounted_as_it_was_and_stays_so() {
         return;
     }
     let replicated = Replicated::new();
-    let large = noise(6_000_000);
+    let large = noise(1, 6_000_000);
     replicated.put("large", &large);
     replicated.put("small", b"before");
     let first = replicated.replicate(&["--no-compression"]);
@@ -135,7 +125,7 @@ fn the_replica_of_a_live_mount_is_mounted() {
     let replicated = Replicated::new();
     let mut server = replicated.place.serve_as(&["--replicate", &replicated.url, "--lag", "100ms"]);
     let root = replicated.place.mountpoint();
-    fs::write(root.join("a"), noise(500_000)).unwrap();
+    fs::write(root.join("a"), noise(1, 500_000)).unwrap();
     runs(Command::new("sync").arg(root.join("a")));
     let is_shipped = || {
         let found = replicated.place.status()["replication"].clone();
@@ -143,7 +133,7 @@ fn the_replica_of_a_live_mount_is_mounted() {
     };
     wait_until("the store has it", is_shipped);
     let mountpoint = replicated.mount(&[]);
-    assert_eq!(fs::read(mountpoint.join("a")).unwrap(), noise(500_000));
+    assert_eq!(fs::read(mountpoint.join("a")).unwrap(), noise(1, 500_000));
     fs::write(root.join("b"), b"b").unwrap();
     runs(Command::new("sync").arg(root.join("b")));
     wait_until("the store has it", is_shipped);
@@ -209,7 +199,7 @@ fn a_block_that_cannot_be_had_is_an_error_and_the_mount_ends() {
         return;
     }
     let replicated = Replicated::new();
-    let large = noise(6_000_000);
+    let large = noise(1, 6_000_000);
     replicated.put("large", &large);
     replicated.replicate(&["--no-compression", "--checkpoint"]);
     let mountpoint = replicated.mount(&[]);
@@ -246,7 +236,7 @@ fn a_store_that_is_gone_is_waited_for_and_the_mount_ends_meanwhile() {
         return;
     }
     let replicated = Replicated::new();
-    replicated.put("large", &noise(6_000_000));
+    replicated.put("large", &noise(1, 6_000_000));
     replicated.replicate(&["--checkpoint"]);
     let (store, gone) = (replicated.place.path().join("store"), replicated.place.path().join("gone"));
     let large = replicated.mount(&["--patience", "1s"]).join("large");
@@ -255,7 +245,7 @@ fn a_store_that_is_gone_is_waited_for_and_the_mount_ends_meanwhile() {
     let failure = replicated.copy.status()["replica"]["failure"].as_str().unwrap().to_owned();
     assert!(failure.contains("does not answer"), "{failure}");
     fs::rename(&gone, &store).unwrap();
-    assert_eq!(fs::read(&large).unwrap(), noise(6_000_000));
+    assert_eq!(fs::read(&large).unwrap(), noise(1, 6_000_000));
     fs::rename(&store, &gone).unwrap();
     let began = Instant::now();
     replicated.copy.umount();
@@ -298,7 +288,7 @@ fn a_replica_is_mounted_from_s3() {
     let mut seaweed = Seaweed::start(place.path());
     let volume = place.volume();
     let volume = volume.to_str().unwrap();
-    let files = [("plain", noise(5_000_000)), ("packed", vec![3; 5_000_000])];
+    let files = [("plain", noise(1, 5_000_000)), ("packed", vec![3; 5_000_000])];
     for (name, content) in &files {
         let file = place.path().join(name);
         fs::write(&file, content).unwrap();
@@ -360,12 +350,12 @@ fn measure() {
     let volume = large.place.volume();
     fs::File::create(&volume).unwrap().set_len(1 << 40).unwrap();
     works(&["mkfs", "--volume", "--force", volume.to_str().unwrap()]);
-    large.put("a", &noise(4096));
+    large.put("a", &noise(1, 4096));
     large.replicate(&["--checkpoint"]);
     for _ in 0..5 {
         forget_pages();
         let began = Instant::now();
-        assert_eq!(fs::read(large.mount(&[]).join("a")).unwrap(), noise(4096));
+        assert_eq!(fs::read(large.mount(&[]).join("a")).unwrap(), noise(1, 4096));
         let took = began.elapsed();
         let status = large.copy.status();
         println!("1 TiB, mount and first read: {took:?}, {} bytes", status["memory_bytes"]);
@@ -375,9 +365,9 @@ fn measure() {
     let store = place.place.path().join("store");
     fs::create_dir(&store).unwrap();
     let place = Replicated { url: format!("file://{}", store.display()), ..place };
-    place.put("plain", &noise(MEASURED));
+    place.put("plain", &noise(1, MEASURED));
     // Half of each block is noise.
-    let mut halves = noise(MEASURED);
+    let mut halves = noise(1, MEASURED);
     halves.chunks_exact_mut(4096).for_each(|block| block[..2048].fill(0));
     place.put("packed", &halves);
     place.replicate(&["--checkpoint"]);

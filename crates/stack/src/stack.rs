@@ -115,6 +115,20 @@ impl Stack {
         Ok(Stack { disk, volume: Some(Rc::new(volume)), branch: None, claims: None })
     }
 
+    /// A disk, and the volume that it holds, which was made on a base.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub async fn open_on_base(
+        handle: &Handle,
+        disk: Disk,
+        base: Rc<dyn Storage>,
+        options: VolumeOptions,
+    ) -> Result<Stack, VolumeError> {
+        let volume = Volume::open_on_base(handle, disk.storage(), base, options).await?;
+        Ok(Stack { disk, volume: Some(Rc::new(volume)), branch: None, claims: None })
+    }
+
     /// Whether a snapshot or clone of its volume is at the top.
     #[must_use]
     pub fn is_branch(&self) -> bool {

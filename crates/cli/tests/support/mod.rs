@@ -108,6 +108,16 @@ pub fn fails(arguments: &[&str], words: &[&str]) {
     }
 }
 
+/// Bytes that no compression makes less, others for each seed.
+pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
 /// Whether a program is to be had; says so if not.
 pub fn is_there(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
@@ -223,8 +233,13 @@ impl Place {
 
     /// The same, and more variables of the environment.
     pub fn serve_in(&self, more: &[&str], environment: &[(&str, String)]) -> Server {
-        let (volume, mountpoint) = (self.volume(), self.mountpoint());
-        let arguments = ["mount", "--foreground", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
+        self.serve_source(self.volume().to_str().unwrap(), more, environment)
+    }
+
+    /// The same of something else than its volume.
+    pub fn serve_source(&self, source: &str, more: &[&str], environment: &[(&str, String)]) -> Server {
+        let mountpoint = self.mountpoint();
+        let arguments = ["mount", "--foreground", source, mountpoint.to_str().unwrap()];
         let mut told = String::new();
         for _ in 0..1000 {
             let mut process = weir(&arguments)
@@ -314,6 +329,11 @@ impl Server {
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.wait();
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
     }
 
     /// Waits until it has ended; whether it was content.

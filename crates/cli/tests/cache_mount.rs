@@ -1,0 +1,243 @@
+//! A replica that is mounted to be changed: it begins where the lost machine ended, goes on in a file, and the store has all of it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it waits for what other processes do"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::lag::is_up_to_date;
+use crate::support::{
+    Place, Server, error_of, fails, is_so_within, mounts, noise, runs, text, told_by_status, wait_until,
+    weir, works,
+};
+
+/// What files hold, by their names.
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// A machine whose volume is shipped to a directory, and one that goes on with what is there.
+struct Machines {
+    first: Place,
+    second: Place,
+    url: String,
+    files: Files,
+}
+
+impl Machines {
+    /// The first one has shipped some files, and is lost.
+    fn new() -> Machines {
+        let (first, second) = (Place::with_volume("96M"), Place::new());
+        let store = first.path().join("store");
+        fs::create_dir(&store).unwrap();
+        let url = format!("file://{}", store.display());
+        let mut machines = Machines { first, second, url, files: Files::new() };
+        let mut server = machines.first.serve_as(&["--replicate", &machines.url, "--lag", "100ms"]);
+        let root = machines.first.mountpoint();
+        fs::create_dir(root.join("directory")).unwrap();
+        machines.write(&root, "large", noise(1, 6_000_000));
+        machines.write(&root, "directory/small", b"small".to_vec());
+        machines.write(&root, "gone", noise(2, 700_000));
+        wait_until("the store has it", || is_up_to_date(&root));
+        server.kill();
+        drop(server);
+        machines.first.umount();
+        machines
+    }
+
+    fn write(&mut self, root: &Path, name: &str, content: Vec<u8>) {
+        fs::write(root.join(name), &content).unwrap();
+        runs(Command::new("sync").arg(root.join(name)));
+        self.files.insert(name.to_owned(), content);
+    }
+
+    fn file(&self) -> String {
+        self.second.path().join("cache.weir").to_str().unwrap().to_owned()
+    }
+
+    fn serve(&self, more: &[&str]) -> Server {
+        let file = self.file();
+        self.second.serve_source(&self.url, &[&["--cache", &file, "--lag", "100ms"], more].concat(), &[])
+    }
+
+    fn mount(&self) -> PathBuf {
+        let (file, mountpoint) = (self.file(), self.second.mountpoint());
+        works(&["mount", &self.url, mountpoint.to_str().unwrap(), "--cache", &file]);
+        mountpoint
+    }
+
+    /// All files are there, and no others.
+    fn require_files(&self, root: &Path) {
+        for (name, content) in &self.files {
+            assert!(&fs::read(root.join(name)).unwrap() == content, "{name}");
+        }
+        let mut names: Vec<String> = fs::read_dir(root)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "lost+found")
+            .collect();
+        names.sort_unstable();
+        let mut expected: Vec<String> =
+            self.files.keys().map(|name| name.split('/').next().unwrap().to_owned()).collect();
+        expected.dedup();
+        assert_eq!(names, expected);
+    }
+
+    /// The store restores to all files.
+    fn require_restored(&self) {
+        let checked = works(&["replicate", "--check", &self.url]);
+        assert!(checked.contains("whole"), "{checked}");
+        let place = Place::new();
+        works(&["restore", &self.url, place.volume().to_str().unwrap()]);
+        works(&["volume", "check", place.volume().to_str().unwrap()]);
+        self.require_files(&place.mount(&[]));
+        place.end();
+    }
+}
+
+#[test]
+fn a_replica_goes_on_in_a_file_when_its_machine_is_lost() {
+    if !mounts() {
+        return;
+    }
+    let mut machines = Machines::new();
+    let began = Instant::now();
+    let mut server = machines.serve(&[]);
+    let root = machines.second.mountpoint();
+    assert_eq!(fs::read(root.join("directory/small")).unwrap(), b"small");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    machines.require_files(&root);
+    let status = machines.second.status();
+    assert!(status["replica"]["requests"]["bytes_read"].as_u64() > Some(6_000_000), "{status}");
+    assert_eq!(status["health"]["healthy"], true, "{status}");
+    let told = text(&weir(&["status", root.to_str().unwrap()]).output().unwrap().stdout);
+    assert!(told.contains("a volume on a replica") && told.contains("as of request"), "{told}");
+    // A part of a block that only the store has, a file that is gone, and a directory that gets another file.
+    let mut large = machines.files.remove("large").unwrap();
+    large[3_000_001..3_000_011].copy_from_slice(&[7; 10]);
+    let file = fs::File::options().write(true).open(root.join("large")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 10], 3_000_001).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    machines.files.insert("large".to_owned(), large);
+    fs::remove_file(root.join("gone")).unwrap();
+    machines.files.remove("gone");
+    machines.write(&root, "directory/second", noise(3, 900_000));
+    machines.require_files(&root);
+    wait_until("the store has it", || is_up_to_date(&root));
+    machines.write(&root, "later", noise(4, 300_000));
+    server.kill();
+    drop(server);
+    machines.second.umount();
+    machines.require_files(&machines.mount());
+    machines.write(&root, "last", noise(5, 500_000));
+    machines.second.umount();
+    machines.require_restored();
+    // Once more, without the file.
+    fs::remove_file(machines.file()).unwrap();
+    machines.require_files(&machines.mount());
+    machines.second.umount();
+    machines.require_restored();
+}
+
+#[test]
+fn what_does_not_go_with_the_replica_is_refused() {
+    if !mounts() {
+        return;
+    }
+    let mut machines = Machines::new();
+    let (url, at, file) = (machines.url.clone(), machines.second.mountpoint(), machines.file());
+    let (url, at, file) = (url.as_str(), at.to_str().unwrap(), file.as_str());
+    let volume = machines.first.volume();
+    let volume = volume.to_str().unwrap();
+    fails(&["mount", url, at], &["--read-only", "--cache"]);
+    fails(&["mount", volume, at, "--cache", file], &["--cache", "URL"]);
+    fails(&["mount", url, at, "--cache", volume], &["was not made on this replica", "newest state"]);
+    fails(&["mount", url, at, "--cache", "/no/such/place/a"], &["/no/such/place"]);
+    let empty = machines.first.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    fails(&["mount", &format!("file://{}", empty.display()), at, "--cache", file], &["no replica"]);
+    assert!(!Path::new(file).exists(), "what is refused leaves nothing");
+    let wrong = weir(&["mount", url, at, "--cache", file, "--read-only"]).output().unwrap();
+    assert!(error_of(&wrong).contains("cannot be used with"), "{}", error_of(&wrong));
+    // The volume before is behind from here on, also when it is opened again.
+    let root = machines.mount();
+    machines.write(&root, "second", b"second".to_vec());
+    machines.second.umount();
+    fails(&["replicate", volume, url], &["ahead of the volume", "taken over"]);
+    let mountpoint = machines.first.mountpoint();
+    fails(&["mount", volume, mountpoint.to_str().unwrap(), "--replicate", url], &["ahead of the volume"]);
+    // The file alone is no volume that can be used.
+    let alone = ["--cache", "URL"];
+    fails(&["mount", file, at], &alone);
+    fails(&["mount", file, at, "--read-only"], &alone);
+    fails(&["disk", at, "--volume", file], &alone);
+    fails(&["replicate", file, url], &alone);
+    fails(&["volume", "repair", file], &alone);
+    fails(&["ls", file, "/"], &alone);
+    fails(&["snapshot", "create", file, "a"], &alone);
+    fails(&["restore", url, file], &["not empty"]);
+    assert!(works(&["volume", "check", file]).contains("clean"));
+    assert!(works(&["volume", "info", file]).contains("request"));
+    // Another machine takes over: this file is refused.
+    fs::rename(file, format!("{file}.old")).unwrap();
+    machines.mount();
+    machines.second.umount();
+    let taken = ["taken over", "newest state", "--read-only"];
+    fails(&["mount", url, at, "--cache", &format!("{file}.old")], &taken);
+    machines.require_files(&machines.mount());
+    machines.second.umount();
+    machines.require_restored();
+}
+
+/// A store that is away: what the file has is served, the rest waits, and the mount ends all the same.
+#[test]
+fn a_store_that_is_away_is_waited_for_and_the_mount_ends_meanwhile() {
+    if !mounts() {
+        return;
+    }
+    let mut machines = Machines::new();
+    let (store, away) = (machines.first.path().join("store"), machines.first.path().join("away"));
+    let mut server = machines.serve(&["--patience", "2s", "--never-wait"]);
+    let root = machines.second.mountpoint();
+    machines.write(&root, "here", noise(6, 400_000));
+    wait_until("the store has it", || is_up_to_date(&root));
+    fs::rename(&store, &away).unwrap();
+    machines.write(&root, "here", noise(7, 500_000));
+    let large = root.join("large");
+    let reader = std::thread::spawn(move || fs::read(large));
+    let mountpoint = machines.second.mountpoint();
+    let is_waiting = || {
+        let told = told_by_status(&["--json", mountpoint.to_str().unwrap()]);
+        !serde_json::from_str::<Value>(&told).unwrap()["replica"]["trouble"].is_null()
+    };
+    wait_until("the reader waits for the store", &is_waiting);
+    assert_eq!(fs::read(root.join("here")).unwrap(), noise(7, 500_000));
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(!reader.is_finished(), "it waits longer than --patience");
+    fs::rename(&away, &store).unwrap();
+    assert!(reader.join().unwrap().unwrap() == noise(1, 6_000_000));
+    wait_until("the store has it", || is_up_to_date(&root));
+    // A signal ends it, although a program waits and not everything is shipped.
+    fs::rename(&store, &away).unwrap();
+    machines.write(&root, "here", noise(8, 500_000));
+    let gone = root.join("gone");
+    let reader = std::thread::spawn(move || fs::read(gone));
+    wait_until("the reader waits for the store", &is_waiting);
+    let pid = rustix::process::Pid::from_child(server.process());
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(is_so_within(Duration::from_secs(30), || server.has_ended()), "the server waits for the store");
+    assert!(reader.join().unwrap().is_err());
+    fs::rename(&away, &store).unwrap();
+    machines.require_files(&machines.mount());
+    machines.second.umount();
+    machines.require_restored();
+}
