@@ -12,7 +12,7 @@ use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
 use crate::error::CliError;
 use crate::memory::Limit;
 use crate::open::open_disk;
-use crate::replica::{file_size, open_store};
+use crate::replica::{file_size, open_store, sparse};
 use crate::replication::{ReplicationArguments, Shipping};
 use crate::stack::{Stack, no_volume};
 use crate::volume::{ground, not_created};
@@ -46,7 +46,7 @@ pub(crate) async fn open(
 /// Makes the volume in a new file. The replica is taken over when there is room for that.
 async fn make_volume(handle: &Handle, path: &Path, base: &mut ReplicaBase) -> Result<Rc<FileDisk>, CliError> {
     let descriptor = base.descriptor();
-    let (disk, made) = ground(handle, path, Some(file_size(descriptor.logical_blocks)))?;
+    let (disk, made) = ground(handle, path, Some(file_size(descriptor.logical_blocks)), sparse())?;
     let format = Format { logical_blocks: descriptor.logical_blocks, ..Format::sized_for(disk.blocks()) };
     let created = async {
         let made_on = base.begin_volume().await?;

@@ -10,7 +10,7 @@ use weir_format::FormatError;
 use weir_fs::BarrierFs;
 use weir_lfs::F2fs;
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, FileDisk, Lba, Part, Rejected, Storage, flush, write};
+use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Lba, Part, Rejected, Storage, flush, write};
 use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
@@ -112,7 +112,7 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
         let least = if arguments.volume { least_of_volume } else { least };
         return Err(CliError::TooFewBytes { asked, least });
     }
-    let (disk, made) = ground(&handle, path, arguments.size)?;
+    let (disk, made) = ground(&handle, path, arguments.size, FileDiskOptions::default())?;
     if made == Made::Nothing && !arguments.force {
         require_empty(path)?;
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use weir_bucket::{Bucket, Place};
 use weir_replica::{EncryptionKey, Moment, ObjectStore, ReplicaOptions, Requests};
 use weir_runtime::Handle;
-use weir_storage::BLOCK_BYTES;
+use weir_storage::{BLOCK_BYTES, FileDiskOptions};
 
 use crate::error::CliError;
 use crate::size::Size;
@@ -59,6 +59,11 @@ const BESIDE: u64 = 64 << 20;
 pub(crate) fn file_size(logical_blocks: u64) -> Size {
     let bytes = logical_blocks.saturating_mul(BLOCK_BYTES as u64);
     Size(bytes.saturating_add(bytes / 8).saturating_add(BESIDE).next_multiple_of(1 << 20))
+}
+
+/// How that file is made.
+pub(crate) fn sparse() -> FileDiskOptions {
+    FileDiskOptions { sparse: true, ..FileDiskOptions::default() }
 }
 
 /// A length of time, such as 500ms or 7days.

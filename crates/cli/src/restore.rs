@@ -11,7 +11,7 @@ use weir_storage::Storage as _;
 use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
-use crate::replica::{At, ReadArguments, RequestCounts, file_size, open_store};
+use crate::replica::{At, ReadArguments, RequestCounts, file_size, open_store, sparse};
 use crate::size::Size;
 use crate::volume::{ground, not_created, require_empty};
 use crate::{Verdict, in_wall_time, print};
@@ -68,7 +68,7 @@ async fn restore(handle: &Handle, arguments: &RestoreArguments) -> Result<Verdic
     if path.exists() {
         require_empty(path).map_err(without_force)?;
     }
-    let (disk, made) = ground(handle, path, size)?;
+    let (disk, made) = ground(handle, path, size, sparse())?;
     let format = Format { logical_blocks, ..Format::sized_for(disk.blocks()) };
     if let Err(source) = Volume::create(handle, &*disk, format).await {
         made.undo(path);

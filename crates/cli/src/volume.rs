@@ -90,7 +90,7 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
         Some(size) if size.0 < BLOCK_BYTES as u64 => return Err(CliError::LogicalTooSmall(size)),
         Some(size) => size.0 / BLOCK_BYTES as u64,
     };
-    let (disk, made) = ground(&handle, path, arguments.size)?;
+    let (disk, made) = ground(&handle, path, arguments.size, FileDiskOptions::default())?;
     if made == Made::Nothing && !arguments.force {
         require_empty(path)?;
     }
@@ -174,8 +174,8 @@ pub(crate) fn ground(
     handle: &Handle,
     path: &Path,
     size: Option<Size>,
+    options: FileDiskOptions,
 ) -> Result<(Rc<FileDisk>, Made), CliError> {
-    let options = FileDiskOptions::default();
     let no_size = || CliError::NoSize(path.to_owned());
     let failed = |doing| move |source| CliError::File { doing, path: path.to_owned(), source };
     let metadata = match std::fs::metadata(path) {
@@ -216,7 +216,7 @@ async fn info(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
 }
 
 fn describe(info: &Info) -> String {
-    [
+    let mut lines = vec![
         format!("format version    {}", info.version),
         format!("volume            {:016x}", info.volume),
         format!(
@@ -237,8 +237,14 @@ fn describe(info: &Info) -> String {
         format!("checkpoint        {}", info.checkpoint),
         format!("log generation    {}", info.generation),
         format!("next request      {}", info.next_sequence),
-    ]
-    .join("\n")
+    ];
+    lines.extend(info.base.map(|base| {
+        format!(
+            "base              the state of a replica after request {}; see `weir mount --cache`",
+            base.sequence
+        )
+    }));
+    lines.join("\n")
 }
 
 fn shares(info: &Info) -> &'static str {

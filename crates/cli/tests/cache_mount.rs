@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -113,6 +114,13 @@ fn a_replica_goes_on_in_a_file_when_its_machine_is_lost() {
     let mut server = machines.serve(&[]);
     let root = machines.second.mountpoint();
     assert_eq!(fs::read(root.join("directory/small")).unwrap(), b"small");
+    let made = fs::metadata(machines.file()).unwrap();
+    assert!(
+        made.len() > 96 << 20 && made.blocks() * 512 < 16 << 20,
+        "{} of {}",
+        made.blocks() * 512,
+        made.len()
+    );
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     machines.require_files(&root);
     let status = machines.second.status();
@@ -186,7 +194,9 @@ fn what_does_not_go_with_the_replica_is_refused() {
     fails(&["snapshot", "create", file, "a"], &alone);
     fails(&["restore", url, file], &["not empty"]);
     assert!(works(&["volume", "check", file]).contains("clean"));
-    assert!(works(&["volume", "info", file]).contains("request"));
+    assert!(
+        works(&["volume", "info", file]).contains("base              the state of a replica after request")
+    );
     // Another machine takes over: this file is refused.
     fs::rename(file, format!("{file}.old")).unwrap();
     machines.mount();

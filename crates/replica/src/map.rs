@@ -115,7 +115,7 @@ impl ReplicaMap {
     }
 
     fn discard(&mut self, first: u32, blocks: u32) {
-        if self.rules.drops(ReplicaMutant::CheckpointKeepsDiscarded) {
+        if blocks == 0 || self.rules.drops(ReplicaMutant::CheckpointKeepsDiscarded) {
             return;
         }
         let end = u64::from(first) + u64::from(blocks);
@@ -123,6 +123,11 @@ impl ReplicaMap {
         for lba in mapped {
             self.set(lba, Content::default());
         }
+        // A page with nothing in it takes no memory, and no time of who looks for the next block.
+        let pages = self.pages.range(first / PAGE as u32..=(end.saturating_sub(1) / PAGE as u64) as u32);
+        let is_empty = |page: &[Content; PAGE]| page.iter().all(|content| content.object == 0);
+        let empty: Vec<u32> = pages.filter(|(_, page)| is_empty(page)).map(|(number, _)| *number).collect();
+        empty.iter().for_each(|number| drop(self.pages.remove(number)));
     }
 
     /// The blocks of each object that are read, with the logical blocks that read them, objects in order.

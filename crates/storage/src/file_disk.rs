@@ -65,6 +65,8 @@ pub struct FileDiskOptions {
     pub tear_unit_bytes: u32,
     /// Go through the page cache even where direct I/O works. Default: false.
     pub buffered: bool,
+    /// Reserve no space for a new file: it takes what is written. Default: false.
+    pub sparse: bool,
     /// The rules that this disk keeps: all of them.
     pub rules: Rules<FileDiskMutant>,
 }
@@ -76,6 +78,7 @@ impl Default for FileDiskOptions {
             queue_depth: 64,
             tear_unit_bytes: 512,
             buffered: false,
+            sparse: false,
             rules: Rules::all(),
         }
     }
@@ -138,8 +141,8 @@ impl FileDisk {
         }))
     }
 
-    /// Creates a regular file of `bytes` bytes that reads zero, with its space reserved, and opens it. Only its
-    /// owner may read it. An existing file is never overwritten.
+    /// Creates a regular file of `bytes` bytes that reads zero, with its space reserved unless it is to be sparse, and opens it.
+    /// Only its owner may read it. An existing file is never overwritten.
     ///
     /// # Errors
     /// [`FileDiskError`] names the path, the cause and what to do.
@@ -151,7 +154,7 @@ impl FileDisk {
     ) -> Result<Rc<FileDisk>, FileDiskError> {
         check(&options)?;
         handle.ring().ok_or(FileDiskError::NoRing)?;
-        open::create(path, bytes)?;
+        open::create(path, bytes, &options)?;
         FileDisk::open(handle, path, options)
     }
 
@@ -168,7 +171,7 @@ impl FileDisk {
     ) -> Result<Rc<FileDisk>, FileDiskError> {
         check(&options)?;
         handle.ring().ok_or(FileDiskError::NoRing)?;
-        let Some(file) = unnamed::create(path, bytes)? else {
+        let Some(file) = unnamed::create(path, bytes, &options)? else {
             return FileDisk::create(handle, path, bytes, options);
         };
         let opened = open::open(&unnamed::path_of(&file), &options)?;

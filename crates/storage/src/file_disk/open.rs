@@ -39,8 +39,8 @@ pub(super) struct Opened {
 }
 
 /// Creates a regular file of `bytes` bytes that only its owner may read, with its space reserved where the
-/// filesystem can, and makes file and name durable; the name of a half-made file is removed again.
-pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
+/// filesystem can, unless it is to be sparse, and makes file and name durable; the name of a half-made file is removed again.
+pub(super) fn create(path: &Path, bytes: u64, asked: &FileDiskOptions) -> Result<(), FileDiskError> {
     if bytes < BLOCK {
         return Err(FileDiskError::TooSmall { path: path.into(), bytes });
     }
@@ -53,7 +53,7 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
         }
         Err(source) => return Err(FileDiskError::Io { action: "create", path: path.into(), source }),
     };
-    let done = reserve(&file, path, bytes)
+    let done = enlarge(&file, path, bytes, asked)
         .and_then(|()| sync_with_parent(&file, path).map_err(|source| refused("allocate", path, source)));
     done.inspect_err(|_| {
         // The first error is the one to report; a name that stays behind shows itself at the next attempt.
@@ -61,8 +61,16 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
     })
 }
 
-/// Reserves the space of a new file, where the filesystem can.
-pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<(), FileDiskError> {
+/// Gives a new file its size, with its space reserved where the filesystem can, unless it is to be sparse.
+pub(super) fn enlarge(
+    file: &File,
+    path: &Path,
+    bytes: u64,
+    asked: &FileDiskOptions,
+) -> Result<(), FileDiskError> {
+    if asked.sparse {
+        return file.set_len(bytes).map_err(|source| refused("enlarge", path, source));
+    }
     // Looked at first: an allocation that fails takes all the space that others may want meanwhile.
     let free = free_bytes(path);
     let done = match free {

@@ -8,13 +8,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
 use rustix::io::Errno;
 
+use super::FileDiskOptions;
 use super::error::FileDiskError;
-use super::open::{OWNERS_ALONE, refused, reserve, sync_with_parent};
+use super::open::{OWNERS_ALONE, enlarge, refused, sync_with_parent};
 use crate::address::BLOCK_BYTES;
 
 /// Creates a regular file of `bytes` bytes for `path`, without a name, that only its owner may read, with its space reserved
-/// where the filesystem can. None where the filesystem has no files without a name.
-pub(super) fn create(path: &Path, bytes: u64) -> Result<Option<File>, FileDiskError> {
+/// where the filesystem can, unless it is to be sparse. None where the filesystem has no files without a name.
+pub(super) fn create(
+    path: &Path,
+    bytes: u64,
+    asked: &FileDiskOptions,
+) -> Result<Option<File>, FileDiskError> {
     if bytes < BLOCK_BYTES as u64 {
         return Err(FileDiskError::TooSmall { path: path.into(), bytes });
     }
@@ -29,7 +34,7 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<Option<File>, FileDiskEr
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => return Ok(None),
         opened => File::from(opened.map_err(|errno| refused("create", path, errno.into()))?),
     };
-    reserve(&file, path, bytes)?;
+    enlarge(&file, path, bytes, asked)?;
     Ok(Some(file))
 }
 
