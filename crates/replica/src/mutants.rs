@@ -35,6 +35,8 @@ pub enum ReplicaMutant {
     KeepIgnored,
     /// R10: a new volume begins in the generation of the replica.
     GenerationKept,
+    /// R10: a new volume begins with what was there before its fence.
+    StateBeforeFence,
     /// R11: a volume is opened with a replica in which no writer made it.
     BaseUnchecked,
     /// R11: a catch-up discards in the store what a volume on a base does not hold.

@@ -192,7 +192,11 @@ impl Writer {
         if self.state.end.last() == 0 {
             return Err(ReplicaError::NoState);
         }
+        let before = self.rules().drops(ReplicaMutant::StateBeforeFence).then(|| self.state.map.clone());
         let (epoch, token) = self.take_over(true).await?;
+        if let Some(map) = before {
+            self.state.map = map;
+        }
         Ok(Base { sequence: self.state.end.last(), generation: self.generation, epoch, token })
     }
 

@@ -47,7 +47,15 @@ async fn take_over(
     world: &mut World,
     options: &ReplicaOptions,
 ) -> Result<(Uploader, ReplicaStorage), ReplicaError> {
-    let mut base = open_base(world, options).await?;
+    let base = open_base(world, options).await?;
+    begin_volume(world, base).await
+}
+
+/// Takes a replica over that was opened, for a volume on a new disk.
+async fn begin_volume(
+    world: &mut World,
+    mut base: ReplicaBase,
+) -> Result<(Uploader, ReplicaStorage), ReplicaError> {
     let made_on = base.begin_volume().await?;
     world.disk = AdversaryDisk::new(&world.handle, disk_options());
     let format = Format { segment_blocks: 8, logical_blocks: 120, ..Format::default() };
@@ -176,6 +184,26 @@ fn the_volume_before_is_refused_also_when_it_is_opened_again() {
                     assert_ne!(world.restore(Moment::Newest).await.unwrap().1, world.content, "the control");
                 }
             }
+        });
+    }
+}
+
+/// R10: what the writer before ships until the fence is a part of the state.
+#[test]
+fn a_volume_begins_with_the_state_behind_its_fence() {
+    for mutant in [None, Some(ReplicaMutant::StateBeforeFence)] {
+        simulate(7, async |handle| {
+            let options = ReplicaOptions { rules: Rules::but(mutant), ..options() };
+            let mut world = World::new(&handle, StoreFaults::default()).await;
+            let mut before = world.uploader(options.clone()).await.unwrap();
+            world.play(30).await;
+            before.ship_all().await.unwrap();
+            let base = open_base(&world, &options).await.unwrap();
+            world.write(3, 4).await;
+            before.ship_all().await.unwrap();
+            begin_volume(&mut world, base).await.unwrap();
+            let is_right = content_of(&*world.volume).await == world.content;
+            assert_eq!(is_right, mutant.is_none());
         });
     }
 }
