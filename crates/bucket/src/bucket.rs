@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use object_store::path::Path;
@@ -94,8 +95,8 @@ fn read_error(directory: Option<PathBuf>, key: &str, error: &Error) -> StoreErro
 }
 
 impl weir_replica::ObjectStore for Bucket {
-    fn create(&self, key: &str, bytes: &[u8]) -> Reply<Creation> {
-        let (key, bytes) = (key.to_owned(), bytes.to_vec());
+    fn create(&self, key: &str, bytes: Bytes) -> Reply<Creation> {
+        let key = key.to_owned();
         let mode = if self.unfenced { PutMode::Overwrite } else { PutMode::Create };
         let directory = self.directory.clone();
         self.request(move |store| async move {
@@ -120,16 +121,16 @@ impl weir_replica::ObjectStore for Bucket {
         })
     }
 
-    fn get(&self, key: &str) -> Reply<Vec<u8>> {
+    fn get(&self, key: &str) -> Reply<Bytes> {
         let key = key.to_owned();
         let directory = self.directory.clone();
         self.request(move |store| async move {
             let found = async { store.get(&Path::from(key.as_str())).await?.bytes().await };
-            Ok(found.await.map_err(|error| read_error(directory, &key, &error))?.into())
+            found.await.map_err(|error| read_error(directory, &key, &error))
         })
     }
 
-    fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Vec<u8>> {
+    fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Bytes> {
         let key = key.to_owned();
         let directory = self.directory.clone();
         self.request(move |store| async move {
@@ -139,7 +140,7 @@ impl weir_replica::ObjectStore for Bucket {
             if found.len() as u64 != bytes {
                 return Err(StoreError::Refused(format!("{key} has not all of the bytes asked for")));
             }
-            Ok(found.into())
+            Ok(found)
         })
     }
 

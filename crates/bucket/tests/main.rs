@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use bytes::Bytes;
 use weir_bucket::{Bucket, Place, PlaceError};
 use weir_replica::{Creation, ObjectStore as _, StoreError};
 use weir_runtime::{Runtime, Wall};
@@ -29,12 +30,12 @@ fn a_directory_creates_an_object_once_and_lists_in_order() {
     let done = runtime.block_on(async {
         let bucket = Bucket::open(&handle, &place, false).unwrap();
         assert_eq!(bucket.get("log/1").await, Err(StoreError::Missing("log/1".to_owned())));
-        assert_eq!(bucket.create("log/2", b"two").await, Ok(Creation::Created));
-        assert_eq!(bucket.create("log/1", b"one").await, Ok(Creation::Created));
-        assert_eq!(bucket.create("log/1", b"other").await, Ok(Creation::Exists));
-        assert_eq!(bucket.create("map/1", b"map").await, Ok(Creation::Created));
-        assert_eq!(bucket.get("log/1").await.unwrap(), b"one");
-        assert_eq!(bucket.get_range("log/1", 1..3).await.unwrap(), b"ne");
+        assert_eq!(bucket.create("log/2", Bytes::from_static(b"two")).await, Ok(Creation::Created));
+        assert_eq!(bucket.create("log/1", Bytes::from_static(b"one")).await, Ok(Creation::Created));
+        assert_eq!(bucket.create("log/1", Bytes::from_static(b"other")).await, Ok(Creation::Exists));
+        assert_eq!(bucket.create("map/1", Bytes::from_static(b"map")).await, Ok(Creation::Created));
+        assert_eq!(bucket.get("log/1").await.unwrap(), &b"one"[..]);
+        assert_eq!(bucket.get_range("log/1", 1..3).await.unwrap(), &b"ne"[..]);
         for beyond in [1..4, 3..4, 9..10] {
             assert!(matches!(bucket.get_range("log/1", beyond).await, Err(StoreError::Refused(_))));
         }
@@ -46,8 +47,8 @@ fn a_directory_creates_an_object_once_and_lists_in_order() {
         bucket.delete("log/1").await.unwrap();
         assert_eq!(bucket.list("log/", "").await.unwrap(), ["log/2"]);
         let unfenced = Bucket::open(&handle, &place, true).unwrap();
-        assert_eq!(unfenced.create("log/2", b"new").await, Ok(Creation::Created));
-        assert_eq!(bucket.get("log/2").await.unwrap(), b"new");
+        assert_eq!(unfenced.create("log/2", Bytes::from_static(b"new")).await, Ok(Creation::Created));
+        assert_eq!(bucket.get("log/2").await.unwrap(), &b"new"[..]);
         // As where a disk is not mounted any more.
         std::fs::remove_dir_all(directory.path()).unwrap();
         assert!(matches!(bucket.get("log/2").await, Err(StoreError::Unreachable(_))));

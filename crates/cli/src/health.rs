@@ -13,7 +13,7 @@ use crate::status::{ASKED_READ_ONLY, Status};
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     /// Its name, for scripts.
-    cause: &'static str,
+    pub(crate) cause: &'static str,
     /// What it is, and what to do.
     what: String,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Finding {
 #[derive(Debug, Serialize)]
 pub(crate) struct Health {
     pub(crate) healthy: bool,
-    findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl Health {

@@ -30,6 +30,8 @@ mod journal_mode;
 mod list;
 mod memory;
 mod messages;
+mod metrics;
+mod metrics_server;
 mod mkfs;
 mod mount;
 mod mount_f2fs;
@@ -51,6 +53,7 @@ mod restore;
 mod send;
 mod serve;
 mod service;
+mod service_manager;
 mod signals;
 mod signatures;
 mod size;
@@ -173,7 +176,7 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Taken {
     #[command(flatten)]
-    Told(Command),
+    Told(Box<Command>),
     /// Write manual pages and completions of shells, for a package
     #[command(hide = true)]
     Generate(generate::GenerateArguments),
@@ -197,7 +200,7 @@ fn main() -> ExitCode {
         return code;
     }
     let result = match Arguments::<Taken>::try_parse().unwrap_or_else(|error| refuse(&error)).command {
-        Taken::Told(command) => run(command),
+        Taken::Told(command) => run(*command),
         Taken::Generate(arguments) => {
             let told = [Arguments::<Command>::command()].into_iter().chain(helper::commands());
             generate::run(&arguments, told).map(|()| Verdict::Good)

@@ -17,12 +17,14 @@ use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::iterator::Signals;
 use weir_fuse::Server;
-use weir_runtime::{CpuLatencyGuard, Handle, keep_heap_small};
+use weir_runtime::{CpuLatencyGuard, Handle, Listener, keep_heap_small};
 
 use crate::error::CliError;
 use crate::messages::Log;
+use crate::metrics_server::serve_metrics;
 use crate::mountpoint::is_mountpoint;
-use crate::{in_wall_time, memory, messages, print, signals, status};
+use crate::socket_address::{SocketAddress, SocketFile};
+use crate::{in_wall_time, memory, messages, print, service_manager, signals, status};
 
 /// What a service in the background says when programs may use it.
 const READY: &str = "ready";
@@ -69,6 +71,10 @@ pub(crate) struct MountServiceArguments {
     /// Let idle processors sleep
     #[arg(long, conflicts_with = "awake")]
     no_awake: bool,
+    /// Serve metrics for Prometheus by HTTP, under /metrics, see docs/operators.md: unix:PATH, a socket that only this user can
+    /// use; or tcp:PORT on 127.0.0.1
+    #[arg(long, value_name = "unix:PATH|tcp:PORT")]
+    metrics: Option<SocketAddress>,
 }
 
 impl MountServiceArguments {
@@ -87,6 +93,8 @@ pub(crate) struct Service {
     signals: Signals,
     detach: bool,
     log: Option<Log>,
+    /// Where its metrics are asked for.
+    metrics: Option<(Listener, Option<SocketFile>)>,
     /// Where it serves.
     place: PathBuf,
 }
@@ -111,7 +119,11 @@ pub(crate) fn run_mount(
         // Only to see that it can be done.
         drop(CpuLatencyGuard::new().map_err(CliError::Awake)?);
     }
-    run(&arguments.service, mountpoint, work)
+    run(&arguments.service, mountpoint, async |handle, mut service| {
+        let listen = |address: &SocketAddress| address.listen(&handle);
+        service.metrics = arguments.metrics.as_ref().map(listen).transpose()?;
+        work(handle, service).await
+    })
 }
 
 /// Runs `work` in wall time, which serves at `place`: here, or in a process of its own, of which this one waits until it
@@ -137,7 +149,7 @@ pub(crate) fn run(
     }
     let log = arguments.log.as_deref().map(Log::open).transpose()?;
     messages::send_to(log.as_ref(), arguments.detach).map_err(failed("write messages about"))?;
-    let service = Service { signals, detach: arguments.detach, log, place: place.to_owned() };
+    let service = Service { signals, detach: arguments.detach, log, metrics: None, place: place.to_owned() };
     keep_heap_small();
     in_wall_time(0, async |handle: Handle| {
         let _dated = messages::dated_by(&handle);
@@ -171,12 +183,15 @@ impl Service {
     /// Says that it is mounted, and waits until it is unmounted, or a signal says to. `begin_end` is called when the mount begins to
     /// end.
     pub(crate) async fn until_unmounted(
-        self,
+        mut self,
         handle: &Handle,
         mut server: Server,
         begin_end: impl FnOnce(),
     ) -> Result<(), CliError> {
         let message = format!("mounted on {}", self.place.display());
+        let serve_metrics =
+            |(listener, file)| (serve_metrics(handle, listener, server.status_reader()), file);
+        let _metrics = self.metrics.take().map(serve_metrics);
         let stop = self.announce(handle, &message)?;
         let ended = select_biased! {
             ended = server.ended().fuse() => Some(ended),
@@ -204,9 +219,11 @@ impl Service {
         if let Some(log) = &log {
             log.take_standard_error();
         }
+        service_manager::notify_ready(handle);
         let waiting = handle.blocking(move || signals::until_end(signals, log.as_ref(), !detach));
         Ok(async move {
             let _ = waiting.await;
+            service_manager::notify_stopping();
         })
     }
 }

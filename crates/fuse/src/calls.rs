@@ -616,7 +616,7 @@ impl Calls {
 
     pub(crate) async fn attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, Errno> {
         if name == STATUS_ATTRIBUTE {
-            return Ok((self.status)(self.file_counts().await).await.into_bytes());
+            return Ok(self.report_status().await.into_bytes());
         }
         if name == SYNC_ATTRIBUTE {
             let mark = self.marks.get(inode).await.map_err(|error| errno(&error))?;
@@ -629,6 +629,11 @@ impl Calls {
             return Err(Errno::NODATA);
         }
         self.filesystem.extended_attribute(inode, name).await.map_err(|error| errno(&error))
+    }
+
+    /// The status of the mount as JSON.
+    pub(crate) async fn report_status(&self) -> String {
+        (self.status)(self.file_counts().await).await
     }
 
     /// What is counted of files for the status.

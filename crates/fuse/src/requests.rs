@@ -228,6 +228,10 @@ impl Service for Calls {
         self.collect_dirty_pages().await;
     }
 
+    async fn report_status(&self) -> String {
+        Calls::report_status(self).await
+    }
+
     async fn take_back(&self, answer: Answer) {
         if let Some(handle) = answer.handle() {
             // It was just opened, so there is nothing that could fail but what a close does not tell, either.

@@ -96,6 +96,9 @@ pub(crate) trait Service: 'static {
 
     /// Asks the kernel for all dirty pages that it keeps.
     fn collect_all_pages(&self) -> impl Future<Output = ()>;
+
+    /// The status of the mount as JSON.
+    fn report_status(&self) -> impl Future<Output = String>;
 }
 
 /// Answers requests until it is unmounted.
@@ -241,6 +244,10 @@ mod tests {
         }
 
         async fn collect_all_pages(&self) {}
+
+        async fn report_status(&self) -> String {
+            String::new()
+        }
 
         async fn take_back(&self, answer: Answer) {
             self.taken_back.borrow_mut().extend(answer.handle());

@@ -89,6 +89,9 @@ pub enum ServerError {
     Session(io::Error),
 }
 
+/// Reads the status of a mount as JSON, as [`STATUS_ATTRIBUTE`](crate::control::STATUS_ATTRIBUTE) has it.
+pub type StatusReader = Rc<dyn Fn() -> LocalBoxFuture<'static, String>>;
+
 /// A mounted filesystem. Its requests are answered as long as its runtime runs; [`Server::ended`] says when the
 /// kernel sends no more of them.
 pub struct Server {
@@ -99,6 +102,7 @@ pub struct Server {
     serving: Task<io::Result<()>>,
     /// Has the kernel hand over all that it keeps.
     collect_all_pages: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>,
+    status: StatusReader,
     make_way: Rc<OnceCell<Box<MakeWay>>>,
 }
 
@@ -230,6 +234,11 @@ impl Server {
             let mountpoint = absolute.clone();
             let _ = handle.blocking(move || set_read_ahead(&mountpoint)).await;
         }
+        let reporting = Rc::clone(&service);
+        let status: StatusReader = Rc::new(move || {
+            let service = Rc::clone(&reporting);
+            Box::pin(async move { service.report_status().await })
+        });
         let collect_all_pages = Box::new(move || {
             let service = Rc::clone(&service);
             Box::pin(async move { service.collect_all_pages().await }) as Pin<Box<dyn Future<Output = ()>>>
@@ -240,8 +249,15 @@ impl Server {
             session,
             serving,
             collect_all_pages,
+            status,
             make_way: Rc::default(),
         })
+    }
+
+    /// Reads the status of the mount, for parts of the same process: a request of their own on the mount would wait for them.
+    #[must_use]
+    pub fn status_reader(&self) -> StatusReader {
+        Rc::clone(&self.status)
     }
 
     /// Waits until the filesystem is unmounted, here or by another process.

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{Either, select};
 use tracing::warn;
 use weir_runtime::{Handle, Instant};
@@ -45,7 +46,7 @@ pub(crate) enum Placed {
     /// It is there, with these bytes.
     Ours,
     /// Another one is there.
-    Taken(Vec<u8>),
+    Taken(Bytes),
 }
 
 /// A store as the parts of a replica use it.
@@ -125,14 +126,14 @@ impl Access {
     }
 
     /// Creates an object, once, however often the request is sent: an answer may be lost.
-    pub(crate) async fn create(&self, key: &str, bytes: &[u8]) -> Result<Placed, StoreError> {
+    pub(crate) async fn create(&self, key: &str, bytes: Bytes) -> Result<Placed, StoreError> {
         let size = bytes.len() as u64;
         let created = self.repeat(|| {
             self.count(|requests| {
                 requests.creations += 1;
                 requests.bytes_created += size;
             });
-            self.store.create(key, bytes)
+            self.store.create(key, bytes.clone())
         });
         if created.await? == Creation::Created {
             return Ok(Placed::Ours);
@@ -142,15 +143,15 @@ impl Access {
     }
 
     /// Asks once for an object that is there already to be created. Whether the store refuses.
-    pub(crate) async fn refuses_second(&self, key: &str, bytes: &[u8]) -> Result<bool, StoreError> {
+    pub(crate) async fn refuses_second(&self, key: &str, bytes: Bytes) -> Result<bool, StoreError> {
         let answer = self.repeat(|| {
             self.count(|requests| requests.creations += 1);
-            self.store.create(key, bytes)
+            self.store.create(key, bytes.clone())
         });
         Ok(answer.await? == Creation::Exists)
     }
 
-    pub(crate) async fn get(&self, key: &str) -> Result<Vec<u8>, StoreError> {
+    pub(crate) async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
         let answer = self.repeat(|| {
             self.count(|requests| requests.reads += 1);
             self.store.get(key)
@@ -161,7 +162,7 @@ impl Access {
     }
 
     /// Bytes of an object, as [`ObjectStore::get_range`] has it.
-    pub(crate) async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+    pub(crate) async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
         let answer = self.repeat(|| {
             self.count(|requests| requests.reads += 1);
             self.store.get_range(key, range.clone())
@@ -172,7 +173,7 @@ impl Access {
     }
 
     /// The object, if there is one.
-    pub(crate) async fn find(&self, key: &str) -> Result<Option<Vec<u8>>, ReplicaError> {
+    pub(crate) async fn find(&self, key: &str) -> Result<Option<Bytes>, ReplicaError> {
         match self.get(key).await {
             Ok(bytes) => Ok(Some(bytes)),
             Err(StoreError::Missing(_)) => Ok(None),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use weir_storage::Rules;
@@ -75,7 +76,7 @@ pub(crate) async fn write_checkpoint(
         let bytes = envelopes.wrap(&key, ObjectKind::Map, &encode_part(blocks, &numbers));
         (key, bytes)
     });
-    let parts: Vec<(String, Vec<u8>)> = parts.collect();
+    let parts: Vec<(String, Bytes)> = parts.collect();
     let header = CheckpointOnDisk {
         sequence: sequence.into(),
         generation: state.generation.into(),
@@ -98,12 +99,12 @@ pub(crate) async fn write_checkpoint(
     let key = checkpoint_key(sequence);
     let manifest = envelopes.wrap(&key, ObjectKind::Checkpoint, &body);
     if rules.drops(ReplicaMutant::CheckpointTooEarly) {
-        access.create(&key, &manifest).await?;
+        access.create(&key, manifest.clone()).await?;
     }
     for (key, bytes) in &parts {
-        access.create(key, bytes).await?;
+        access.create(key, bytes.clone()).await?;
     }
-    access.create(&key, &manifest).await?;
+    access.create(&key, manifest).await?;
     Ok(())
 }
 
@@ -180,7 +181,7 @@ impl Manifest {
     ) -> Result<Manifest, ReplicaError> {
         let key = checkpoint_key(sequence);
         let bytes = access.get(&key).await?;
-        let opened = envelopes.open(&key, ObjectKind::Checkpoint, &bytes)?;
+        let opened = envelopes.opener().open(&key, ObjectKind::Checkpoint, &bytes)?;
         let manifest = Manifest::from_body(&opened.body, opened.created_ms);
         let manifest = manifest.filter(|manifest| manifest.header.sequence.get() == sequence);
         manifest.ok_or(ReplicaError::Damaged { key, defect: Defect::Content })
@@ -224,7 +225,7 @@ impl Manifest {
         let mut parts = pin!(stream::iter(parts).buffered(PARTS_AHEAD));
         while let Some((bytes, key, hash)) = parts.next().await {
             let bytes = bytes?;
-            let opened = envelopes.open(&key, ObjectKind::Map, &bytes)?;
+            let opened = envelopes.opener().open(&key, ObjectKind::Map, &bytes)?;
             let damaged = |defect| ReplicaError::Damaged { key: key.clone(), defect };
             if opened.hash != *hash {
                 return Err(damaged(Defect::Names));

@@ -1,5 +1,6 @@
 //! The *descriptor*: the object that says of which volume a replica is.
 
+use bytes::Bytes;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -24,8 +25,8 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    fn from_object(envelopes: &Envelopes, bytes: &[u8]) -> Result<Descriptor, ReplicaError> {
-        let opened = envelopes.open(DESCRIPTOR, ObjectKind::Descriptor, bytes)?;
+    fn from_object(envelopes: &Envelopes, bytes: &Bytes) -> Result<Descriptor, ReplicaError> {
+        let opened = envelopes.opener().open(DESCRIPTOR, ObjectKind::Descriptor, bytes)?;
         let damaged = ReplicaError::Damaged { key: DESCRIPTOR.to_owned(), defect: Defect::Content };
         let body = DescriptorOnDisk::read_from_bytes(&opened.body).map_err(|_| damaged)?;
         Ok(Descriptor { volume: opened.volume, logical_blocks: body.logical_blocks.get() })
@@ -52,7 +53,7 @@ impl Descriptor {
         match access.find(DESCRIPTOR).await? {
             Some(found) => bytes = found,
             None => {
-                if let Placed::Taken(found) = access.create(DESCRIPTOR, &bytes).await? {
+                if let Placed::Taken(found) = access.create(DESCRIPTOR, bytes.clone()).await? {
                     bytes = found;
                 }
             }
@@ -61,7 +62,7 @@ impl Descriptor {
         if found.volume != self.volume {
             return Err(ReplicaError::OtherVolume { found: found.volume, expected: self.volume });
         }
-        if !unfenced && !access.refuses_second(DESCRIPTOR, &bytes).await? {
+        if !unfenced && !access.refuses_second(DESCRIPTOR, bytes).await? {
             return Err(ReplicaError::NotFenced);
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! The *envelope* of every object: a header that says what it is and of which volume, the body, compressed and encrypted as
 //! asked for, and a SHA-256 of all that and of the key. Every byte is in `docs/format/replica.md`.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 
+use bytes::Bytes;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::digest::{Context, SHA256};
 use weir_runtime::Handle;
@@ -89,7 +89,7 @@ pub(crate) struct Opened {
     /// Unix time in milliseconds.
     pub created_ms: u64,
     pub hash: Hash,
-    pub body: Vec<u8>,
+    pub body: Bytes,
 }
 
 /// What the header of an object says of its body, unproved: the hash of the whole object proves it.
@@ -114,17 +114,30 @@ impl Outline {
 /// Makes and opens envelopes.
 pub(crate) struct Envelopes {
     handle: Handle,
-    key: Option<LessSafeKey>,
     compress: bool,
     pub volume: Cell<u64>,
     pub epoch: Cell<u64>,
+    opener: EnvelopeOpener,
+}
+
+/// Opens envelopes, on any thread.
+#[derive(Clone)]
+pub(crate) struct EnvelopeOpener {
+    key: Option<LessSafeKey>,
     rules: Rules<ReplicaMutant>,
+}
+
+/// Makes one envelope, on any thread.
+pub(crate) struct EnvelopeMaker {
+    header: Header,
+    key: Option<LessSafeKey>,
+    compress: bool,
 }
 
 impl Envelopes {
     /// Whether objects have to be encrypted.
     pub(crate) fn has_key(&self) -> bool {
-        self.key.is_some()
+        self.opener.key.is_some()
     }
 
     pub(crate) fn new(
@@ -136,17 +149,24 @@ impl Envelopes {
         // The key has the length that the algorithm wants.
         let key = key.and_then(|key| UnboundKey::new(&AES_256_GCM, &key.0).ok()).map(LessSafeKey::new);
         let (volume, epoch) = (Cell::new(0), Cell::new(0));
-        Envelopes { handle: handle.clone(), key, compress, volume, epoch, rules }
+        let opener = EnvelopeOpener { key, rules };
+        Envelopes { handle: handle.clone(), compress, volume, epoch, opener }
     }
 
-    /// Wraps a body into the object `key`.
-    pub(crate) fn wrap(&self, key: &str, kind: ObjectKind, body: &[u8]) -> Vec<u8> {
-        let packed = self.compress.then(|| lz4_flex::block::compress(body));
-        let packed = packed.filter(|packed| packed.len() < body.len());
-        let mut flags = if packed.is_some() { COMPRESSED } else { 0 };
-        let mut nonce = [0; 12];
-        if self.key.is_some() {
-            flags |= ENCRYPTED;
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// For a thread that opens envelopes.
+    pub(crate) fn opener(&self) -> &EnvelopeOpener {
+        &self.opener
+    }
+
+    /// For a thread that wraps an object made now.
+    pub(crate) fn maker(&self, kind: ObjectKind) -> EnvelopeMaker {
+        let (mut flags, mut nonce) = (0, [0; 12]);
+        if self.has_key() {
+            flags = ENCRYPTED;
             nonce[..8].copy_from_slice(&self.handle.entropy().to_le_bytes());
             nonce[8..].copy_from_slice(&self.handle.entropy().to_le_bytes()[..4]);
         }
@@ -157,18 +177,37 @@ impl Envelopes {
             volume: self.volume.get().into(),
             epoch: self.epoch.get().into(),
             flags: flags.into(),
-            body_bytes: (body.len() as u32).into(),
+            body_bytes: 0.into(),
             nonce,
             reserved: 0.into(),
             created_ms: self.handle.wall_clock_millis().into(),
         };
+        EnvelopeMaker { header, key: self.opener.key.clone(), compress: self.compress }
+    }
+
+    /// Wraps a body into the object `key`.
+    pub(crate) fn wrap(&self, key: &str, kind: ObjectKind, body: &[u8]) -> Bytes {
+        self.maker(kind).wrap(key, body)
+    }
+}
+
+impl EnvelopeMaker {
+    /// Wraps a body into the object `key`.
+    pub(crate) fn wrap(self, key: &str, body: &[u8]) -> Bytes {
+        let packed = self.compress.then(|| lz4_flex::block::compress(body));
+        let packed = packed.filter(|packed| packed.len() < body.len());
+        let mut header = self.header;
+        header.body_bytes = (body.len() as u32).into();
+        if packed.is_some() {
+            header.flags |= U32::from(COMPRESSED);
+        }
         let payload = packed.as_deref().unwrap_or(body);
         let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len() + TAG_BYTES + HASH_BYTES);
         bytes.extend_from_slice(header.as_bytes());
         bytes.extend_from_slice(payload);
         if let Some(cipher) = &self.key {
             let aad = Aad::from(associated(key, &header));
-            let nonce = Nonce::assume_unique_for_key(nonce);
+            let nonce = Nonce::assume_unique_for_key(header.nonce);
             // It fails for more bytes than an object may have.
             if let Ok(tag) = cipher.seal_in_place_separate_tag(nonce, aad, &mut bytes[HEADER_BYTES..]) {
                 bytes.extend_from_slice(tag.as_ref());
@@ -176,11 +215,13 @@ impl Envelopes {
         }
         let hash = hash_of(key, &bytes);
         bytes.extend_from_slice(&hash);
-        bytes
+        bytes.into()
     }
+}
 
+impl EnvelopeOpener {
     /// Opens the object `key`, which is to be of this kind.
-    pub(crate) fn open(&self, key: &str, kind: ObjectKind, bytes: &[u8]) -> Result<Opened, ReplicaError> {
+    pub(crate) fn open(&self, key: &str, kind: ObjectKind, bytes: &Bytes) -> Result<Opened, ReplicaError> {
         let damaged = |defect| ReplicaError::Damaged { key: key.to_owned(), defect };
         let (header, _) = Header::read_from_prefix(bytes).map_err(|_| damaged(Defect::Checksum))?;
         if header.magic != MAGIC {
@@ -202,11 +243,11 @@ impl Envelopes {
         if flags & !(COMPRESSED | ENCRYPTED) != 0 || size > BODY_BYTES_MAX {
             return Err(damaged(Defect::Content));
         }
-        let payload = self.decrypt(key, &header, &bytes[HEADER_BYTES..end])?;
+        let payload = self.decrypt(key, &header, bytes.slice(HEADER_BYTES..end))?;
         let body = if flags & COMPRESSED == 0 {
-            payload.into_owned()
+            payload
         } else {
-            lz4_flex::block::decompress(&payload, size).map_err(|_| damaged(Defect::Content))?
+            lz4_flex::block::decompress(&payload, size).map_err(|_| damaged(Defect::Content))?.into()
         };
         if body.len() != size {
             return Err(damaged(Defect::Content));
@@ -215,14 +256,9 @@ impl Envelopes {
         Ok(Opened { volume, epoch, created_ms: header.created_ms.get(), hash, body })
     }
 
-    fn decrypt<'a>(
-        &self,
-        key: &str,
-        header: &Header,
-        payload: &'a [u8],
-    ) -> Result<Cow<'a, [u8]>, ReplicaError> {
+    fn decrypt(&self, key: &str, header: &Header, payload: Bytes) -> Result<Bytes, ReplicaError> {
         let cipher = match (header.flags.get() & ENCRYPTED != 0, &self.key) {
-            (false, None) => return Ok(Cow::Borrowed(payload)),
+            (false, None) => return Ok(payload),
             (true, None) => return Err(ReplicaError::KeyNeeded),
             (false, Some(_)) => return Err(ReplicaError::NotEncrypted),
             (true, Some(cipher)) => cipher,
@@ -233,7 +269,7 @@ impl Envelopes {
         let plain = cipher.open_in_place(nonce, aad, &mut payload);
         let plain = plain.map_err(|_| ReplicaError::Key(key.to_owned()))?.len();
         payload.truncate(plain);
-        Ok(Cow::Owned(payload))
+        Ok(payload.into())
     }
 }
 

@@ -32,6 +32,9 @@ pub enum ReplicaError {
     /// The store.
     #[error("{0}")]
     Store(#[from] StoreError),
+    /// The system starts no thread.
+    #[error("no thread can be started: raise the limits of processes and memory")]
+    NoThread,
     /// There is nothing at this place.
     #[error("there is no replica here: the object volume is missing; check the URL")]
     NoReplica,

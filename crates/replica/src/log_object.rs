@@ -1,17 +1,22 @@
 //! An object of the log: requests in order, or a part of a catch-up group.
 
+use bytes::Bytes;
 use weir_storage::BLOCK_BYTES;
 use weir_volume::{Change, LogEntry};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::envelope::{self, Envelopes, Hash, ObjectKind, Opened, Outline, hash_at_end};
+use crate::envelope::{
+    self, EnvelopeMaker, EnvelopeOpener, Envelopes, Hash, ObjectKind, Opened, Outline, hash_at_end,
+};
 use crate::error::{Defect, ReplicaError};
 use crate::key::LogPlace;
 
 const ENDS: u32 = 1;
 const CATCH_UP: u32 = 2;
 const LAST_OF_REQUEST: u32 = 1 << 31;
+/// An object of so many bytes is hashed, compressed and encrypted on a thread of its own: programs on a mount would wait for that.
+const LARGE_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -92,7 +97,7 @@ pub(crate) struct LogObject {
     pub previous: Hash,
     pub entries: Vec<LogEntry>,
     /// A block for each entry that writes.
-    pub data: Vec<u8>,
+    pub data: Bytes,
 }
 
 /// Where the log of a replica ends: what the next object has to follow.
@@ -138,7 +143,7 @@ impl ChainEnd {
 
 impl LogObject {
     /// The object with its envelope, and its hash.
-    pub(crate) fn encode(&self, envelopes: &Envelopes) -> (Vec<u8>, Hash) {
+    pub(crate) fn encode(&self, maker: EnvelopeMaker) -> (Bytes, Hash) {
         let flag = |is_set, bit| if is_set { bit } else { 0 };
         let flags = flag(self.ends, ENDS) | flag(self.catch_up, CATCH_UP);
         let header = LogHeader {
@@ -159,26 +164,56 @@ impl LogObject {
             body.extend_from_slice(encode_entry(entry).as_bytes());
         }
         body.extend_from_slice(&self.data);
-        let bytes = envelopes.wrap(&self.place.key(), ObjectKind::Log, &body);
+        let bytes = maker.wrap(&self.place.key(), &body);
         let hash = hash_at_end(&bytes);
         (bytes, hash)
     }
 
+    /// Does the same on a thread of its own, where that takes long, and returns the object besides.
+    pub(crate) async fn encode_in_thread(
+        self,
+        envelopes: &Envelopes,
+    ) -> Result<(LogObject, Bytes, Hash), ReplicaError> {
+        let (maker, is_large) = (envelopes.maker(ObjectKind::Log), self.data.len() >= LARGE_BYTES);
+        let encode = move || {
+            let (bytes, hash) = self.encode(maker);
+            (self, bytes, hash)
+        };
+        if !is_large {
+            return Ok(encode());
+        }
+        envelopes.handle().blocking(encode).await.map_err(|_| ReplicaError::NoThread)
+    }
+
     /// Reads the object at a place; what else its envelope says comes with it.
     pub(crate) fn decode(
-        envelopes: &Envelopes,
+        opener: &EnvelopeOpener,
         place: LogPlace,
-        bytes: &[u8],
+        bytes: &Bytes,
     ) -> Result<(LogObject, Opened), ReplicaError> {
         let key = place.key();
-        let mut opened = envelopes.open(&key, ObjectKind::Log, bytes)?;
+        let mut opened = opener.open(&key, ObjectKind::Log, bytes)?;
         let body = std::mem::take(&mut opened.body);
         let object = LogObject::from_body(&body).filter(|object| object.place == place);
         let object = object.ok_or(ReplicaError::Damaged { key, defect: Defect::Content })?;
         Ok((object, opened))
     }
 
-    fn from_body(body: &[u8]) -> Option<LogObject> {
+    /// Does the same on a thread of its own, where that takes long.
+    pub(crate) async fn decode_in_thread(
+        envelopes: &Envelopes,
+        place: LogPlace,
+        bytes: Bytes,
+    ) -> Result<(LogObject, Opened), ReplicaError> {
+        let opener = envelopes.opener().clone();
+        if bytes.len() < LARGE_BYTES {
+            return LogObject::decode(&opener, place, &bytes);
+        }
+        let decode = move || LogObject::decode(&opener, place, &bytes);
+        envelopes.handle().blocking(decode).await.map_err(|_| ReplicaError::NoThread)?
+    }
+
+    fn from_body(body: &Bytes) -> Option<LogObject> {
         let (header, rest) = LogHeader::read_from_prefix(body).ok()?;
         let entry_bytes = (header.entries.get() as usize).checked_mul(ENTRY_BYTES)?;
         let (entries, data) = rest.split_at_checked(entry_bytes)?;
@@ -195,7 +230,7 @@ impl LogObject {
             catch_up: flags & CATCH_UP != 0,
             previous: header.previous,
             entries,
-            data: data.to_vec(),
+            data: body.slice(body.len() - data.len()..),
         };
         let whole = data.len() == writes * BLOCK_BYTES
             && writes == header.data_blocks.get() as usize

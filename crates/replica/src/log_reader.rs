@@ -17,7 +17,7 @@ use crate::mutants::ReplicaMutant;
 use crate::store::StoreError;
 
 /// Objects that are read at one time.
-const AHEAD: usize = 4;
+const AHEAD: usize = 8;
 
 /// An object that was read.
 pub(crate) struct FoundObject {
@@ -40,7 +40,7 @@ pub(crate) struct Group {
     pub created_ms: u64,
 }
 
-type Fetch<'a> = LocalBoxFuture<'a, (LogPlace, Result<Option<Vec<u8>>, ReplicaError>)>;
+type Fetch<'a> = LocalBoxFuture<'a, (LogPlace, Result<Option<FoundObject>, ReplicaError>)>;
 
 /// Reads the log from an object on.
 pub(crate) struct LogReader<'a> {
@@ -104,45 +104,51 @@ impl<'a> LogReader<'a> {
 
     /// Reads one object, if it is there.
     pub(crate) async fn read(&self, place: LogPlace) -> Result<Option<FoundObject>, ReplicaError> {
-        let bytes = self.access.find(&place.key()).await?;
-        bytes.map(|bytes| self.decode(place, &bytes)).transpose()
-    }
-
-    fn decode(&self, place: LogPlace, bytes: &[u8]) -> Result<FoundObject, ReplicaError> {
-        let (object, opened) = LogObject::decode(self.envelopes, place, bytes)?;
-        let (hash, created_ms) = (opened.hash, opened.created_ms);
-        Ok(FoundObject { object, hash, created_ms, bytes: bytes.len() as u64 })
+        read_object(self.access, self.envelopes, place).await
     }
 
     fn fetch_ahead(&mut self) {
         while self.ahead.len() < AHEAD
             && let Some(place) = self.listed.pop_front()
         {
-            let access = self.access;
-            self.ahead.push_back(Box::pin(async move { (place, access.find(&place.key()).await) }));
+            let (access, envelopes) = (self.access, self.envelopes);
+            let read = async move { (place, read_object(access, envelopes, place).await) };
+            self.ahead.push_back(Box::pin(read));
         }
     }
 
     /// The next object of the list.
     pub(crate) async fn next_listed(&mut self) -> Result<Option<FoundObject>, ReplicaError> {
         self.fetch_ahead();
-        let Some((place, bytes)) = self.ahead.next().await else { return Ok(None) };
-        let bytes = bytes?.ok_or_else(|| StoreError::Missing(place.key()))?;
-        self.decode(place, &bytes).map(Some)
+        let Some((place, found)) = self.ahead.next().await else { return Ok(None) };
+        Ok(Some(found?.ok_or_else(|| StoreError::Missing(place.key()))?))
     }
 
     /// The object that follows; `None` where the log ends.
     pub(crate) async fn next_behind(&mut self, end: &ChainEnd) -> Result<Option<FoundObject>, ReplicaError> {
         self.fetch_ahead();
-        let Some((place, bytes)) = self.ahead.next().await else { return self.read(end.next).await };
+        let Some((place, found)) = self.ahead.next().await else { return self.read(end.next).await };
         if place == end.next
-            && let Some(bytes) = bytes?
+            && let Some(found) = found?
         {
-            return self.decode(place, &bytes).map(Some);
+            return Ok(Some(found));
         }
         // Something comes behind it, so it was there.
         let found = self.read(end.next).await?.ok_or_else(|| StoreError::Missing(end.next.key()))?;
         self.listed.push_front(place);
         Ok(Some(found))
     }
+}
+
+/// Reads the object at a place, if there is one.
+async fn read_object(
+    access: &Access,
+    envelopes: &Envelopes,
+    place: LogPlace,
+) -> Result<Option<FoundObject>, ReplicaError> {
+    let Some(bytes) = access.find(&place.key()).await? else { return Ok(None) };
+    let size = bytes.len() as u64;
+    let (object, opened) = LogObject::decode_in_thread(envelopes, place, bytes).await?;
+    let (hash, created_ms) = (opened.hash, opened.created_ms);
+    Ok(Some(FoundObject { object, hash, created_ms, bytes: size }))
 }

@@ -239,9 +239,8 @@ impl ObjectSource {
     ) -> Result<Pieces, ReplicaError> {
         let _permit = self.budget.acquire(UNDER_WAY_BYTES / PIECE_BYTES).await;
         let bytes = self.access.get(&place.key()).await?;
-        let (object, _) = LogObject::decode(&self.envelopes, place, &bytes)?;
         self.note_shape(number, &bytes);
-        drop(bytes);
+        let (object, _) = LogObject::decode_in_thread(&self.envelopes, place, bytes).await?;
         let bytes_of = |pieces: RangeInclusive<u32>| {
             let start = (*pieces.start() as usize * PIECE_BYTES).min(object.data.len());
             let end = (*pieces.end() as usize + 1).saturating_mul(PIECE_BYTES).min(object.data.len());

@@ -7,12 +7,13 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use weir_runtime::{Handle, Instant, Random};
 
 use crate::store::{Creation, ObjectStore, Reply, StoreError};
 
 /// The objects of a store by their keys.
-pub type Objects = BTreeMap<String, Rc<[u8]>>;
+pub type Objects = BTreeMap<String, Bytes>;
 
 /// What a simulated store does wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct StoreFaults {
 }
 
 /// An object, and when it was made.
-type Aged = (Rc<[u8]>, Instant);
+type Aged = (Bytes, Instant);
 
 struct Inner {
     handle: Handle,
@@ -61,7 +62,7 @@ impl SimulatedStore {
     /// A store with these objects.
     #[must_use]
     pub fn from_objects(handle: &Handle, faults: StoreFaults, objects: &Objects) -> SimulatedStore {
-        let of_old = |(key, bytes): (&String, &Rc<[u8]>)| (key.clone(), (Rc::clone(bytes), Instant::ZERO));
+        let of_old = |(key, bytes): (&String, &Bytes)| (key.clone(), (bytes.clone(), Instant::ZERO));
         SimulatedStore(Rc::new(Inner {
             handle: handle.clone(),
             faults: Cell::new(faults),
@@ -76,14 +77,16 @@ impl SimulatedStore {
     /// What it holds now.
     #[must_use]
     pub fn objects(&self) -> Objects {
-        self.0.objects.borrow().iter().map(|(key, (bytes, _))| (key.clone(), Rc::clone(bytes))).collect()
+        self.0.objects.borrow().iter().map(|(key, (bytes, _))| (key.clone(), bytes.clone())).collect()
     }
 
     /// Replaces or deletes an object, as damage does.
     pub fn damage(&self, key: &str, bytes: Option<&[u8]>) {
         let mut objects = self.0.objects.borrow_mut();
         match bytes {
-            Some(bytes) => drop(objects.insert(key.to_owned(), (bytes.into(), Instant::ZERO))),
+            Some(bytes) => {
+                drop(objects.insert(key.to_owned(), (Bytes::copy_from_slice(bytes), Instant::ZERO)))
+            }
             None => drop(objects.remove(key)),
         }
     }
@@ -143,13 +146,13 @@ impl Inner {
         }
     }
 
-    fn create(&self, key: &str, bytes: &Rc<[u8]>) -> Creation {
+    fn create(&self, key: &str, bytes: &Bytes) -> Creation {
         let exists = self.objects.borrow().contains_key(key);
         if exists && !self.faults.get().ignores_condition {
             return Creation::Exists;
         }
         let now = self.handle.now();
-        self.objects.borrow_mut().insert(key.to_owned(), (Rc::clone(bytes), now));
+        self.objects.borrow_mut().insert(key.to_owned(), (bytes.clone(), now));
         self.changed();
         Creation::Created
     }
@@ -162,10 +165,10 @@ impl Inner {
 }
 
 impl ObjectStore for SimulatedStore {
-    fn create(&self, key: &str, bytes: &[u8]) -> Reply<Creation> {
-        let (key, bytes): (String, Rc<[u8]>) = (key.to_owned(), bytes.into());
+    fn create(&self, key: &str, bytes: Bytes) -> Reply<Creation> {
+        let key = key.to_owned();
         if self.0.chance(self.0.faults.get().repeated) {
-            let (inner, key, bytes) = (Rc::clone(&self.0), key.clone(), Rc::clone(&bytes));
+            let (inner, key, bytes) = (Rc::clone(&self.0), key.clone(), bytes.clone());
             self.0.handle.spawn(async move {
                 inner.wait().await;
                 inner.wait().await;
@@ -176,22 +179,23 @@ impl ObjectStore for SimulatedStore {
         self.request(move |inner| Ok(inner.create(&key, &bytes)))
     }
 
-    fn get(&self, key: &str) -> Reply<Vec<u8>> {
+    fn get(&self, key: &str) -> Reply<Bytes> {
         let key = key.to_owned();
         self.request(move |inner| {
             let objects = inner.objects.borrow();
-            let found = objects.get(&key).map(|(bytes, _)| bytes.to_vec());
+            let found = objects.get(&key).map(|(bytes, _)| bytes.clone());
             found.ok_or(StoreError::Missing(key))
         })
     }
 
-    fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Vec<u8>> {
+    fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Bytes> {
         let key = key.to_owned();
         self.request(move |inner| {
             let objects = inner.objects.borrow();
             let Some((bytes, _)) = objects.get(&key) else { return Err(StoreError::Missing(key)) };
-            let found = bytes.get(range.start as usize..range.end as usize);
-            found.map(<[u8]>::to_vec).ok_or_else(|| StoreError::Refused(format!("{key} has no such bytes")))
+            let range = range.start as usize..range.end as usize;
+            let found = (range.start <= range.end && range.end <= bytes.len()).then(|| bytes.slice(range));
+            found.ok_or_else(|| StoreError::Refused(format!("{key} has no such bytes")))
         })
     }
 

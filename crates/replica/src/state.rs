@@ -1,5 +1,6 @@
 //! The *state* of a replica as of a request: its map, and where its log goes on. It follows the log object by object.
 
+use bytes::Bytes;
 use weir_storage::Rules;
 
 use crate::envelope::Hash;
@@ -45,7 +46,7 @@ impl ReplicaState {
             // What an earlier writer began and did not end never counts.
             self.group.clear();
         }
-        object.data = Vec::new();
+        object.data = Bytes::new();
         let generation = object.generation;
         self.group.push(object);
         if self.end.open_group.is_none() || self.rules.drops(ReplicaMutant::PartialGroupCounts) {

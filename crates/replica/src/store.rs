@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 
 /// The answer of a store, later.
@@ -19,13 +20,13 @@ pub enum Creation {
 /// A store of objects.
 pub trait ObjectStore {
     /// Creates an object if there is none with this key. A reader never sees a part of it.
-    fn create(&self, key: &str, bytes: &[u8]) -> Reply<Creation>;
+    fn create(&self, key: &str, bytes: Bytes) -> Reply<Creation>;
 
     /// Reads an object whole. What was created before is there.
-    fn get(&self, key: &str) -> Reply<Vec<u8>>;
+    fn get(&self, key: &str) -> Reply<Bytes>;
 
     /// Reads the bytes of a range of an object. That it has not all of them is [`StoreError::Refused`].
-    fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Vec<u8>>;
+    fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Bytes>;
 
     /// Lists the keys that begin with `prefix` and come behind `after`, in order. The newest may be missing.
     fn list(&self, prefix: &str, after: &str) -> Reply<Vec<String>>;

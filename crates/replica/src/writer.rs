@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use tracing::info;
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Rules};
@@ -62,7 +63,7 @@ pub(crate) struct Writer {
     /// Bytes of objects since the newest checkpoint.
     since_checkpoint: u64,
     /// Of the mutant: what is sent later.
-    held_back: Option<(String, Vec<u8>)>,
+    held_back: Option<(String, Bytes)>,
 }
 
 impl Writer {
@@ -110,7 +111,7 @@ impl Writer {
             // No two writers draw the same token, so the object is another one for each.
             let token = self.handle.entropy();
             let object = self.envelopes.wrap(&key, ObjectKind::Epoch, &token.to_le_bytes());
-            match self.access.create(&key, &object).await? {
+            match self.access.create(&key, object).await? {
                 Placed::Ours => break token,
                 Placed::Taken(_) => epoch += 1,
             }
@@ -124,10 +125,11 @@ impl Writer {
             }
             let last = self.state.end.last();
             let object = self.next_object(Payload::default(), Role::Requests(last));
-            let (bytes, hash) = object.encode(&self.envelopes);
-            match self.access.create(&object.place.key(), &bytes).await? {
+            let (bytes, hash) = object.encode(self.envelopes.maker(ObjectKind::Log));
+            let size = bytes.len() as u64;
+            match self.access.create(&object.place.key(), bytes).await? {
                 Placed::Ours => {
-                    self.since_checkpoint += bytes.len() as u64;
+                    self.since_checkpoint += size;
                     self.state.take(object, hash)?;
                     if require_newest(&self.access, self.state.end.last()).await.is_ok() {
                         return Ok((epoch, token));
@@ -146,8 +148,8 @@ impl Writer {
     }
 
     /// The writer before has added an object meanwhile.
-    async fn absorb(&mut self, place: &LogPlace, bytes: &[u8], epoch: u64) -> Result<(), ReplicaError> {
-        let (object, opened) = LogObject::decode(&self.envelopes, *place, bytes)?;
+    async fn absorb(&mut self, place: &LogPlace, bytes: &Bytes, epoch: u64) -> Result<(), ReplicaError> {
+        let (object, opened) = LogObject::decode(self.envelopes.opener(), *place, bytes)?;
         // A machine that was opened later has the newer history, whoever began to write first.
         if (object.generation, opened.epoch) >= (self.generation, epoch) {
             return Err(ReplicaError::TakenOver(opened.epoch));
@@ -173,7 +175,7 @@ impl Writer {
             catch_up,
             previous: self.state.end.hash,
             entries: payload.entries,
-            data: payload.data,
+            data: payload.data.into(),
         }
     }
 
@@ -207,8 +209,8 @@ impl Writer {
         }
         let key = epoch_key(base.epoch);
         let bytes = self.access.find(&key).await?.ok_or(ReplicaError::OtherBase)?;
-        let opened = self.envelopes.open(&key, ObjectKind::Epoch, &bytes)?;
-        let is_this = opened.body == base.token.to_le_bytes() && self.state.end.last() >= base.sequence;
+        let opened = self.envelopes.opener().open(&key, ObjectKind::Epoch, &bytes)?;
+        let is_this = opened.body[..] == base.token.to_le_bytes() && self.state.end.last() >= base.sequence;
         if is_this { Ok(()) } else { Err(ReplicaError::OtherBase) }
     }
 
@@ -220,24 +222,24 @@ impl Writer {
     /// Appends an object.
     pub(crate) async fn append(&mut self, payload: Payload, role: Role) -> Result<(), ReplicaError> {
         let object = self.next_object(payload, role);
-        let (bytes, hash) = object.encode(&self.envelopes);
-        let key = object.place.key();
+        let (object, bytes, hash) = object.encode_in_thread(&self.envelopes).await?;
+        let (key, size) = (object.place.key(), bytes.len() as u64);
         if self.rules().drops(ReplicaMutant::ObjectsOutOfOrder) && self.held_back.is_none() {
             self.held_back = Some((key, bytes));
         } else {
-            self.create(&object.place, &key, &bytes).await?;
+            self.create(&object.place, &key, bytes).await?;
             if let Some((key, bytes)) = self.held_back.take() {
-                self.access.create(&key, &bytes).await?;
+                self.access.create(&key, bytes).await?;
             }
-            self.since_checkpoint += bytes.len() as u64;
+            self.since_checkpoint += size;
         }
         self.state.take(object, hash)
     }
 
-    async fn create(&self, place: &LogPlace, key: &str, bytes: &[u8]) -> Result<(), ReplicaError> {
+    async fn create(&self, place: &LogPlace, key: &str, bytes: Bytes) -> Result<(), ReplicaError> {
         match self.access.create(key, bytes).await? {
             Placed::Taken(found) if !self.rules().drops(ReplicaMutant::FenceIgnored) => {
-                let (_, opened) = LogObject::decode(&self.envelopes, *place, &found)?;
+                let (_, opened) = LogObject::decode(self.envelopes.opener(), *place, &found)?;
                 Err(ReplicaError::TakenOver(opened.epoch))
             }
             Placed::Ours | Placed::Taken(_) => Ok(()),

@@ -25,7 +25,7 @@ mod sqlite;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use clap::{Parser, Subcommand};
 
@@ -60,13 +60,16 @@ enum What {
 
 fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
+    if let What::Get { url } = &arguments.command {
+        return speed::get(url);
+    }
     let beside = tempfile::tempdir_in(&arguments.on)?;
     let weir = arguments.weir.map_or_else(beside_this, Ok)?;
-    let ground = || Ground { weir, path: beside.path().canonicalize().unwrap() };
+    let ground = Ground { weir, path: beside.path().canonicalize()? };
     match arguments.command {
-        What::Speed(asked) => speed::measure(&asked, &ground()),
-        What::Sqlite(asked) => sqlite::measure(&asked, &ground()),
-        What::Get { url } => speed::get(&url),
+        What::Speed(asked) => speed::measure(&asked, &ground),
+        What::Sqlite(asked) => sqlite::measure(&asked, &ground),
+        What::Get { .. } => Ok(()),
     }
 }
 
@@ -82,6 +85,13 @@ fn beside_this() -> Outcome<PathBuf> {
 struct Ground {
     weir: PathBuf,
     path: PathBuf,
+}
+
+impl Drop for Ground {
+    /// What failed leaves no mount behind.
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.root()).stderr(Stdio::null()).status();
+    }
 }
 
 impl Ground {
