@@ -18,7 +18,8 @@ use crate::chunk::ParsedChunk;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{CHECKPOINT_SLOTS, Geometry, checkpoint_bytes};
 use crate::layout::{
-    CHECKPOINT_MAGIC, CheckpointHeader, ENTRIES_PER_PAGE, MapPage, checksum_matches, stamp_checksum,
+    CHECKPOINT_MAGIC, COUNTERS_END, CheckpointHeader, ENTRIES_PER_PAGE, MapPage, checksum_matches,
+    stamp_checksum,
 };
 use crate::map::Entry;
 use crate::map_page::{PageSlot, Stored, page_sum};
@@ -27,8 +28,6 @@ use crate::sparse::Sparse;
 use crate::transfer::read_extent;
 
 pub(crate) const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
-/// No counter comes this far: at a billion requests a second it takes a century.
-pub(crate) const COUNTERS_END: u64 = 1 << 62;
 /// Segments whose first block is read at the same time.
 const SEGMENTS_AT_ONCE: usize = 64;
 /// Map pages in one write at most.

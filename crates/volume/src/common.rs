@@ -1,7 +1,8 @@
 //! The state that the parts of an open volume share: the disk below, how far the log is durable, and the events that wake tasks.
 //!
 //! A part calls only those before it in this list: `blocks`, `pager`, `log`, `flush`, `branches`, `checkpointer`, `discard`,
-//! `cleaner`, `volume`; `base` needs the first three, `read` these, `base` and `branches`. What a part has to say to one behind it is an event here.
+//! `cleaner`, `volume`; `base_storage` needs the first three, `read` these, `base_storage` and `branches`. What a part has to say
+//! to one behind it is an event here.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

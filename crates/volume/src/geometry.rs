@@ -5,12 +5,11 @@ use weir_storage::{BLOCK_BYTES, Lba, Storage};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::base::Base;
-use crate::checkpoint::COUNTERS_END;
 use crate::error::{Damage, FormatError, VolumeError};
 use crate::layout::{
-    CLAIM_BLOCKS, CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_BASE, FEATURE_CLAIMS,
-    FEATURE_SHARES, FEATURE_SNAPSHOTS, FORMAT_VERSION, SUPERBLOCK_COPIES, SUPERBLOCK_MAGIC, Superblock,
-    checksum_matches, stamp_checksum,
+    CLAIM_BLOCKS, COUNTERS_END, CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_BASE,
+    FEATURE_CLAIMS, FEATURE_SHARES, FEATURE_SNAPSHOTS, FORMAT_VERSION, SUPERBLOCK_COPIES, SUPERBLOCK_MAGIC,
+    Superblock, checksum_matches, stamp_checksum,
 };
 use crate::names::SHARED;
 

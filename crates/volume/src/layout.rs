@@ -33,6 +33,8 @@ pub(crate) const FEATURE_CLAIMS: u64 = 2;
 pub(crate) const FEATURE_SNAPSHOTS: u64 = 8;
 /// Feature: the volume begins with the state of a base, and does not hold it.
 pub(crate) const FEATURE_BASE: u64 = 32;
+/// No counter comes this far: at a billion requests a second it takes a century.
+pub(crate) const COUNTERS_END: u64 = 1 << 62;
 /// Blocks of claim and challenge.
 pub(crate) const CLAIM_BLOCKS: u64 = 2;
 /// Blocks at the start that hold the two copies of the superblock.

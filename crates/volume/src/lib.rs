@@ -86,6 +86,7 @@
 //! ```
 
 mod base;
+mod base_storage;
 mod blocks;
 mod branch;
 mod branches;

@@ -11,7 +11,7 @@ use weir_storage::{
     BLOCK_BYTES, Command, Completer, Extent, Lba, StorageError, Ticket, read, submit_when_free,
 };
 
-use crate::base::BaseStorage;
+use crate::base_storage::BaseStorage;
 use crate::blocks::Blocks;
 use crate::branches::{Branches, find_entry, pages_of_path};
 use crate::common::{Common, failure};

@@ -12,7 +12,8 @@ use weir_storage::{
     Rules, Storage, StorageError, Ticket, Write, flush, write,
 };
 
-use crate::base::{Base, BaseStorage};
+use crate::base::Base;
+use crate::base_storage::BaseStorage;
 use crate::branches::Branches;
 use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Checkpointer;
