@@ -282,6 +282,15 @@ pub(crate) enum CliError {
     /// The volume on the path cannot be used.
     #[error("{}: {source}", path.display())]
     Volume { path: PathBuf, source: VolumeError },
+    /// The volume on the path cannot be grown or shrunk so.
+    #[error("{}: {cause}", path.display())]
+    Resize { path: PathBuf, cause: String },
+    /// A filesystem would lose its end.
+    #[error(
+        "{}: the volume would have {capacity}, and the filesystem in it has {filesystem}: shrink the filesystem first",
+        path.display()
+    )]
+    FilesystemTooLarge { path: PathBuf, filesystem: Size, capacity: Size },
     /// The snapshots of the volume on the path cannot be changed so.
     #[error("{}: {source}", path.display())]
     Snapshot { path: PathBuf, source: SnapshotError },

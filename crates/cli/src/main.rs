@@ -48,6 +48,7 @@ mod replica_mount;
 mod replicate;
 mod replication;
 mod report_file;
+mod resize;
 mod restore;
 mod send;
 mod serve;
@@ -127,7 +128,7 @@ enum Command {
     Disk(disk::DiskArguments),
     /// Serve a volume to virtual machines and tools, as a network block device (NBD)
     Serve(serve::ServeArguments),
-    /// Make, show, check, repair and upgrade volumes
+    /// Make, show, check, repair, resize and upgrade volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
     /// Keep what a volume holds under a name, list, delete, and go back

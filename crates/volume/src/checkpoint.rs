@@ -51,7 +51,7 @@ pub(crate) struct PageTable {
 }
 
 impl PageTable {
-    fn new(map_pages: u32) -> PageTable {
+    pub(crate) fn new(map_pages: u32) -> PageTable {
         PageTable { pages: Sparse::new(map_pages as usize), sum: 0 }
     }
 

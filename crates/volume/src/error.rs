@@ -130,6 +130,81 @@ pub enum SnapshotError {
     Volume(#[from] Rejected),
 }
 
+/// Why a volume could not be grown or shrunk. It has its old size then.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ResizeError {
+    /// It has this size.
+    #[error("the volume has this size already")]
+    Unchanged,
+    /// It is to grow, and is larger than what was asked for.
+    #[error(
+        "the volume is larger than that: {logical} blocks, on {physical} blocks of the disk; to make it smaller, shrink it"
+    )]
+    Larger {
+        /// Its capacity, in blocks.
+        logical: u64,
+        /// Blocks of the disk that it has.
+        physical: u64,
+    },
+    /// It is to shrink, and is smaller than what was asked for.
+    #[error(
+        "the volume is smaller than that: {logical} blocks, on {physical} blocks of the disk; to make it larger, grow it"
+    )]
+    Smaller {
+        /// Its capacity, in blocks.
+        logical: u64,
+        /// Blocks of the disk that it has.
+        physical: u64,
+    },
+    /// The disk is smaller than what was asked for.
+    #[error("the disk has {found} blocks, and {needed} were asked for")]
+    DiskTooSmall {
+        /// Blocks that were asked for.
+        needed: u64,
+        /// Blocks of the disk.
+        found: u64,
+    },
+    /// The larger map has no room in what is added.
+    #[error(
+        "the map of a volume of that size has no room in what is added: grow it to {least} blocks at least"
+    )]
+    TooLittle {
+        /// Blocks of the disk that are enough.
+        least: u64,
+    },
+    /// What is to be cut off is in use.
+    #[error(
+        "block {last} is in use, and the volume would have {blocks}: shrink the filesystem in it and discard what is behind that first"
+    )]
+    InUse {
+        /// The last block that is in use.
+        last: Lba,
+        /// The capacity that the volume would have.
+        blocks: u64,
+    },
+    /// Snapshots lie at places that depend on the capacity.
+    #[error("the volume has snapshots or clones, whose places depend on its size: delete them first")]
+    Snapshots,
+    /// The volume or its disk.
+    #[error("{0}")]
+    Volume(#[from] VolumeError),
+}
+
+impl From<FormatError> for ResizeError {
+    fn from(error: FormatError) -> ResizeError {
+        ResizeError::Volume(error.into())
+    }
+}
+
+impl From<SnapshotError> for ResizeError {
+    fn from(error: SnapshotError) -> ResizeError {
+        match error {
+            SnapshotError::Volume(rejected) => ResizeError::Volume(rejected.into()),
+            _ => ResizeError::Snapshots,
+        }
+    }
+}
+
 impl From<StorageError> for VolumeError {
     fn from(error: StorageError) -> VolumeError {
         VolumeError::Disk(Rejected::Failed(error))

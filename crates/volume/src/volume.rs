@@ -122,11 +122,11 @@ impl Volume {
         geometry.fits_commands_of(&*disk)?;
         // V8: before anything is read that another owner may still change.
         let Some(lease) = acquire(handle, &disk, &geometry, &options).await? else {
-            return Volume::open_owned(handle, disk, geometry, options, None, began).await;
+            return Volume::open_owned(handle, disk, options, None, began).await;
         };
         let disk = Rc::new(Leased { below: disk, lease: Rc::clone(&lease) });
         let keeper = Keeper::new(handle, &lease);
-        let opened = Volume::open_owned(handle, disk, geometry, options, Some(keeper), began).await;
+        let opened = Volume::open_owned(handle, disk, options, Some(keeper), began).await;
         if opened.is_err() {
             // The error that is returned says why.
             let _ = lease.release().await;
@@ -135,14 +135,15 @@ impl Volume {
     }
 
     /// Opens the volume on a disk that no other process writes to.
-    async fn open_owned(
+    pub(crate) async fn open_owned(
         handle: &Handle,
         disk: Rc<dyn Storage>,
-        geometry: Geometry,
         options: VolumeOptions,
         keeper: Option<Keeper>,
         began: Instant,
     ) -> Result<Volume, VolumeError> {
+        // Before it had an owner, another one may have resized it.
+        let geometry = crate::check::read_superblock(&*disk).await?;
         // V1, V3: after a mere restart the disk's cache may hold a checkpoint, and records, that a power cut
         // still takes back. Recovery overwrites what only the older checkpoint needs, so the newest has to be
         // durable first.
@@ -152,6 +153,7 @@ impl Volume {
         let found =
             Recovered::recover(&*disk, &geometry, options.rules, options.map_pages, Search::Beginning)
                 .await?;
+        crate::check::settle_superblocks(&*disk, &geometry, options.rules).await?;
         let Recovered { records, bytes_read, .. } = found;
         let mut volume = Volume::start(handle, disk, geometry, options, found);
         volume.keeper = keeper;
@@ -265,7 +267,10 @@ impl Volume {
         info!(blocks = logical_blocks, segments, segment_blocks, generation = recovery.generation, "opened");
         let (used, found) = (self.common.geometry.physical_blocks, self.common.disk.blocks());
         if used < found {
-            warn!(used, found, "the disk has more blocks than the volume uses: a volume does not grow");
+            warn!(
+                used,
+                found, "the disk has more blocks than the volume uses: `weir volume grow` takes them in"
+            );
         }
         if recovery.records > 0 {
             let RecoveryReport { records, bytes_read, duration, .. } = *recovery;

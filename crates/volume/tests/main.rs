@@ -11,6 +11,7 @@ mod owners;
 mod reads;
 mod recovery;
 mod repair;
+mod resize;
 mod share_limits;
 mod shares;
 #[path = "../../storage/tests/support/slow.rs"]
