@@ -282,6 +282,9 @@ pub(crate) enum CliError {
     /// The volume on the path cannot be used.
     #[error("{}: {source}", path.display())]
     Volume { path: PathBuf, source: VolumeError },
+    /// Nobody has the socket.
+    #[error("{}: no `weir serve` listens there; name its socket as --nbd has it", .0.display())]
+    NotServed(PathBuf),
     /// The volume on the path cannot be grown or shrunk so.
     #[error("{}: {cause}", path.display())]
     Resize { path: PathBuf, cause: String },

@@ -52,6 +52,7 @@ mod resize;
 mod restore;
 mod send;
 mod serve;
+mod serve_status;
 mod service;
 mod service_manager;
 mod signals;

@@ -40,7 +40,7 @@ pub(crate) struct MountArguments {
     mountpoint: Option<PathBuf>,
     /// Mount an emulated device with an empty filesystem, by name or by a profile that ends in .toml: weir mount
     /// --device NAME DIRECTORY. Its bytes are in memory, and are gone with the mount
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "url")]
     device: Option<String>,
     /// With --device: its size [default: the device's own]
     #[arg(long, requires = "device")]
@@ -82,7 +82,7 @@ pub(crate) struct MountArguments {
     #[arg(long)]
     no_file_handles: bool,
     /// Allow no changes. What a crash has left in the journal is replayed in memory, and rolled forward on F2FS
-    #[arg(long, conflicts_with = "device")]
+    #[arg(long, conflicts_with_all = ["device", "url"])]
     read_only: bool,
     /// Mount a snapshot, which is read-only, or a clone
     #[arg(long, value_name = "NAME", conflicts_with_all = ["device", "url"])]
@@ -287,9 +287,7 @@ async fn serve(
     let shipping =
         arguments.replication.begin(&handle, stack.volume(), arguments.sync == Sync::Remote).await?;
     if let Some(shipping) = &shipping {
-        let volume = stack.volume().filter(|_| arguments.sync == Sync::Remote);
-        let remote = volume.map(|volume| shipping.remote_flush(&handle, volume));
-        stack.set_shipped(shipping.replication.clone(), remote);
+        stack.set_shipping(&handle, shipping, arguments.sync == Sync::Remote);
     }
     let served = serve_filesystem(handle, arguments, service, (source, mountpoint), stack, shipping);
     served.await

@@ -1,4 +1,4 @@
-//! `weir mount --replicate`: ships a volume while it is mounted, and what its status says of that.
+//! `--replicate` of `weir mount` and `weir serve`: ships a volume while it is in use, and what its status says of that.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -26,11 +26,11 @@ pub(crate) const LAG_DEFAULT: Duration = Duration::from_secs(1);
 /// How long after everything was made durable no writer waits for the store.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Options of a mount that is shipped.
+/// Options of a mount or a server whose volume is shipped.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplicationArguments {
-    /// Ship the volume to an object store while it is mounted, see docs/replicate.md: s3://BUCKET/PREFIX or file:///DIRECTORY
-    #[arg(long = "replicate", value_name = "URL", conflicts_with_all = ["device", "read_only"])]
+    /// Ship the volume to an object store meanwhile, see docs/replicate.md: s3://BUCKET/PREFIX or file:///DIRECTORY
+    #[arg(long = "replicate", value_name = "URL")]
     url: Option<String>,
     /// With --replicate: how long what is durable here may not be in the store; then writers wait
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, requires = "url")]
@@ -129,7 +129,7 @@ impl Shipping {
         if !matches!(self.task.await, Ok(Ok(()))) {
             let trouble = self.replication.status().trouble.unwrap_or_default();
             messages::print_message(&format!(
-                "{}: not everything was shipped, the next mount or `weir replicate` does: {trouble}",
+                "{}: not everything was shipped, the next mount, `weir serve` or `weir replicate` does: {trouble}",
                 self.url
             ));
         }

@@ -72,6 +72,8 @@ pub enum VolumeMutant {
     ClosedOnce,
     /// V9: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.
     StaleRepaired,
+    /// N4: a volume that answers from the disk answers when a change has its place in the log.
+    AnswersFromMemory,
     /// V11: the superblock that counts names checkpoints and map pages that the disk below may still lose.
     ResizedTooEarly,
     /// V11: a copy of the superblock that an interrupted resize has left stays, while the volume changes.

@@ -478,6 +478,7 @@ impl Volume {
             sequence,
             match self.common.options.completion {
                 Completion::Placed => LogPhase::Placed,
+                Completion::Disk if self.common.drops(VolumeMutant::AnswersFromMemory) => LogPhase::Placed,
                 Completion::Disk => LogPhase::OnDisk,
             },
         )
