@@ -12,7 +12,7 @@ use weir_volume::{Completion, VolumeOptions};
 
 use crate::error::CliError;
 use crate::replication::{ReplicationArguments, Shipping};
-use crate::serve_status::{ServedStatus, status_address, tell_status};
+use crate::serve_status::{ServedStatus, send_status, status_address};
 use crate::service::{self, Service, ServiceArguments};
 use crate::socket_address::SocketAddress;
 use crate::stack::Stack;
@@ -45,6 +45,9 @@ pub(crate) struct ServeArguments {
     service: ServiceArguments,
 }
 
+/// Answers are shorter than this, and their memory is used again: mapped anew for each, it was half of the time of large reads.
+const MAPPED_FROM: u32 = 32 << 20;
+
 /// What FLUSH and FUA promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sync {
@@ -68,7 +71,7 @@ enum Answer {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
-    service::run(&arguments.service, &arguments.volume, async |handle, service| {
+    service::run(&arguments.service, &arguments.volume, MAPPED_FROM, async |handle, service| {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
@@ -147,12 +150,12 @@ async fn serve_stack(
     let export = Rc::new(export);
     let mut server = NbdServer::start(handle, listener, Rc::clone(&export));
     let (status_listener, _status_file) = status_socket.unzip();
-    let telling = status_listener.map(|listener| {
+    let sending = status_listener.map(|listener| {
         let view =
             View { handle: handle.clone(), stack: Rc::clone(stack), export, clients: server.connections() };
         let served = describe(arguments, &view.export);
         let asked = handle.clone();
-        handle.spawn(async move { tell_status(&asked, listener, async || view.status(&served).await).await })
+        handle.spawn(async move { send_status(&asked, listener, async || view.status(&served).await).await })
     });
     let stop = service.announce(handle, &format!("serving on {}", arguments.nbd))?;
     let ended = select_biased! {
@@ -163,7 +166,7 @@ async fn serve_stack(
     };
     shipping.into_iter().for_each(|shipping| shipping.begin_end(handle));
     server.stop().await;
-    telling.iter().for_each(Task::cancel);
+    sending.iter().for_each(Task::cancel);
     ended
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn socket_of(asked: &Path) -> Option<PathBuf> {
 }
 
 /// Gives the status to all who connect, one after the other. Ends when nobody can connect any more.
-pub(crate) async fn tell_status(handle: &Handle, listener: Listener, status: impl AsyncFn() -> String) {
+pub(crate) async fn send_status(handle: &Handle, listener: Listener, status: impl AsyncFn() -> String) {
     loop {
         let Ok(socket) = listener.accept().await else { return };
         let document = status().await;
