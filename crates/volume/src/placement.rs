@@ -167,3 +167,96 @@ impl Geometry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_storage::{BLOCK_BYTES, Lba};
+
+    use super::*;
+    use crate::geometry::Format;
+    use crate::layout::{Superblock, stamp_checksum};
+
+    fn volume(physical_blocks: u64, slots: u32, claims: bool) -> Geometry {
+        let format = Format { segment_blocks: 8, slots, ..Format::default() };
+        Geometry::plan(&format, physical_blocks, 7, claims).unwrap()
+    }
+
+    /// Nothing of it overlaps, and all of it lies on the disk.
+    fn is_sound(found: &Geometry) -> bool {
+        let claim_blocks = if found.claims { CLAIM_BLOCKS } else { 0 };
+        let segments = found.segments_start..found.block(found.segments, 0);
+        let map = found.checkpoint_start..found.map_end();
+        let apart = map.end + claim_blocks <= segments.start || map.start >= segments.end;
+        let listed = found.free_list_limit() > RESERVE_MIN as usize;
+        let on_disk = map.end.max(segments.end) <= found.physical_blocks;
+        apart && listed && on_disk && map.start >= SUPERBLOCK_COPIES && found.segments > RESERVE_MIN
+    }
+
+    fn resized_volumes() -> Vec<Geometry> {
+        let mut found = Vec::new();
+        for (slots, claims) in [(0, false), (0, true), (4, true), (32, false)] {
+            let mut geometry = volume(3000, slots, claims);
+            for physical_blocks in [3100, 9000, 200_000, 90_000, 5000, 1_000_000, 2000] {
+                let size = NewSize { physical_blocks, logical_blocks: None };
+                let new = match physical_blocks > geometry.physical_blocks {
+                    true => geometry.grown_to(size),
+                    false => geometry.shrunk_to(size, Occupied::default()),
+                };
+                geometry = new.unwrap();
+                found.push(geometry);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_layout_of_another_size_is_sound_and_read_back_as_it_is() {
+        for geometry in resized_volumes() {
+            assert!(is_sound(&geometry), "{geometry:?}");
+            let block = geometry.to_superblock();
+            assert_eq!(Geometry::from_superblock(&block, Lba(0)), Ok(geometry));
+        }
+    }
+
+    #[test]
+    fn the_least_growth_that_is_named_is_enough_and_a_block_less_is_not() {
+        let geometry = volume(3000, 4, true);
+        let geometry = geometry.grown_to(NewSize { physical_blocks: 9000, logical_blocks: None }).unwrap();
+        let grown = |physical_blocks| geometry.grown_to(NewSize { physical_blocks, logical_blocks: None });
+        let Err(ResizeError::TooLittle { least }) = grown(9010) else { panic!("there is no room") };
+        assert!(grown(least).is_ok());
+        assert!(matches!(grown(least - 1), Err(ResizeError::TooLittle { .. })), "{least}");
+    }
+
+    /// Whatever the fields say under a good checksum, what is not refused is sound.
+    #[test]
+    fn a_superblock_of_a_resized_volume_is_refused_or_sound() {
+        let (mut refused, mut sound) = (0, 0);
+        for geometry in resized_volumes() {
+            for field in (16..92).step_by(4) {
+                let block = geometry.to_superblock();
+                let was = u32::from_le_bytes(block[field..field + 4].try_into().unwrap());
+                for value in [
+                    0,
+                    1,
+                    7,
+                    was ^ 1,
+                    was.wrapping_sub(8),
+                    was.wrapping_add(8),
+                    was.wrapping_mul(2),
+                    u32::MAX,
+                ] {
+                    let mut block = block.clone();
+                    block[field..field + 4].copy_from_slice(&value.to_le_bytes());
+                    stamp_checksum(&mut block[..BLOCK_BYTES], std::mem::offset_of!(Superblock, checksum));
+                    match Geometry::from_superblock(&block, Lba(0)) {
+                        Err(_) => refused += 1,
+                        Ok(found) if is_sound(&found) => sound += 1,
+                        Ok(found) => panic!("field at {field} set to {value}: {found:?}"),
+                    }
+                }
+            }
+        }
+        assert!(refused > 1000 && sound > 100, "{refused} refused, {sound} sound");
+    }
+}
