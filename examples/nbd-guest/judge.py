@@ -94,7 +94,7 @@ class Ground:
         added = {}
         for module in MODULES:
             add_modules(self.options.kernel, module, added)
-        self.make_folders(tree, ["bin", "dev", "proc", "root", "modules"])
+        self.make_folders(tree, ["bin", "dev", "proc", "new", "modules"])
         for nth, (name, module) in enumerate(added.items()):
             with open(os.path.join(tree, f"modules/{nth:02}-{name}.ko"), "wb") as file:
                 file.write(module)

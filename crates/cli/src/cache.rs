@@ -22,11 +22,11 @@ use crate::volume::{ground, not_created};
 pub(crate) async fn open(
     handle: &Handle,
     url: &str,
+    path: &Path,
     arguments: &ReplicationArguments,
     (limit, stops): (Limit, bool),
     volume: VolumeOptions,
 ) -> Result<(Stack, Shipping), CliError> {
-    let path = arguments.cache.as_deref().ok_or(CliError::Usage("--cache names a file"))?;
     let options = arguments.options(stops)?;
     let store = open_store(handle, url, options.unfenced)?;
     let mut base = ReplicaBase::open(handle, store, options).await?;

@@ -289,6 +289,18 @@ pub(crate) enum CliError {
     /// The volume on the path cannot be used.
     #[error("{}: {source}", path.display())]
     Volume { path: PathBuf, source: VolumeError },
+    /// Nobody has the socket.
+    #[error("{}: no `weir serve` listens there; name its socket as --nbd has it", .0.display())]
+    NotServed(PathBuf),
+    /// The volume on the path cannot be grown or shrunk so.
+    #[error("{}: {cause}", path.display())]
+    Resize { path: PathBuf, cause: String },
+    /// A filesystem would lose its end.
+    #[error(
+        "{}: the volume would have {capacity}, and the filesystem in it has {filesystem}: shrink the filesystem first",
+        path.display()
+    )]
+    FilesystemTooLarge { path: PathBuf, filesystem: Size, capacity: Size },
     /// The snapshots of the volume on the path cannot be changed so.
     #[error("{}: {source}", path.display())]
     Snapshot { path: PathBuf, source: SnapshotError },

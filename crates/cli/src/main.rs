@@ -49,9 +49,11 @@ mod replica_mount;
 mod replicate;
 mod replication;
 mod report_file;
+mod resize;
 mod restore;
 mod send;
 mod serve;
+mod serve_status;
 mod service;
 mod service_manager;
 mod signals;
@@ -128,7 +130,7 @@ enum Command {
     Disk(disk::DiskArguments),
     /// Serve a volume to virtual machines and tools, as a network block device (NBD)
     Serve(serve::ServeArguments),
-    /// Make, show, check, repair and upgrade volumes
+    /// Make, show, check, repair, resize and upgrade volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
     /// Keep what a volume holds under a name, list, delete, and go back

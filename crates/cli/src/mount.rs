@@ -40,7 +40,7 @@ pub(crate) struct MountArguments {
     mountpoint: Option<PathBuf>,
     /// Mount an emulated device with an empty filesystem, by name or by a profile that ends in .toml: weir mount
     /// --device NAME DIRECTORY. Its bytes are in memory, and are gone with the mount
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "url")]
     device: Option<String>,
     /// With --device: its size [default: the device's own]
     #[arg(long, requires = "device")]
@@ -82,7 +82,7 @@ pub(crate) struct MountArguments {
     #[arg(long)]
     no_file_handles: bool,
     /// Allow no changes. What a crash has left in the journal is replayed in memory, and rolled forward on F2FS
-    #[arg(long, conflicts_with = "device")]
+    #[arg(long, conflicts_with_all = ["device", "url"])]
     read_only: bool,
     /// Mount a snapshot, which is read-only, or a clone
     #[arg(long, value_name = "NAME", conflicts_with_all = ["device", "url"])]
@@ -120,6 +120,10 @@ pub(crate) struct MountArguments {
     /// Options of mount(8), which are refused here with a hint
     #[arg(short = 'o', value_name = "OPTIONS", hide = true)]
     options: Vec<String>,
+    /// With the URL of a replica: mount its newest state to be changed, as the writer that the replica has from here on. What is
+    /// written goes to this file, which is made if there is none, and to the URL; what was not written is read from there
+    #[arg(long, value_name = "FILE", group = "shipped", conflicts_with_all = ["device", "read_only", "at", "snapshot"])]
+    cache: Option<PathBuf>,
     #[command(flatten)]
     replication: ReplicationArguments,
     #[command(flatten)]
@@ -263,18 +267,21 @@ async fn serve(
             stack.make_filesystem(&handle, source).await?;
             stack
         }
-        (None, Some(url)) if arguments.replication.cache.is_some() => {
-            let opened = cache::open(&handle, url, &arguments.replication, (limit, stops), volume).await?;
-            shipping = Some(opened.1);
-            opened.0
-        }
-        (None, None) if arguments.replication.cache.is_some() => {
+        (None, None) if arguments.cache.is_some() => {
             return Err(CliError::Usage("--cache is for a replica: name its URL in the place of the image"));
         }
-        (None, Some(url)) => {
-            arguments.require_read_only()?;
-            replica_mount::open(&handle, url, arguments.at, arguments.replication.read(), limit).await?
-        }
+        (None, Some(url)) => match &arguments.cache {
+            Some(file) => {
+                let shipped = &arguments.replication;
+                let opened = cache::open(&handle, url, file, shipped, (limit, stops), volume).await?;
+                shipping = Some(opened.1);
+                opened.0
+            }
+            None => {
+                arguments.require_read_only()?;
+                replica_mount::open(&handle, url, arguments.at, arguments.replication.read(), limit).await?
+            }
+        },
         (None, None) if arguments.at.is_some() => {
             return Err(CliError::Usage("--at chooses a state of a replica: name its URL"));
         }
@@ -289,18 +296,16 @@ async fn serve(
         },
     };
     let (stack, arguments) = (Rc::new(stack), &arguments);
-    if arguments.sync == Sync::Remote && !arguments.replication.is_given() {
+    if stops && !arguments.replication.is_given() && arguments.cache.is_none() {
         return Err(CliError::Usage("--sync remote waits for an object store: name it by --replicate"));
     }
     if shipping.is_none() {
         shipping = arguments.replication.begin(&handle, stack.volume(), stops).await?;
     }
     // What lies here is the file.
-    let source = arguments.replication.cache.as_deref().unwrap_or(source);
+    let source = arguments.cache.as_deref().unwrap_or(source);
     if let Some(shipping) = &shipping {
-        let volume = stack.volume().filter(|_| arguments.sync == Sync::Remote);
-        let remote = volume.map(|volume| shipping.remote_flush(&handle, volume));
-        stack.set_shipped(shipping.replication.clone(), remote);
+        stack.set_shipping(&handle, shipping, stops);
     }
     let served = serve_filesystem(handle, arguments, service, (source, mountpoint), stack, shipping);
     served.await

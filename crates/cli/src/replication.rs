@@ -1,8 +1,8 @@
-//! `weir mount --replicate` and `--cache`: ships a volume while it is mounted, and what its status says of that.
+//! Ships a volume to an object store while it is in use, by `--replicate` of `weir mount` and `weir serve` or by `--cache` of `weir
+//! mount`, and what its status says of that.
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -29,21 +29,17 @@ pub(crate) const LAG_DEFAULT: Duration = Duration::from_secs(1);
 /// How long after everything was made durable no writer waits for the store.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Options of a mount that is shipped.
+/// Options of a mount or a server whose volume is shipped.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplicationArguments {
-    /// Ship the volume to an object store while it is mounted, see docs/replicate.md: s3://BUCKET/PREFIX or file:///DIRECTORY
-    #[arg(long = "replicate", value_name = "URL", group = "shipped", conflicts_with_all = ["device", "read_only"])]
+    /// Ship the volume to an object store meanwhile, see docs/replicate.md: s3://BUCKET/PREFIX or file:///DIRECTORY
+    #[arg(long = "replicate", value_name = "URL", group = "shipped")]
     url: Option<String>,
-    /// With the URL of a replica: mount its newest state to be changed, as the writer that the replica has from here on. What is
-    /// written goes to this file, which is made if there is none, and to the URL; what was not written is read from there
-    #[arg(long, value_name = "FILE", group = "shipped", conflicts_with_all = ["device", "read_only", "at", "snapshot"])]
-    pub(crate) cache: Option<PathBuf>,
-    /// With --replicate or --cache: how long what is durable here may not be in the store; then writers wait
+    /// With --replicate, or --cache of a mount: how long what is durable here may not be in the store; then writers wait
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, requires = "shipped")]
     lag: Duration,
-    /// With --replicate or --cache: writers never wait for the store. If it is more than 64 MiB behind, what changed is looked up and shipped
-    /// when it answers again
+    /// The same: writers never wait for the store. If it is more than 64 MiB behind, what changed is looked up and shipped when it
+    /// answers again
     #[arg(long, requires = "shipped")]
     never_wait: bool,
     #[command(flatten)]
@@ -66,7 +62,7 @@ pub(crate) struct Shipping {
 impl ReplicationArguments {
     /// Whether the volume is shipped.
     pub(crate) fn is_given(&self) -> bool {
-        self.url.is_some() || self.cache.is_some()
+        self.url.is_some()
     }
 
     /// How a replica is read.
@@ -163,9 +159,12 @@ impl Shipping {
         self.replication.stop();
         if !matches!(self.task.await, Ok(Ok(()))) {
             let trouble = self.replication.status().trouble.unwrap_or_default();
-            let next = if self.base.is_some() { "with its --cache" } else { "or `weir replicate`" };
+            let next = match self.base.is_some() {
+                true => " with its --cache",
+                false => ", `weir serve` or `weir replicate`",
+            };
             messages::print_message(&format!(
-                "{}: not everything was shipped, the next mount {next} does: {trouble}",
+                "{}: not everything was shipped, the next mount{next} does: {trouble}",
                 self.url
             ));
         }

@@ -5,15 +5,18 @@ use std::rc::Rc;
 
 use clap::{Args, ValueEnum};
 use futures_util::{FutureExt as _, select_biased};
-use weir_nbd::{Export, ExportOptions, FlushMode, NbdServer};
-use weir_runtime::Handle;
+use weir_nbd::{CONNECTIONS_MAX, Connections, Export, ExportOptions, FlushMode, NbdServer};
+use weir_runtime::{Handle, Task};
+use weir_storage::flush;
 use weir_volume::{Completion, VolumeOptions};
 
 use crate::error::CliError;
-use crate::messages;
+use crate::replication::{ReplicationArguments, Shipping};
+use crate::serve_status::{ServedStatus, send_status, status_address};
 use crate::service::{self, Service, ServiceArguments};
 use crate::socket_address::SocketAddress;
 use crate::stack::Stack;
+use crate::{messages, status};
 
 /// Arguments of `weir serve`.
 #[derive(Debug, Args)]
@@ -31,14 +34,19 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_enum, default_value_t = Answer::Placed)]
     answer: Answer,
     /// Refuse changes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "url")]
     read_only: bool,
     /// Open a copy that was made while the volume was mounted or served, as a crash would have left it
     #[arg(long)]
     after_crash: bool,
     #[command(flatten)]
+    replication: ReplicationArguments,
+    #[command(flatten)]
     service: ServiceArguments,
 }
+
+/// Answers are shorter than this, and their memory is used again: mapped anew for each, it was half of the time of large reads.
+const MAPPED_FROM: u32 = 32 << 20;
 
 /// What FLUSH and FUA promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,6 +55,9 @@ enum Sync {
     Durable,
     /// It only orders: when it is answered, nothing is durable yet, and the newest writes may be lost in a crash
     Order,
+    /// When it is answered, the data is durable, and in the object store of --replicate; it fails if that does not answer for
+    /// --patience
+    Remote,
 }
 
 /// When a change is answered.
@@ -60,7 +71,7 @@ enum Answer {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
-    service::run(&arguments.service, &arguments.volume, async |handle, service| {
+    service::run(&arguments.service, &arguments.volume, MAPPED_FROM, async |handle, service| {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
@@ -83,9 +94,32 @@ async fn serve(handle: Handle, arguments: &ServeArguments, service: Service) -> 
         true => Stack::open_volume_to_read(&handle, &path, options).await?,
         false => Stack::open_volume(&handle, &path, options).await?,
     };
-    let served = serve_stack(&handle, arguments, service, &stack).await;
+    let stack = Rc::new(stack);
+    let served = serve_shipped(&handle, arguments, service, &stack).await;
     let closed = stack.close(&path).await;
     served.and(closed)
+}
+
+/// Serves a stack, and ships its volume meanwhile if that was asked for.
+async fn serve_shipped(
+    handle: &Handle,
+    arguments: &ServeArguments,
+    service: Service,
+    stack: &Rc<Stack>,
+) -> Result<(), CliError> {
+    let waits = arguments.sync == Sync::Remote;
+    if waits && !arguments.replication.is_given() {
+        return Err(CliError::Usage("--sync remote waits for an object store: name it by --replicate"));
+    }
+    let shipping = arguments.replication.begin(handle, stack.volume(), waits).await?;
+    shipping.iter().for_each(|shipping| stack.set_shipping(handle, shipping, waits));
+    let served = serve_stack(handle, arguments, service, stack, shipping.as_ref()).await;
+    if let (Some(shipping), Some(volume)) = (shipping, stack.volume()) {
+        // Only what is durable is shipped. If that fails, closing says so.
+        let _ = flush(&*volume).await;
+        shipping.end().await;
+    }
+    served
 }
 
 /// Serves a stack until a signal says to end, then answers what is under way.
@@ -93,16 +127,18 @@ async fn serve_stack(
     handle: &Handle,
     arguments: &ServeArguments,
     service: Service,
-    stack: &Stack,
+    stack: &Rc<Stack>,
+    shipping: Option<&Shipping>,
 ) -> Result<(), CliError> {
     let flush = match arguments.sync {
-        Sync::Durable => FlushMode::Durable,
+        Sync::Durable | Sync::Remote => FlushMode::Durable,
         Sync::Order => FlushMode::Order,
     };
     let options = ExportOptions { read_only: arguments.read_only, flush, ..ExportOptions::default() };
     // A volume keeps order.
     let export = Export::new(stack.storage(), options).map_err(|_| CliError::NoOrder)?;
     let (listener, _socket_file) = arguments.nbd.listen(handle)?;
+    let status_socket = status_address(&arguments.nbd).map(|address| address.listen(handle)).transpose()?;
     if flush == FlushMode::Order {
         messages::print_message(
             "--sync order: FLUSH and FUA only order here. Writes for which a guest's fsync has returned may be lost in a \
@@ -111,7 +147,16 @@ async fn serve_stack(
     }
     stack.warn_of_readers(handle, &arguments.volume).await;
     stack.tell_of_unused().await;
-    let mut server = NbdServer::start(handle, listener, Rc::new(export));
+    let export = Rc::new(export);
+    let mut server = NbdServer::start(handle, listener, Rc::clone(&export));
+    let (status_listener, _status_file) = status_socket.unzip();
+    let sending = status_listener.map(|listener| {
+        let view =
+            View { handle: handle.clone(), stack: Rc::clone(stack), export, clients: server.connections() };
+        let served = describe(arguments, &view.export);
+        let asked = handle.clone();
+        handle.spawn(async move { send_status(&asked, listener, async || view.status(&served).await).await })
+    });
     let stop = service.announce(handle, &format!("serving on {}", arguments.nbd))?;
     let ended = select_biased! {
         () = stop.fuse() => Ok(()),
@@ -119,6 +164,39 @@ async fn serve_stack(
             Err(CliError::ListenerFailed { address: arguments.nbd.to_string(), source })
         }
     };
+    shipping.into_iter().for_each(|shipping| shipping.begin_end(handle));
     server.stop().await;
+    sending.iter().for_each(Task::cancel);
     ended
+}
+
+/// What a status is made of.
+struct View {
+    handle: Handle,
+    stack: Rc<Stack>,
+    export: Rc<Export>,
+    clients: Rc<Connections>,
+}
+
+impl View {
+    async fn status(&self, served: &ServedStatus) -> String {
+        let clients = self.clients.count() as u64;
+        let served = ServedStatus { clients, ..served.clone() };
+        status::of_served(&self.handle, &self.stack, self.export.requests_under_way(), served).await
+    }
+}
+
+fn describe(arguments: &ServeArguments, export: &Export) -> ServedStatus {
+    let name = |value: Option<clap::builder::PossibleValue>| {
+        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+    };
+    ServedStatus {
+        address: arguments.nbd.to_string(),
+        bytes: export.bytes(),
+        sync: name(arguments.sync.to_possible_value()),
+        answer: name(arguments.answer.to_possible_value()),
+        read_only: arguments.read_only,
+        clients: 0,
+        clients_max: CONNECTIONS_MAX as u64,
+    }
 }

@@ -32,6 +32,8 @@ const READY: &str = "ready";
 const NAME: &str = "weir";
 /// And for `pgrep`.
 const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
+/// What is longer, a mount gives back to the system at once: its data is in slabs.
+const MAPPED_FROM: u32 = 1 << 18;
 /// The first descriptor after standard input, output and error.
 const FIRST_DESCRIPTOR: i32 = 3;
 
@@ -119,7 +121,7 @@ pub(crate) fn run_mount(
         // Only to see that it can be done.
         drop(CpuLatencyGuard::new().map_err(CliError::Awake)?);
     }
-    run(&arguments.service, mountpoint, async |handle, mut service| {
+    run(&arguments.service, mountpoint, MAPPED_FROM, async |handle, mut service| {
         let listen = |address: &SocketAddress| address.listen(&handle);
         service.metrics = arguments.metrics.as_ref().map(listen).transpose()?;
         work(handle, service).await
@@ -127,10 +129,11 @@ pub(crate) fn run_mount(
 }
 
 /// Runs `work` in wall time, which serves at `place`: here, or in a process of its own, of which this one waits until it
-/// serves.
+/// serves. Memory of `mapped_from` bytes or more goes back to the system as soon as it is not used.
 pub(crate) fn run(
     arguments: &ServiceArguments,
     place: &Path,
+    mapped_from: u32,
     work: impl AsyncFnOnce(Handle, Service) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let failed = |doing| move |source| CliError::File { doing, path: place.to_owned(), source };
@@ -150,7 +153,7 @@ pub(crate) fn run(
     let log = arguments.log.as_deref().map(Log::open).transpose()?;
     messages::send_to(log.as_ref(), arguments.detach).map_err(failed("write messages about"))?;
     let service = Service { signals, detach: arguments.detach, log, metrics: None, place: place.to_owned() };
-    keep_heap_small();
+    keep_heap_small(mapped_from);
     in_wall_time(0, async |handle: Handle| {
         let _dated = messages::dated_by(&handle);
         drop(handle.spawn(memory::return_memory_periodically(handle.clone())));

@@ -32,7 +32,7 @@ use crate::open::open_disk;
 use crate::owner;
 use crate::plain::counted;
 use crate::replica_mount::ReplicaLine;
-use crate::replication::ReplicationLine;
+use crate::replication::{ReplicationLine, Shipping};
 use crate::size::Size;
 
 /// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
@@ -516,9 +516,11 @@ impl Stack {
         self.below.volume().cloned()
     }
 
-    /// The volume is shipped from here on; flushes go to `storage`, if that is given.
-    pub(crate) fn set_shipped(&self, replication: Replication, storage: Option<Rc<dyn Storage>>) {
-        self.shipped.replace(Some(Shipped { replication, storage }));
+    /// The volume is shipped from here on; with `waits`, flushes wait for the store.
+    pub(crate) fn set_shipping(&self, handle: &Handle, shipping: &Shipping, waits: bool) {
+        let volume = self.volume().filter(|_| waits);
+        let storage = volume.map(|volume| shipping.remote_flush(handle, volume));
+        self.shipped.replace(Some(Shipped { replication: shipping.replication.clone(), storage }));
     }
 
     /// Whether a snapshot or clone is at the top.

@@ -1,6 +1,7 @@
-//! `weir status`: what a mount is doing.
+//! `weir status`: what a mount or a server of a volume is doing.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -22,6 +23,7 @@ use crate::mountpoint::owner_if_other;
 use crate::plain::counted;
 use crate::replica_mount::ReplicaLine;
 use crate::replication::ReplicationLine;
+use crate::serve_status::{ServedStatus, ask_server, socket_of};
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
 use crate::time_limit::run_within;
@@ -42,7 +44,8 @@ const NO_BARRIERS: &str = Engine::Jbd2 { barrier: false }.name();
 /// Arguments of `weir status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
-    /// The directory that a filesystem is mounted on, or anything in it
+    /// The directory that a filesystem is mounted on, or anything in it; or the socket of weir serve, as unix:PATH
+    #[arg(value_name = "DIRECTORY|unix:PATH")]
     mountpoint: PathBuf,
     /// Print one JSON document
     #[arg(long)]
@@ -83,6 +86,9 @@ pub(crate) struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replica: Option<ReplicaLine>,
     requests: RequestsStatus,
+    /// Of a volume that `weir serve` serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    served: Option<ServedStatus>,
     /// None for `weir disk`, whose filesystem is the kernel's.
     #[serde(flatten)]
     pub(crate) filesystem: Option<FilesystemStatus>,
@@ -206,11 +212,35 @@ struct Document<'a> {
     health: &'a Health,
     #[serde(flatten)]
     status: &'a Status,
+    #[serde(flatten)]
+    space: Option<SpaceBlocks>,
+}
+
+/// The space of a filesystem in blocks. A server of a volume knows of none.
+#[derive(Debug, Serialize)]
+struct SpaceBlocks {
     block_bytes: u64,
     blocks: u64,
     blocks_free: u64,
     /// Those that users can write.
     blocks_available: u64,
+}
+
+impl SpaceBlocks {
+    fn of_mount(path: &Path) -> Result<SpaceBlocks, CliError> {
+        let space = rustix::fs::statvfs(path).map_err(|error| unreadable(path)(error.into()))?;
+        Ok(SpaceBlocks {
+            block_bytes: space.f_frsize,
+            blocks: space.f_blocks,
+            blocks_free: space.f_bfree,
+            blocks_available: space.f_bavail,
+        })
+    }
+
+    fn sizes(&self) -> Space {
+        let size = |blocks: u64| Size(blocks * self.block_bytes);
+        Space { all: size(self.blocks), free: size(self.blocks_free), available: size(self.blocks_available) }
+    }
 }
 
 impl Status {
@@ -297,6 +327,19 @@ pub(crate) async fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> Strin
         .await
 }
 
+/// The status of a volume that is served to clients, of which so many requests are under way, and were at most.
+pub(crate) async fn of_served(
+    handle: &Handle,
+    stack: &Stack,
+    (under_way, under_way_max): (u64, u64),
+    served: ServedStatus,
+) -> String {
+    let load = Load { under_way, under_way_max, ..Load::default() };
+    let status = status_of(handle, stack, load, None, (None, None)).await;
+    // Numbers and texts always become JSON.
+    serde_json::to_string(&Status { served: Some(served), ..status }).unwrap_or_default()
+}
+
 /// The status of a mounted F2FS, for its server to report.
 pub(crate) async fn of_f2fs(
     handle: &Handle,
@@ -317,11 +360,23 @@ async fn status_document(
     filesystem: Option<FilesystemStatus>,
     f2fs: Option<F2fsStatus>,
 ) -> String {
+    let status = status_of(handle, stack, load, bounds, (filesystem, f2fs)).await;
+    // Numbers and texts always become JSON.
+    serde_json::to_string(&status).unwrap_or_default()
+}
+
+async fn status_of(
+    handle: &Handle,
+    stack: &Stack,
+    load: Load,
+    bounds: Option<memory::Bounds>,
+    (filesystem, f2fs): (Option<FilesystemStatus>, Option<F2fsStatus>),
+) -> Status {
     let Load { under_way, under_way_max, awake, .. } = load;
     let disk_commands = handle.ring().map_or(0, |ring| ring.in_flight() as u64);
     let requests = RequestsStatus { under_way, under_way_max, disk_commands, awake };
     let mut storage = stack.status(handle).await;
-    let status = Status {
+    Status {
         replication: storage.replication.take(),
         replica: storage.replica.take(),
         pid: std::process::id(),
@@ -330,15 +385,21 @@ async fn status_document(
         memory_floor_bytes: bounds.map(|bounds| bounds.floor),
         storage,
         requests,
+        served: None,
         filesystem,
         f2fs,
-    };
-    // Numbers and texts always become JSON.
-    serde_json::to_string(&status).unwrap_or_default()
+    }
 }
 
-/// Asks the server of the mount that `path` is on.
+/// Asks the server of the mount that `path` is on, or that has the socket.
 pub(crate) fn ask(path: &Path) -> Result<Status, CliError> {
+    if let Some(socket) = socket_of(path) {
+        let told = ask_server(&socket, STATUS_MAX).map_err(|source| match source.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => CliError::NotServed(path.to_owned()),
+            _ => unreadable(path)(source),
+        })?;
+        return serde_json::from_slice(&told).map_err(|error| unreadable(path)(error.into()));
+    }
     let mut value = Vec::with_capacity(STATUS_MAX);
     let asked = rustix::fs::getxattr(path, STATUS_ATTRIBUTE, spare_capacity(&mut value));
     asked.map_err(|errno| match errno {
@@ -401,27 +462,19 @@ fn show(arguments: &StatusArguments) -> Result<Verdict, CliError> {
         }
         _ => error,
     })?;
-    let space = rustix::fs::statvfs(path).map_err(|error| unreadable(path)(error.into()))?;
+    let space = status.served.is_none().then(|| SpaceBlocks::of_mount(path)).transpose()?;
     let health = Health::of_mount(&status);
     let verdict = if health.healthy { Verdict::Good } else { Verdict::Damaged };
     if arguments.json {
-        let document = Document {
-            health: &health,
-            status: &status,
-            block_bytes: space.f_frsize,
-            blocks: space.f_blocks,
-            blocks_free: space.f_bfree,
-            blocks_available: space.f_bavail,
-        };
+        let document = Document { health: &health, status: &status, space };
         return print(&serde_json::to_string(&document)?).map(|()| verdict);
     }
-    let size = |blocks: u64| Size(blocks * space.f_frsize);
-    let (all, free, available) = (size(space.f_blocks), size(space.f_bfree), size(space.f_bavail));
-    print(&lines(&status, &health, &Space { all, free, available })).map(|()| verdict)
+    let sizes = space.map(|space| space.sizes());
+    print(&lines(&status, &health, sizes.as_ref())).map(|()| verdict)
 }
 
 /// For people: one line a value, in words and units.
-fn lines(status: &Status, health: &Health, space: &Space) -> String {
+fn lines(status: &Status, health: &Health, space: Option<&Space>) -> String {
     let mut lines = vec![("health", health.line())];
     lines.push(("storage", status.storage.kind.clone() + stack::effect(&status.storage.kind)));
     let readers = stack::named(&status.storage.readable_by);
@@ -431,8 +484,11 @@ fn lines(status: &Status, health: &Health, space: &Space) -> String {
             format!("{readers} can read its file or device, and so every file in it: run `chmod go-r` on it"),
         )
     }));
-    lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
-    lines.extend(status.f2fs.iter().flat_map(|found| found.lines(space)));
+    lines.extend(status.served.iter().flat_map(ServedStatus::lines));
+    if let Some(space) = space {
+        lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
+        lines.extend(status.f2fs.iter().flat_map(|found| found.lines(space)));
+    }
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
     lines.extend(status.replica.iter().map(|line| ("replica", line.text())));
     lines.extend(status.replication.iter().map(|line| ("replication", line.text())));

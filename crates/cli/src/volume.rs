@@ -1,4 +1,4 @@
-//! `weir volume`: make, show and check volumes.
+//! `weir volume`: make, show, check and upgrade volumes.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use crate::occupant::{Content, content};
 use crate::open::open_disk;
 use crate::plain;
 use crate::repair::{self, RepairArguments};
+use crate::resize::{self, GrowArguments, ShrinkArguments};
 use crate::size::Size;
 use crate::stack::{no_volume, overlay};
 use crate::{Verdict, in_wall_time, print};
@@ -37,6 +38,10 @@ pub(crate) enum VolumeCommand {
     /// Say what can be saved of a damaged volume, and which files have lost something; with --write, save it. Exit code 1
     /// if anything is damaged or lost
     Repair(RepairArguments),
+    /// Make a closed volume larger, and its file. The filesystem in it grows by its own tools
+    Grow(GrowArguments),
+    /// Make a closed volume smaller, and its file. What is behind the new capacity must be discarded before
+    Shrink(ShrinkArguments),
     /// Let a volume that an older program made take shares; older programs cannot open it from then on
     Upgrade(PathArgument),
 }
@@ -76,6 +81,8 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<Verdict, CliError> {
         VolumeCommand::Info(PathArgument { path }) => info(handle, path).await,
         VolumeCommand::Check(PathArgument { path }) => check(handle, path).await,
         VolumeCommand::Repair(arguments) => repair::run(&handle, arguments).await,
+        VolumeCommand::Grow(arguments) => resize::grow(&handle, arguments).await,
+        VolumeCommand::Shrink(arguments) => resize::shrink(&handle, arguments).await,
         VolumeCommand::Upgrade(PathArgument { path }) => upgrade(handle, path).await,
     })
 }
@@ -150,7 +157,7 @@ impl Made {
         let _ = match self {
             Made::Nothing | Made::Unnamed => Ok(()),
             Made::File => std::fs::remove_file(path),
-            Made::Room => resize(path, 0),
+            Made::Room => set_file_bytes(path, 0),
         };
     }
 }
@@ -164,7 +171,8 @@ pub(crate) fn require_empty(path: &Path) -> Result<(), CliError> {
     }
 }
 
-fn resize(path: &Path, bytes: u64) -> std::io::Result<()> {
+/// Makes a file longer or shorter.
+pub(crate) fn set_file_bytes(path: &Path, bytes: u64) -> std::io::Result<()> {
     OpenOptions::new().write(true).open(path)?.set_len(bytes)
 }
 
@@ -193,7 +201,7 @@ pub(crate) fn ground(
     };
     if metadata.is_file() && metadata.len() == 0 {
         let size = size.ok_or_else(no_size)?;
-        resize(path, size.0).map_err(failed("enlarge"))?;
+        set_file_bytes(path, size.0).map_err(failed("enlarge"))?;
         let disk = FileDisk::open(handle, path, options).inspect_err(|_| Made::Room.undo(path))?;
         return Ok((disk, Made::Room));
     }

@@ -1,4 +1,4 @@
-//! The packages for other languages, by their example: a write-ahead log whose records are ordered before what they are about.
+//! The packages for other languages, and redb with one of them, by their example: a write-ahead log whose records are ordered before what they are about.
 //! On a mount its calls order, elsewhere they flush. The mount's server is killed under it, and what is left is checked. Where a
 //! language or FUSE is not to be had, this says that it was skipped.
 
@@ -6,22 +6,25 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{Place, is_there, mounts, of_project, runs, text};
+use crate::support::{Place, Server, is_there, mounts, of_project, runs, text};
 
 /// Numbers that are durable before the server is killed.
 const ACKNOWLEDGED: usize = 5;
 
-/// Runs the example on a mount and on the host's filesystem, kills the mount's server, and has the example look at what is left.
-/// `example` makes the command, whose arguments come then.
-fn keep_order(example: &dyn Fn() -> Command) {
-    let place = Place::with_volume("64M");
-    let in_directory = |directory: &Path, arguments: &[&str]| {
-        let mut command = example();
-        command.arg(arguments[0]).arg(directory).args(&arguments[1..]);
-        command
-    };
+/// An example: it makes the command, whose arguments come then.
+type Example<'a> = &'a dyn Fn() -> Command;
+
+fn in_directory(example: Example<'_>, directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = example();
+    command.arg(arguments[0]).arg(directory).args(&arguments[1..]);
+    command
+}
+
+/// Runs the example on the host's filesystem and on a mount, kills the mount's server, mounts again, and has the example look at
+/// what is left. Returns the server, and what was durable last.
+fn kill_and_check(place: &Place, example: Example<'_>) -> (Server, String) {
     let first_lines = |directory: &Path, count: usize| {
-        let mut command = in_directory(directory, &["write"]);
+        let mut command = in_directory(example, directory, &["write"]);
         let mut writer = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let told = BufReader::new(writer.stdout.take().unwrap());
         let lines: Vec<String> = told.lines().take(count).map(Result::unwrap).collect();
@@ -42,14 +45,20 @@ fn keep_order(example: &dyn Fn() -> Command) {
     writer.kill().unwrap();
     writer.wait().unwrap();
     place.unmount();
-    let _server = place.serve();
-    let durable = lines.last().unwrap();
-    runs(&mut in_directory(&place.mountpoint(), &["check", durable]));
+    let server = place.serve();
+    let durable = lines.last().unwrap().clone();
+    runs(&mut in_directory(example, &place.mountpoint(), &["check", &durable]));
+    (server, durable)
+}
 
+/// The same of an example with a log and a table.
+fn keep_order(example: Example<'_>) {
+    let place = Place::with_volume("64M");
+    let (_server, durable) = kill_and_check(&place, example);
     // The example that looks would see a table that is ahead of its log, and one that has lost what was durable.
     let log = std::fs::File::options().write(true).open(place.mountpoint().join("log")).unwrap();
     log.set_len(512).unwrap();
-    let output = in_directory(&place.mountpoint(), &["check", durable]).output().unwrap();
+    let output = in_directory(example, &place.mountpoint(), &["check", &durable]).output().unwrap();
     let told = text(&output.stderr);
     assert!(!output.status.success() && told.contains("the log has 1 records"), "{told}");
 }
@@ -82,6 +91,24 @@ fn go_keeps_order() {
             .current_dir(of_project("languages/go"));
         runs(build.args(["build", "-o"]).arg(&program).arg("./examples/wal"));
         keep_order(&|| Command::new(&program));
+    }
+}
+
+/// It builds redb from the registry.
+#[test]
+fn redb_keeps_order() {
+    if mounts() {
+        let built = tempfile::tempdir().unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.current_dir(of_project("examples/redb")).args(["build", "--quiet", "--locked", "--target-dir"]);
+        runs(build.arg(built.path()));
+        let example = || Command::new(built.path().join("debug/redb-ordered"));
+        let place = Place::with_volume("64M");
+        let (_server, _) = kill_and_check(&place, &example);
+        // The example sees what is missing.
+        let output = in_directory(&example, &place.mountpoint(), &["check", "1000000000"]).output().unwrap();
+        let told = text(&output.stderr);
+        assert!(!output.status.success() && told.contains("1000000000 were durable"), "{told}");
     }
 }
 

@@ -50,6 +50,7 @@ mod readers;
 mod repair;
 mod replica_mount;
 mod replicate;
+mod resize;
 mod service_manager;
 mod signals;
 mod snapshots;

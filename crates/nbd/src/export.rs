@@ -1,5 +1,6 @@
 //! The storage as it is served: what requests do to it, and what FLUSH and FUA promise.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -41,6 +42,8 @@ pub struct ExportOptions {
 pub struct Export {
     bytes: ByteStorage,
     options: ExportOptions,
+    under_way: Cell<u64>,
+    under_way_max: Cell<u64>,
 }
 
 impl Export {
@@ -51,7 +54,12 @@ impl Export {
     pub fn new(storage: Rc<dyn Storage>, options: ExportOptions) -> Result<Export, NoOrder> {
         match options.flush == FlushMode::Order && !storage.capabilities().barriers() {
             true => Err(NoOrder),
-            false => Ok(Export { bytes: ByteStorage::new(storage), options }),
+            false => Ok(Export {
+                bytes: ByteStorage::new(storage),
+                options,
+                under_way: Cell::default(),
+                under_way_max: Cell::default(),
+            }),
         }
     }
 
@@ -65,6 +73,22 @@ impl Export {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.options.read_only
+    }
+
+    /// Requests of all clients that are being carried out now, and the most of them at one time so far.
+    #[must_use]
+    pub fn requests_under_way(&self) -> (u64, u64) {
+        (self.under_way.get(), self.under_way_max.get())
+    }
+
+    pub(crate) fn begin_request(&self) {
+        let now = self.under_way.get() + 1;
+        self.under_way.set(now);
+        self.under_way_max.set(self.under_way_max.get().max(now));
+    }
+
+    pub(crate) fn end_request(&self) {
+        self.under_way.set(self.under_way.get() - 1);
     }
 
     pub(crate) fn rules(&self) -> Rules<NbdMutant> {

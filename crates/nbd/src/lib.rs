@@ -22,6 +22,10 @@
 //!   of them has been answered and its answer taken. A client that does not keep to the protocol is dropped, and the
 //!   others are served on.
 //!
+//! - **N4, answers from the disk.** On a volume that answers from the disk
+//!   (`weir_volume::Completion::Disk`), a change is answered when the disk has taken it. So what was answered is there when the
+//!   server is killed and started again, and the machine goes on; a power cut may take what N1 and N2 let it take.
+//!
 //! # Why it is our own
 //!
 //! The crate `nbd` (0.3, "first sketch, not stable") reads and writes by calls that wait, one request at a time, without
@@ -61,5 +65,5 @@ pub use load::{BYTES_MAX, REQUESTS_MAX};
 #[cfg(feature = "mutants")]
 pub use mutants::NbdMutant;
 pub use protocol::PAYLOAD_MAX;
-pub use server::{CONNECTIONS_MAX, NbdServer};
+pub use server::{CONNECTIONS_MAX, Connections, NbdServer};
 pub use transport::Transport;

@@ -72,7 +72,10 @@ pub(crate) async fn answer(
     payload: &[u8],
 ) -> Vec<u8> {
     let cookie = request.cookie.get();
-    let error = match perform(export, agreed, request, payload).await {
+    export.begin_request();
+    let performed = perform(export, agreed, request, payload).await;
+    export.end_request();
+    let error = match performed {
         Ok(reply) => return reply,
         Err(error) => error,
     };

@@ -20,10 +20,18 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The clients that are served now.
 #[derive(Default)]
-struct Connections {
+pub struct Connections {
     open: RefCell<BTreeMap<u64, Rc<Socket>>>,
     next: Cell<u64>,
     ended: Event,
+}
+
+impl Connections {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.open.borrow().len()
+    }
 }
 
 /// A server of one export. Its clients are served as long as its runtime runs.
@@ -40,6 +48,12 @@ impl NbdServer {
         let connections = Rc::<Connections>::default();
         let accepting = handle.spawn(accept(handle.clone(), listener, export, Rc::clone(&connections)));
         NbdServer { handle: handle.clone(), connections, accepting }
+    }
+
+    /// Its clients, for those who look at it.
+    #[must_use]
+    pub fn connections(&self) -> Rc<Connections> {
+        Rc::clone(&self.connections)
     }
 
     /// Waits until nobody can connect any more; why.

@@ -1,5 +1,5 @@
-//! Power cuts under clients: two connections write, flush and write with FUA, the power is cut at events of the disk, and
-//! what is left keeps what was answered. The judge knows what was sent and answered, and nothing of the server.
+//! Power cuts and kills under clients: two connections write, flush and write with FUA, the power is cut or the server killed at
+//! events of the disk, and what is left keeps what was answered. The judge knows what was sent and answered, and nothing of the server.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,9 +12,11 @@ use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Image, Lba, Ordering, Rules, Storage,
     read,
 };
-use weir_volume::{Volume, VolumeOptions};
+use weir_volume::{Completion, Volume, VolumeMutant, VolumeOptions};
 
-use crate::support::{Client, FLUSH, FUA, WRITE, export, request, worst_disk, worst_volume};
+use crate::support::{
+    Client, FLUSH, FUA, WRITE, export, request, worst_disk, worst_volume, worst_volume_with,
+};
 
 /// Blocks that clients write: the even ones by one, the odd ones by the other.
 const BLOCKS: u64 = 24;
@@ -30,6 +32,8 @@ enum Ground {
     Volume,
     /// A disk with barriers: what is left is epochs.
     Barriers,
+    /// A volume that answers from the disk, or a mutant of it, whose server is killed: what is left is what the disk has taken.
+    Killed(Option<VolumeMutant>),
 }
 
 /// A request that was sent, and when it was answered; moments are numbers that only grow.
@@ -86,11 +90,14 @@ impl History {
             if mode == FlushMode::Durable && is_durable {
                 return Err(format!("{lost}, which was durable"));
             }
+            if matches!(ground, Ground::Killed(_)) && write.answered.is_some() {
+                return Err(format!("{lost}, which the disk should have"));
+            }
             for (later, (other, newer)) in
                 writes().filter(|(_, (lba, version))| versions[*lba as usize] >= *version)
             {
                 let ordered = match ground {
-                    Ground::Volume => write.is_before(later),
+                    Ground::Volume | Ground::Killed(_) => write.is_before(later),
                     Ground::Barriers => {
                         flushes().any(|flush| write.is_before(flush) && flush.is_before(later))
                     }
@@ -175,6 +182,12 @@ async fn build(handle: &Handle, ground: Ground) -> (Rc<dyn Storage>, Rc<Adversar
             let (volume, disk) = worst_volume(handle, 2048).await;
             (volume, disk)
         }
+        Ground::Killed(mutant) => {
+            let rules = Rules::but(mutant);
+            let options = VolumeOptions { completion: Completion::Disk, rules, ..VolumeOptions::default() };
+            let (volume, disk) = worst_volume_with(handle, 2048, options).await;
+            (volume, disk)
+        }
         Ground::Barriers => {
             // A tear unit is a block: that a block is not torn is not the server's to keep.
             let legacy = Capabilities::legacy(32, 64, 4096);
@@ -204,7 +217,10 @@ fn run(seed: u64, ground: Ground, mode: FlushMode, mutant: Option<NbdMutant>) ->
         let (kept, seen) = (Rc::clone(&states), Rc::clone(&history));
         disk.observe(Box::new(move |disk| {
             if kept.borrow().len() < STATES {
-                let image = disk.crash_states().sample(&mut random.borrow_mut());
+                let image = match ground {
+                    Ground::Killed(_) => disk.image(),
+                    _ => disk.crash_states().sample(&mut random.borrow_mut()),
+                };
                 kept.borrow_mut().push((image, seen.borrow().clone()));
             }
         }));
@@ -217,7 +233,7 @@ fn run(seed: u64, ground: Ground, mode: FlushMode, mutant: Option<NbdMutant>) ->
     let states = states.take();
     for (image, history) in &states {
         let versions = match ground {
-            Ground::Volume => recovered(image),
+            Ground::Volume | Ground::Killed(_) => recovered(image),
             Ground::Barriers => versions_of((0..BLOCKS).map(|lba| image.read(Lba(lba)).to_vec())),
         };
         history.judge(&versions, ground, mode).map_err(|wrong| format!("seed {seed}: {wrong}"))?;
@@ -225,15 +241,17 @@ fn run(seed: u64, ground: Ground, mode: FlushMode, mutant: Option<NbdMutant>) ->
     Ok(states.len())
 }
 
-const KEPT: [(Ground, FlushMode); 4] = [
+const KEPT: [(Ground, FlushMode); 6] = [
     (Ground::Volume, FlushMode::Durable),
     (Ground::Volume, FlushMode::Order),
     (Ground::Barriers, FlushMode::Durable),
     (Ground::Barriers, FlushMode::Order),
+    (Ground::Killed(None), FlushMode::Durable),
+    (Ground::Killed(None), FlushMode::Order),
 ];
 
 #[test]
-fn what_was_answered_is_kept_over_power_cuts() {
+fn what_was_answered_is_kept_over_power_cuts_and_kills() {
     for (ground, mode) in KEPT {
         let states: usize = (0..8).map(|seed| run(seed, ground, mode, None).unwrap()).sum();
         assert!(states > 100, "{ground:?}, {mode:?}: {states} states say little");
@@ -256,6 +274,12 @@ fn n1_early_answers_are_noticed() {
 #[test]
 fn n2_a_flush_that_orders_nothing_is_noticed() {
     assert!(is_found(Ground::Barriers, FlushMode::Order, NbdMutant::OrderSkipped));
+}
+
+#[test]
+fn n4_an_answer_before_the_disk_has_the_change_is_noticed() {
+    let mutant = Some(VolumeMutant::AnswersFromMemory);
+    assert!((0..20).any(|seed| run(seed, Ground::Killed(mutant), FlushMode::Order, None).is_err()));
 }
 
 /// A flush on one connection covers what was answered on another: `NBD_FLAG_CAN_MULTI_CONN`.

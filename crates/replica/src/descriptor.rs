@@ -62,6 +62,10 @@ impl Descriptor {
         if found.volume != self.volume {
             return Err(ReplicaError::OtherVolume { found: found.volume, expected: self.volume });
         }
+        let (found, expected) = (found.logical_blocks, self.logical_blocks);
+        if found != expected {
+            return Err(ReplicaError::Resized { found, expected });
+        }
         if !unfenced && !access.refuses_second(DESCRIPTOR, bytes).await? {
             return Err(ReplicaError::NotFenced);
         }

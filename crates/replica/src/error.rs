@@ -64,6 +64,17 @@ pub enum ReplicaError {
         /// The volume here.
         expected: u64,
     },
+    /// The volume was grown or shrunk since the replica was begun.
+    #[error(
+        "the replica was begun when the volume had {found} blocks, and it has {expected} now: use another URL, where a replica of \
+         the volume as it is now begins"
+    )]
+    Resized {
+        /// Blocks in the replica.
+        found: u64,
+        /// Blocks of the volume.
+        expected: u64,
+    },
     /// It is encrypted, and no key was given.
     #[error("the replica is encrypted: give the key by --key-file or WEIR_REPLICA_KEY")]
     KeyNeeded,

@@ -115,14 +115,15 @@ pub fn release_unused(heap: bool) {
 }
 
 /// Has the heap keep to one arena for all threads, give back what is free at its end from 1 MiB on, and take what is
-/// longer than 256 KiB from the system each time. For a server, at its start.
-pub fn keep_heap_small() {
+/// of `mapped_from` bytes or more, at most 32 MiB, from the system each time, which takes a page fault for each page. For a server, at
+/// its start.
+pub fn keep_heap_small(mapped_from: u32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: they take numbers, and the allocator's own locks.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 20);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 18);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, mapped_from.min(32 << 20) as i32);
     }
 }
 

@@ -1,5 +1,5 @@
 //! A *base*: the state of a volume elsewhere with which a volume begins, and which it does not hold, as a disk image has a
-//! backing file (V11). What a volume says of it is here, how it is read in `base_storage.rs`.
+//! backing file (V12). What a volume says of it is here, how it is read in `base_storage.rs`.
 
 /// Which state a volume with a base begins with. It is written when the volume is made, and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

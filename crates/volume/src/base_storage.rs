@@ -1,4 +1,4 @@
-//! The base of an open volume, which is only read (V11).
+//! The base of an open volume, which is only read (V12).
 //!
 //! - **A block that the map says nothing of** has not changed since the base, and is read from there.
 //! - **A discard** says in the map that a block reads zeros ([`Entry::EMPTY`](crate::map::Entry::EMPTY)), since one that is nowhere

@@ -62,7 +62,7 @@ impl Blocks {
         known.map(|(lba, entry)| (lba, self.unmarked(entry))).filter(|(_, entry)| entry.is_mapped())
     }
 
-    /// What a target reads that shares a block. What a volume with a base does not hold by then reads zeros (V11).
+    /// What a target reads that shares a block. What a volume with a base does not hold by then reads zeros (V12).
     fn source(&self, lba: u32) -> Entry {
         let entry = self.entry(lba);
         if self.geometry.base.is_some() && !entry.is_known() { Entry::EMPTY } else { entry }

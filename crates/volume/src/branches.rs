@@ -356,6 +356,37 @@ impl Branches {
         self.change_table(|table| Ok(Table { rolled_back_to: 0, ..table.clone() })).await
     }
 
+    /// Empties all slots and the table, of a volume without snapshots and clones, so that they can lie elsewhere: what a record
+    /// says of one of their blocks counts no longer.
+    pub(crate) async fn empty_slots(&self) -> Result<(), SnapshotError> {
+        let geometry = &self.common.geometry;
+        let in_page = ENTRIES_PER_PAGE as u64;
+        for first in (geometry.slot_blocks()..geometry.addressable_blocks()).step_by(ENTRIES_PER_PAGE) {
+            let blocks = (geometry.addressable_blocks() - first).min(in_page) as u32;
+            if !self.blocks.borrow().map.is_empty(page_of(first as u32)) {
+                self.submit_when_free(|| self.log.append_discard(&[Extent::new(Lba(first), blocks)])).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last mapped block of the volume, if it is `first` or behind.
+    pub(crate) async fn last_mapped(&self, first: u64) -> Result<Option<Lba>, SnapshotError> {
+        let pages = page_of(first as u32)..=page_of((self.common.geometry.logical_blocks - 1) as u32);
+        for page in pages.rev() {
+            if self.blocks.borrow().map.is_empty(page) {
+                continue;
+            }
+            self.load_pages(|| vec![page]).await?;
+            let begin = u64::from(page) * ENTRIES_PER_PAGE as u64;
+            let end = (begin + ENTRIES_PER_PAGE as u64).min(self.common.geometry.logical_blocks);
+            if let Some((lba, _)) = self.blocks.borrow().map.known_in(begin.max(first), end).last() {
+                return Ok(Some(Lba(u64::from(lba))));
+            }
+        }
+        Ok(None)
+    }
+
     /// Takes the table as the volume that is being opened has it.
     ///
     /// # Errors

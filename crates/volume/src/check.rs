@@ -12,6 +12,7 @@ use crate::claim::{self, claim_to_destroy, work_as_owner};
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{Geometry, may_share};
 use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, content_checksum};
+use crate::mutants::VolumeMutant;
 use crate::options::VolumeOptions;
 use crate::recovery::{Recovered, Search};
 use crate::transfer::read_extent;
@@ -97,15 +98,35 @@ pub(crate) async fn read_superblock(disk: &dyn Storage) -> Result<Geometry, Volu
     Err(first_error.unwrap_or(VolumeError::Foreign))
 }
 
+/// One copy of the superblock, if it is whole.
+async fn read_copy(disk: &dyn Storage, copy: u64) -> Option<Geometry> {
+    let block = read_extent(disk, Extent::new(Lba(copy), 1)).await.ok()?;
+    Geometry::from_superblock(&block, Lba(copy)).ok()
+}
+
 /// How many copies of the superblock are whole and say the same.
 async fn whole_superblocks(disk: &dyn Storage, geometry: &Geometry) -> u64 {
     let mut whole = 0;
     for copy in 0..SUPERBLOCK_COPIES {
-        let block = read_extent(disk, Extent::new(Lba(copy), 1)).await;
-        let found = block.ok().and_then(|block| Geometry::from_superblock(&block, Lba(copy)).ok());
-        whole += u64::from(found == Some(*geometry));
+        whole += u64::from(read_copy(disk, copy).await == Some(*geometry));
     }
     whole
+}
+
+/// Before its owner changes the volume: if the second copy of the superblock says something else than the first, which counts, as
+/// an interrupted resize or upgrade leaves it, it is made like that. It would soon name a map that is out of date (V11).
+pub(crate) async fn settle_superblocks(
+    disk: &dyn Storage,
+    geometry: &Geometry,
+    rules: Rules<VolumeMutant>,
+) -> Result<(), VolumeError> {
+    let second = SUPERBLOCK_COPIES - 1;
+    let differs = read_copy(disk, second).await.is_some_and(|found| found != *geometry);
+    if differs && !rules.drops(VolumeMutant::SuperblocksDiffer) {
+        write(disk, Part::bytes(Lba(second), &geometry.to_superblock())).await?;
+        flush(disk).await?;
+    }
+    Ok(())
 }
 
 /// Says what is on `disk` without changing anything.
@@ -213,7 +234,7 @@ pub async fn upgrade(handle: &Handle, disk: Rc<dyn Storage>) -> Result<bool, Vol
     }
     let options = VolumeOptions::default();
     work_as_owner(handle, disk, &geometry, &options, async |disk| {
-        write_features(&*disk, &geometry, &upgraded).await
+        replace_superblocks(&*disk, &geometry, &upgraded, Rules::all()).await
     })
     .await?;
     Ok(upgraded != geometry)
@@ -229,21 +250,25 @@ pub async fn require_closed(handle: &Handle, disk: &dyn Storage) -> Result<(), V
     claim_to_destroy(handle, disk, &geometry).await
 }
 
-/// Writes both superblocks anew.
-async fn write_features(
+/// Writes both superblocks anew, and with that makes what was written before durable.
+pub(crate) async fn replace_superblocks(
     disk: &dyn Storage,
     geometry: &Geometry,
-    upgraded: &Geometry,
+    new: &Geometry,
+    rules: Rules<VolumeMutant>,
 ) -> Result<(), VolumeError> {
-    if !geometry.claims {
-        claim::clear(disk, upgraded).await?;
+    if new.claims && !geometry.claims {
+        claim::clear(disk, new).await?;
         flush(disk).await?;
     }
-    let block = upgraded.to_superblock();
-    // The first whole copy counts. It comes last, so that there is a whole copy of the new kind when it does.
+    let block = new.to_superblock();
+    // The first whole copy counts. It comes last, so that what it names, and a whole copy of the new kind, are durable when
+    // it does (V11).
     for copy in (0..SUPERBLOCK_COPIES).rev() {
         write(disk, Part::bytes(Lba(copy), &block)).await?;
-        flush(disk).await?;
+        if copy == 0 || !rules.drops(VolumeMutant::ResizedTooEarly) {
+            flush(disk).await?;
+        }
     }
     Ok(())
 }

@@ -50,7 +50,7 @@ pub(crate) struct PageTable {
 }
 
 impl PageTable {
-    fn new(map_pages: u32) -> PageTable {
+    pub(crate) fn new(map_pages: u32) -> PageTable {
         PageTable { pages: Sparse::new(map_pages as usize), sum: 0 }
     }
 
@@ -156,7 +156,7 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     /// The checkpoint of an empty volume, whose whole space is free-segment list, in one of the slots. With a base, the log begins
-    /// behind that (V11).
+    /// behind that (V12).
     pub(crate) fn first(geometry: &Geometry, slot: u64) -> Checkpoint {
         let (sequence, generation) = geometry.base.map_or((0, 1), |base| (base.sequence, base.generation));
         Checkpoint {

@@ -86,7 +86,7 @@ pub enum VolumeError {
     /// Two processes open the volume at the same time (V8).
     #[error("another process is opening the volume: try again")]
     OpenedMeanwhile,
-    /// The volume holds only what has changed since the state of its base (V11), and that was not given.
+    /// The volume holds only what has changed since the state of its base (V12), and that was not given.
     #[error(
         "it holds only what was written to a replica since request {0}: mount it with that, by `weir mount URL DIRECTORY --cache FILE`; \
          if it is damaged, delete it: what was shipped is in the replica"
@@ -137,6 +137,81 @@ pub enum SnapshotError {
     /// The volume refused a record, or its disk failed.
     #[error("the volume: {0}")]
     Volume(#[from] Rejected),
+}
+
+/// Why a volume could not be grown or shrunk. It has its old size then.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ResizeError {
+    /// It has this size.
+    #[error("the volume has this size already")]
+    Unchanged,
+    /// It is to grow, and is larger than what was asked for.
+    #[error(
+        "the volume is larger than that: {logical} blocks, on {physical} blocks of the disk; to make it smaller, shrink it"
+    )]
+    Larger {
+        /// Its capacity, in blocks.
+        logical: u64,
+        /// Blocks of the disk that it has.
+        physical: u64,
+    },
+    /// It is to shrink, and is smaller than what was asked for.
+    #[error(
+        "the volume is smaller than that: {logical} blocks, on {physical} blocks of the disk; to make it larger, grow it"
+    )]
+    Smaller {
+        /// Its capacity, in blocks.
+        logical: u64,
+        /// Blocks of the disk that it has.
+        physical: u64,
+    },
+    /// The disk is smaller than what was asked for.
+    #[error("the disk has {found} blocks, and {needed} were asked for")]
+    DiskTooSmall {
+        /// Blocks that were asked for.
+        needed: u64,
+        /// Blocks of the disk.
+        found: u64,
+    },
+    /// The larger map has no room in what is added.
+    #[error(
+        "the map of a volume of that size has no room in what is added: grow it to {least} blocks at least"
+    )]
+    TooLittle {
+        /// Blocks of the disk that are enough.
+        least: u64,
+    },
+    /// What is to be cut off is in use.
+    #[error(
+        "block {last} is in use, and the volume would have {blocks}: shrink the filesystem in it and discard what is behind that first"
+    )]
+    InUse {
+        /// The last block that is in use.
+        last: Lba,
+        /// The capacity that the volume would have.
+        blocks: u64,
+    },
+    /// Snapshots lie at places that depend on the capacity.
+    #[error("the volume has snapshots or clones, whose places depend on its size: delete them first")]
+    Snapshots,
+    /// The volume or its disk.
+    #[error("{0}")]
+    Volume(#[from] VolumeError),
+}
+
+impl From<FormatError> for ResizeError {
+    fn from(error: FormatError) -> ResizeError {
+        ResizeError::Volume(error.into())
+    }
+}
+
+impl From<SnapshotError> for ResizeError {
+    fn from(error: SnapshotError) -> ResizeError {
+        match error {
+            SnapshotError::Volume(rejected) => ResizeError::Volume(rejected.into()),
+            _ => ResizeError::Snapshots,
+        }
+    }
 }
 
 impl From<StorageError> for VolumeError {

@@ -1,5 +1,5 @@
-//! Where everything lies on the storage below, computed once when a volume is made and read from the
-//! superblock ever after.
+//! Where everything lies on the storage below: computed when a volume is made or [resized](crate::placement), and read
+//! from the superblock ever after.
 
 use weir_storage::{BLOCK_BYTES, Lba, Storage};
 use zerocopy::{FromBytes, IntoBytes};
@@ -8,8 +8,8 @@ use crate::base::Base;
 use crate::error::{Damage, FormatError, VolumeError};
 use crate::layout::{
     CLAIM_BLOCKS, COUNTERS_END, CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_BASE,
-    FEATURE_CLAIMS, FEATURE_SHARES, FEATURE_SNAPSHOTS, FORMAT_VERSION, SUPERBLOCK_COPIES, SUPERBLOCK_MAGIC,
-    Superblock, checksum_matches, stamp_checksum,
+    FEATURE_CLAIMS, FEATURE_RESIZED, FEATURE_SHARES, FEATURE_SNAPSHOTS, FORMAT_VERSION, SUPERBLOCK_COPIES,
+    SUPERBLOCK_MAGIC, Superblock, checksum_matches, stamp_checksum,
 };
 use crate::names::SHARED;
 
@@ -20,7 +20,7 @@ pub(crate) const MAP_AREAS: u64 = 2;
 /// Segments on a free-segment list at most: 32 KiB of segment numbers in a checkpoint.
 pub(crate) const FREE_LIST_LIMIT: u32 = 8192;
 /// Segments that a volume keeps free at least, so that cleaning can always make progress.
-const RESERVE_MIN: u32 = 6;
+pub(crate) const RESERVE_MIN: u32 = 6;
 /// Beyond the minimum, one segment in this many is kept free.
 const RESERVE_SHARE: u32 = 25;
 
@@ -100,6 +100,9 @@ pub(crate) struct Geometry {
     pub claims: bool,
     /// Slots for snapshots and clones. Slot 0 is the volume itself; they begin [`slot_blocks`](Geometry::slot_blocks) apart.
     pub slots: u32,
+    /// The volume was resized: checkpoint slots and map areas may lie behind the segments, and may have another size than
+    /// in a new volume.
+    pub resized: bool,
     /// The state with which the volume begins and which it does not hold, if there is one. It has no slots then.
     pub base: Option<Base>,
 }
@@ -152,8 +155,7 @@ impl Geometry {
         let map_pages = u32::try_from(logical_blocks.div_ceil(ENTRIES_PER_PAGE as u64)).unwrap_or(u32::MAX);
         let most_segments = (physical_blocks / u64::from(segment_blocks)).min(u64::from(u32::MAX)) as u32;
         let checkpoint_start = SUPERBLOCK_COPIES;
-        let checkpoint_blocks =
-            checkpoint_bytes(most_segments.min(FREE_LIST_LIMIT), map_pages).div_ceil(BLOCK_BYTES) as u32;
+        let checkpoint_blocks = checkpoint_slot_blocks(most_segments, map_pages);
         let map_start = checkpoint_start + CHECKPOINT_SLOTS * u64::from(checkpoint_blocks);
         let map_end = map_start + MAP_AREAS * u64::from(map_pages);
         let claim_blocks = if claims { CLAIM_BLOCKS } else { 0 };
@@ -173,6 +175,7 @@ impl Geometry {
             shares: may_share(physical_blocks),
             claims,
             slots: 0,
+            resized: false,
             base: None,
         }
     }
@@ -218,7 +221,9 @@ impl Geometry {
 
     /// Segments that a free-segment list may name.
     pub(crate) fn free_list_limit(&self) -> usize {
-        self.segments.min(FREE_LIST_LIMIT) as usize
+        let slot_bytes = self.checkpoint_blocks as usize * BLOCK_BYTES;
+        let room = slot_bytes.saturating_sub(checkpoint_bytes(0, self.map_pages)) / size_of::<u32>();
+        room.min(self.segments.min(FREE_LIST_LIMIT) as usize)
     }
 
     /// The address of a block of a segment.
@@ -248,17 +253,28 @@ impl Geometry {
         self.claims.then(|| Lba(self.segments_start - CLAIM_BLOCKS))
     }
 
+    /// The block behind the map areas.
+    pub(crate) fn map_end(&self) -> u64 {
+        self.map_start + MAP_AREAS * u64::from(self.map_pages)
+    }
+
+    /// Checkpoint slots and map areas lie behind the segments.
+    pub(crate) fn is_map_behind(&self) -> bool {
+        self.checkpoint_start >= self.segments_start
+    }
+
     /// The same volume with claims, if there is room for them.
     pub(crate) fn with_claims(self) -> Option<Geometry> {
-        let map_end = self.map_start + MAP_AREAS * u64::from(self.map_pages);
-        (self.segments_start - map_end >= CLAIM_BLOCKS).then_some(Geometry { claims: true, ..self })
+        let used = if self.is_map_behind() { SUPERBLOCK_COPIES } else { self.map_end() };
+        (self.segments_start - used >= CLAIM_BLOCKS).then_some(Geometry { claims: true, ..self })
     }
 
     fn features(&self) -> u64 {
         let shares = if self.shares { FEATURE_SHARES } else { 0 };
         let snapshots = if self.slots > 0 { FEATURE_SNAPSHOTS } else { 0 };
+        let resized = if self.resized { FEATURE_RESIZED } else { 0 };
         let base = if self.base.is_some() { FEATURE_BASE } else { 0 };
-        shares | snapshots | base | if self.claims { FEATURE_CLAIMS } else { 0 }
+        shares | snapshots | resized | base | if self.claims { FEATURE_CLAIMS } else { 0 }
     }
 
     /// The superblock as a whole block.
@@ -309,7 +325,7 @@ impl Geometry {
             let (found, known) = (superblock.version.get(), FORMAT_VERSION);
             return Err(VolumeError::OlderVersion { found, known });
         }
-        let known = FEATURE_SHARES | FEATURE_CLAIMS | FEATURE_SNAPSHOTS | FEATURE_BASE;
+        let known = FEATURE_SHARES | FEATURE_CLAIMS | FEATURE_SNAPSHOTS | FEATURE_RESIZED | FEATURE_BASE;
         let unknown = superblock.features.get() & !known;
         if unknown != 0 {
             return Err(VolumeError::UnknownFeatures(unknown));
@@ -332,13 +348,16 @@ impl Geometry {
         check(u64::from(map_pages) <= u64::from(u32::MAX).div_ceil(ENTRIES_PER_PAGE as u64), "map_pages")?;
         let mapped = u64::from(map_pages) * ENTRIES_PER_PAGE as u64;
         let claims = superblock.features.get() & FEATURE_CLAIMS != 0;
-        let expected = Geometry::lay_out(segment_blocks, mapped, (physical, claims), superblock.volume.get());
-        check(superblock.checkpoint_start.get() == expected.checkpoint_start, "checkpoint_start")?;
-        check(superblock.checkpoint_blocks.get() == expected.checkpoint_blocks, "checkpoint_blocks")?;
-        check(superblock.map_start.get() == expected.map_start, "map_start")?;
-        check(superblock.segments_start.get() == expected.segments_start, "segments_start")?;
-        check(superblock.segments.get() == expected.segments, "segments")?;
-        check(expected.segments > RESERVE_MIN, "segments")?;
+        let found = match superblock.features.get() & FEATURE_RESIZED {
+            0 => Geometry::lay_out(segment_blocks, mapped, (physical, claims), superblock.volume.get()),
+            _ => Geometry::from_resized(superblock)?,
+        };
+        check(superblock.checkpoint_start.get() == found.checkpoint_start, "checkpoint_start")?;
+        check(superblock.checkpoint_blocks.get() == found.checkpoint_blocks, "checkpoint_blocks")?;
+        check(superblock.map_start.get() == found.map_start, "map_start")?;
+        check(superblock.segments_start.get() == found.segments_start, "segments_start")?;
+        check(superblock.segments.get() == found.segments, "segments")?;
+        check(found.segments > RESERVE_MIN, "segments")?;
         let shares = superblock.features.get() & FEATURE_SHARES != 0;
         check(!shares || may_share(physical), "features")?;
         let has_slots = superblock.features.get() & FEATURE_SNAPSHOTS != 0;
@@ -353,16 +372,66 @@ impl Geometry {
         let counts =
             |base: Base| base.sequence < COUNTERS_END && (1..COUNTERS_END).contains(&base.generation);
         check(base.is_none_or(|base| counts(base) && slots == 0), "base")?;
-        let found = Geometry { logical_blocks: logical, shares, slots, base, ..expected };
+        let found = Geometry { logical_blocks: logical, shares, slots, base, ..found };
         check(!has_slots || found.slot_blocks() >= logical, "slots")?;
         check(!has_slots || (map_pages - 1).is_multiple_of(1 + slots), "slots")?;
         Ok(found)
+    }
+
+    /// The layout of a volume that was resized, where checkpoint slots and map areas lie in one piece before the segments, or
+    /// behind them.
+    fn from_resized(superblock: &Superblock) -> Result<Geometry, &'static str> {
+        let check = |holds: bool, field: &'static str| if holds { Ok(()) } else { Err(field) };
+        let (physical, segment_blocks) = (superblock.physical_blocks.get(), superblock.segment_blocks.get());
+        let (map_pages, checkpoint_blocks) = (superblock.map_pages.get(), superblock.checkpoint_blocks.get());
+        let bounds =
+            [RESERVE_MIN + 1, FREE_LIST_LIMIT].map(|listed| checkpoint_slot_blocks(listed, map_pages));
+        check((bounds[0]..=bounds[1]).contains(&checkpoint_blocks), "checkpoint_blocks")?;
+        let (checkpoint_start, segments_start) =
+            (superblock.checkpoint_start.get(), superblock.segments_start.get());
+        check(checkpoint_start <= physical, "checkpoint_start")?;
+        check(segments_start.is_multiple_of(u64::from(segment_blocks)), "segments_start")?;
+        let claims = superblock.features.get() & FEATURE_CLAIMS != 0;
+        let claim_blocks = if claims { CLAIM_BLOCKS } else { 0 };
+        check((SUPERBLOCK_COPIES + claim_blocks..=physical).contains(&segments_start), "segments_start")?;
+        let found = Geometry {
+            volume: superblock.volume.get(),
+            logical_blocks: superblock.logical_blocks.get(),
+            physical_blocks: physical,
+            segment_blocks,
+            segments: 0,
+            checkpoint_start,
+            checkpoint_blocks,
+            map_pages,
+            map_start: checkpoint_start + CHECKPOINT_SLOTS * u64::from(checkpoint_blocks),
+            segments_start,
+            shares: false,
+            claims,
+            slots: 0,
+            resized: true,
+            base: None,
+        };
+        let fits = match found.is_map_behind() {
+            true => found.map_end() <= physical,
+            false => {
+                checkpoint_start == SUPERBLOCK_COPIES && found.map_end() + claim_blocks <= segments_start
+            }
+        };
+        check(fits, "checkpoint_start")?;
+        Ok(found.with_all_segments())
+    }
+
+    /// The same volume with as many segments as there is room for.
+    pub(crate) fn with_all_segments(self) -> Geometry {
+        let end = if self.is_map_behind() { self.checkpoint_start } else { self.physical_blocks };
+        let room = end.saturating_sub(self.segments_start) / u64::from(self.segment_blocks);
+        Geometry { segments: u32::try_from(room).unwrap_or(u32::MAX), ..self }
     }
 }
 
 /// Logical blocks that the map of a volume of so many blocks with slots has: each slot whole pages, then one page of which the
 /// table has the first blocks.
-fn with_slots(blocks: u64, slots: u32) -> u64 {
+pub(crate) fn with_slots(blocks: u64, slots: u32) -> u64 {
     let page = ENTRIES_PER_PAGE as u64;
     if slots == 0 {
         blocks
@@ -374,6 +443,11 @@ fn with_slots(blocks: u64, slots: u32) -> u64 {
 /// Whether a map entry has room for the mark of a shared block beside any address.
 pub(crate) fn may_share(physical_blocks: u64) -> bool {
     physical_blocks <= u64::from(SHARED)
+}
+
+/// Blocks of a checkpoint slot of a volume of so many segments and map pages.
+pub(crate) fn checkpoint_slot_blocks(segments: u32, map_pages: u32) -> u32 {
+    checkpoint_bytes(segments.min(FREE_LIST_LIMIT), map_pages).div_ceil(BLOCK_BYTES) as u32
 }
 
 /// Bytes of a checkpoint with so many segments on its free-segment list and so many map pages.

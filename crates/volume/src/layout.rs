@@ -31,6 +31,8 @@ pub(crate) const FEATURE_SHARES: u64 = 1;
 pub(crate) const FEATURE_CLAIMS: u64 = 2;
 /// Feature: behind the volume's logical blocks are slots for snapshots and clones, and the table of these.
 pub(crate) const FEATURE_SNAPSHOTS: u64 = 8;
+/// Feature: the volume was resized; checkpoint slots and map areas lie where the superblock says.
+pub(crate) const FEATURE_RESIZED: u64 = 16;
 /// Feature: the volume begins with the state of a base, and does not hold it.
 pub(crate) const FEATURE_BASE: u64 = 32;
 /// No counter comes this far: at a billion requests a second it takes a century.
@@ -45,7 +47,7 @@ pub(crate) const ENTRIES_PER_PAGE: usize = 510;
 pub(crate) const ENTRIES_PER_CHUNK: usize =
     (BLOCK_BYTES - size_of::<ChunkHeader>()) / size_of::<RecordEntry>();
 
-/// The superblock: of it, only `features` ever changes over a volume's life. Two copies, in blocks 0 and 1.
+/// The superblock: only an upgrade and a resize change it. Two copies, in blocks 0 and 1.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Superblock {
@@ -64,7 +66,7 @@ pub(crate) struct Superblock {
     pub map_start: U64,
     pub segments_start: U64,
     /// Features that a reader must know: [`FEATURE_SHARES`], [`FEATURE_CLAIMS`], [`FEATURE_SNAPSHOTS`],
-    /// [`FEATURE_BASE`].
+    /// [`FEATURE_RESIZED`], [`FEATURE_BASE`].
     pub features: U64,
     /// With [`FEATURE_SNAPSHOTS`]: slots for snapshots and clones.
     pub slots: U32,

@@ -24,7 +24,8 @@
 //!   reads as an error.
 //! - **V10** A snapshot reads what the volume held at one record, whatever is written, discarded, shared, cleaned or deleted
 //!   later, and over crashes.
-//! - **V11** A volume with a base reads from that what it does not hold, and from then on what was written, discarded or shared,
+//! - **V11** A volume that is being grown or shrunk has, after a crash, its old size or the new one, and all of its content.
+//! - **V12** A volume with a base reads from that what it does not hold, and from then on what was written, discarded or shared,
 //!   over crashes; it is not opened without its base.
 //! - **checks** Everything that is read back is checked, and what does not match is an error.
 //!
@@ -113,11 +114,13 @@ mod mutants;
 mod names;
 mod options;
 mod pager;
+mod placement;
 mod read;
 mod rebuild;
 mod recovery;
 mod repair;
 mod reserve;
+mod resize;
 mod scan;
 mod sealed;
 mod segments;
@@ -132,14 +135,16 @@ mod volume;
 pub use base::Base;
 pub use branch::BranchStorage;
 pub use check::{CheckReport, Info, check, inspect, require_closed, upgrade};
-pub use error::{Damage, FormatError, SnapshotError, VolumeError};
+pub use error::{Damage, FormatError, ResizeError, SnapshotError, VolumeError};
 pub use geometry::Format;
 pub use layout::content_checksum;
 pub use live::{LiveBlock, LivePage, OldBlocks};
 #[cfg(feature = "mutants")]
 pub use mutants::VolumeMutant;
 pub use options::{CleaningPolicy, Completion, LossWindow, VolumeOptions, VolumeRules};
+pub use placement::NewSize;
 pub use repair::{Finding, RepairOptions, RepairReport, repair};
+pub use resize::{Resized, grow, plan_shrink, shrink};
 pub use snapshot_table::{Branch, BranchKind};
 pub use stats::{LossWindowSeen, RecoveryReport, Stats};
 pub use stream::{StreamError, StreamReport, receive, send};

@@ -24,7 +24,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// It reads zeros, whatever the base has (V11). Block 1 is a superblock, too.
+    /// It reads zeros, whatever the base has (V12). Block 1 is a superblock, too.
     pub(crate) const EMPTY: Entry = Entry { block: 1, checksum: 0 };
 
     /// There is a block for it.

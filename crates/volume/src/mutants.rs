@@ -68,14 +68,20 @@ pub enum VolumeMutant {
     HolesUnpreserved,
     /// V10: a snapshot that is deleted takes along what the one before it reads.
     SnapshotNotInherited,
-    /// V11: a block that was discarded reads what the base has.
+    /// V12: a block that was discarded reads what the base has.
     DiscardUncoversBase,
-    /// V11: a share reads zeros where its source is in the base.
+    /// V12: a share reads zeros where its source is in the base.
     ShareUncopied,
-    /// V11: a volume is opened without its base, and reads zeros for it.
+    /// V12: a volume is opened without its base, and reads zeros for it.
     BaseLeftOut,
     /// V9: closing takes one checkpoint, so that each page of the map is there once.
     ClosedOnce,
     /// V9: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.
     StaleRepaired,
+    /// N4: a volume that answers from the disk answers when a change has its place in the log.
+    AnswersFromMemory,
+    /// V11: the superblock that counts names checkpoints and map pages that the disk below may still lose.
+    ResizedTooEarly,
+    /// V11: a copy of the superblock that an interrupted resize has left stays, while the volume changes.
+    SuperblocksDiffer,
 }

@@ -32,7 +32,7 @@ type OnDisk = (usize, Entry);
 struct Missing {
     /// In the order of the disk below.
     on_disk: Vec<OnDisk>,
-    /// Those that the base has: their indices in the request, in order (V11).
+    /// Those that the base has: their indices in the request, in order (V12).
     in_base: Vec<usize>,
 }
 

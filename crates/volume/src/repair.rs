@@ -214,8 +214,11 @@ async fn find_geometry(disk: &dyn Storage, report: &mut RepairReport) -> Result<
         let mut block = read_or_zeros(disk, Extent::new(copy, 1)).await;
         match Geometry::from_superblock(&block, copy) {
             Ok(geometry) => {
-                if found.is_err() {
-                    found = Ok(geometry);
+                // The first whole copy counts; an interrupted resize may have left another one (V11).
+                match found {
+                    Err(_) => found = Ok(geometry),
+                    Ok(counts) if counts != geometry => report.add(Finding::Superblock(copy)),
+                    Ok(_) => {}
                 }
                 continue;
             }

@@ -93,7 +93,7 @@ impl Volume {
         Volume::create_with(handle, disk, format, (handle.entropy(), None)).await
     }
 
-    /// Makes a volume on `disk` that begins with the state of a base and does not hold it (V11), and goes on as the volume with
+    /// Makes a volume on `disk` that begins with the state of a base and does not hold it (V12), and goes on as the volume with
     /// that identity. It has no slots for snapshots.
     ///
     /// # Errors
@@ -171,24 +171,15 @@ impl Volume {
     ) -> Result<Volume, VolumeError> {
         let began = handle.now();
         let geometry = crate::check::read_superblock(&*disk).await?;
-        match (&geometry.base, &base) {
-            (Some(missing), None) if !options.rules.drops(VolumeMutant::BaseLeftOut) => {
-                return Err(VolumeError::BaseNeeded(missing.sequence));
-            }
-            (None, Some(_)) => return Err(VolumeError::OtherBase),
-            (_, Some(base)) if base.blocks() != geometry.logical_blocks => {
-                return Err(VolumeError::OtherBase);
-            }
-            _ => {}
-        }
+        require_base(&geometry, base.as_deref(), options.rules)?;
         geometry.fits_commands_of(&*disk)?;
         // V8: before anything is read that another owner may still change.
         let Some(lease) = acquire(handle, &disk, &geometry, &options).await? else {
-            return Volume::open_owned(handle, disk, (geometry, base), options, None, began).await;
+            return Volume::open_owned(handle, (disk, base), options, None, began).await;
         };
         let disk = Rc::new(Leased { below: disk, lease: Rc::clone(&lease) });
         let keeper = Keeper::new(handle, &lease);
-        let opened = Volume::open_owned(handle, disk, (geometry, base), options, Some(keeper), began).await;
+        let opened = Volume::open_owned(handle, (disk, base), options, Some(keeper), began).await;
         if opened.is_err() {
             // The error that is returned says why.
             let _ = lease.release().await;
@@ -197,14 +188,16 @@ impl Volume {
     }
 
     /// Opens the volume on a disk that no other process writes to.
-    async fn open_owned(
+    pub(crate) async fn open_owned(
         handle: &Handle,
-        disk: Rc<dyn Storage>,
-        (geometry, base): (Geometry, Option<Rc<dyn Storage>>),
+        (disk, base): (Rc<dyn Storage>, Option<Rc<dyn Storage>>),
         options: VolumeOptions,
         keeper: Option<Keeper>,
         began: Instant,
     ) -> Result<Volume, VolumeError> {
+        // Before it had an owner, another one may have resized it.
+        let geometry = crate::check::read_superblock(&*disk).await?;
+        require_base(&geometry, base.as_deref(), options.rules)?;
         // V1, V3: after a mere restart the disk's cache may hold a checkpoint, and records, that a power cut
         // still takes back. Recovery overwrites what only the older checkpoint needs, so the newest has to be
         // durable first.
@@ -214,6 +207,7 @@ impl Volume {
         let found =
             Recovered::recover(&*disk, &geometry, options.rules, options.map_pages, Search::Beginning)
                 .await?;
+        crate::check::settle_superblocks(&*disk, &geometry, options.rules).await?;
         let Recovered { records, bytes_read, .. } = found;
         let mut volume = Volume::start(handle, disk, (geometry, base), options, found);
         volume.keeper = keeper;
@@ -329,7 +323,10 @@ impl Volume {
         info!(blocks = logical_blocks, segments, segment_blocks, generation = recovery.generation, "opened");
         let (used, found) = (self.common.geometry.physical_blocks, self.common.disk.blocks());
         if used < found {
-            warn!(used, found, "the disk has more blocks than the volume uses: a volume does not grow");
+            warn!(
+                used,
+                found, "the disk has more blocks than the volume uses: `weir volume grow` takes them in"
+            );
         }
         if recovery.records > 0 {
             let RecoveryReport { records, bytes_read, duration, .. } = *recovery;
@@ -537,6 +534,7 @@ impl Volume {
             sequence,
             match self.common.options.completion {
                 Completion::Placed => LogPhase::Placed,
+                Completion::Disk if self.common.drops(VolumeMutant::AnswersFromMemory) => LogPhase::Placed,
                 Completion::Disk => LogPhase::OnDisk,
             },
         )
@@ -591,6 +589,22 @@ fn capabilities(atomic_blocks: u32, share: bool) -> Capabilities {
         // They are one record, too.
         packed: true,
         ..Capabilities::legacy(QUEUE_DEPTH, atomic_blocks, BLOCK_BYTES as u32)
+    }
+}
+
+/// V12: that a volume is opened with its base, or has none.
+fn require_base(
+    geometry: &Geometry,
+    base: Option<&dyn Storage>,
+    rules: Rules<VolumeMutant>,
+) -> Result<(), VolumeError> {
+    match (geometry.base, base) {
+        (Some(missing), None) if !rules.drops(VolumeMutant::BaseLeftOut) => {
+            Err(VolumeError::BaseNeeded(missing.sequence))
+        }
+        (None, Some(_)) => Err(VolumeError::OtherBase),
+        (_, Some(base)) if base.blocks() != geometry.logical_blocks => Err(VolumeError::OtherBase),
+        _ => Ok(()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A volume that begins with the state of a base: what it reads, over cleaning, checkpoints and crashes (V11).
+//! A volume that begins with the state of a base: what it reads, over cleaning, checkpoints and crashes (V12).
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -232,7 +232,7 @@ fn a_volume_on_a_base_reads_what_was_written_discarded_and_shared_over_crashes()
     assert!(lives.sum::<u64>() > 0, "nothing was cleaned");
 }
 
-/// V11: a discard brings back the base, or a share takes zeros for it.
+/// V12: a discard brings back the base, or a share takes zeros for it.
 #[test]
 fn a_discard_that_uncovers_the_base_and_a_share_that_does_not_see_it_are_noticed() {
     for mutant in [VolumeMutant::DiscardUncoversBase, VolumeMutant::ShareUncopied] {

@@ -130,7 +130,7 @@ fn cleaning_of_a_nearly_full_volume_takes_few_checkpoints() {
 #[test]
 fn a_write_waits_for_a_bounded_number_of_moved_blocks() {
     for percent in [50, 80, 90] {
-        let runtime = Runtime::simulated(Simulation { seed: 7, ..Simulation::default() });
+        let runtime = Runtime::simulated(Simulation { seed: 4, ..Simulation::default() });
         let handle = runtime.handle();
         let script = async {
             let capabilities = Capabilities::legacy(32, 64, 512);

@@ -12,6 +12,7 @@ mod owners;
 mod reads;
 mod recovery;
 mod repair;
+mod resize;
 mod share_limits;
 mod shares;
 #[path = "../../storage/tests/support/slow.rs"]

@@ -16,7 +16,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, error_of, is_there, run, runs, system, text, wait_until, weir, works};
+use crate::support::{Place, error_of, fails, is_there, run, runs, system, text, wait_until, weir, works};
 use client::{Client, FUA};
 
 /// A volume that is served by a socket beside it, until dropped.
@@ -216,8 +216,9 @@ fn a_killed_server_comes_back_with_all_that_was_durable() {
 fn a_killed_server_that_answers_from_the_disk_comes_back_with_all_that_was_answered() {
     let kept = kill_a_server(&["--answer", "disk"], true);
     assert!(kept.is_ok_and(|kept| kept > 100));
-    let error = kill_a_server(&[], true).unwrap_err();
-    assert!(error.contains("block"), "{error}");
+    // A busy machine may need some attempts.
+    let error = (0..5).find_map(|_| kill_a_server(&[], true).err());
+    assert!(error.is_some_and(|error| error.contains("block")), "nothing is lost that was in memory only");
 }
 
 /// Kills a server some times while a client writes; how many blocks had to be there, or what was not.
@@ -320,6 +321,77 @@ fn a_server_in_the_background_answers_until_sigterm() {
     assert_eq!(client.write(0, &[1; 4096], 0).unwrap(), EPERM);
     server.kill().unwrap();
     server.wait().unwrap();
+}
+
+/// What `weir status` says of the server of a socket, for scripts and for people.
+#[test]
+fn a_server_says_how_it_serves() {
+    let mut served = Served::new("64M", &["--answer", "disk"]);
+    let address = format!("unix:{}", served.socket().display());
+    let status =
+        || -> serde_json::Value { serde_json::from_str(&works(&["status", &address, "--json"])).unwrap() };
+    assert_eq!(status()["served"]["clients"], 0);
+    let mut client = served.client();
+    assert_eq!(client.write(0, &[5; 4096], FUA).unwrap(), 0);
+    let told = status();
+    assert_eq!(told["pid"], served.server.id());
+    let of_server = &told["served"];
+    assert_eq!((&of_server["clients"], &of_server["clients_max"]), (&1.into(), &32.into()));
+    assert_eq!((&of_server["sync"], &of_server["answer"]), (&"durable".into(), &"disk".into()));
+    assert_eq!(of_server["read_only"], false);
+    assert!(of_server["bytes"].as_u64().unwrap() > 50 << 20);
+    assert_eq!((&told["health"]["healthy"], &told["storage"]["kind"]), (&true.into(), &"a volume".into()));
+    assert!(
+        told["storage"]["flushes"].as_u64().unwrap() > 0 && told["requests"]["under_way_max"] == 1,
+        "{told}"
+    );
+    assert!(told.get("blocks").is_none(), "the space is the guest's to know");
+    let told = works(&["status", &address]);
+    for words in ["healthy", "when the disk has it", "1, at most 32", "loss window so far"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert!(served.end());
+    fails(&["status", &address], &["no `weir serve` listens there"]);
+    assert!(!served.place.path().join("socket.status").exists());
+}
+
+/// What a client has flushed is in the store before the answer with `--sync remote`; the rest when the server has ended.
+#[test]
+fn a_served_volume_is_shipped() {
+    let place = Place::new();
+    let volume = place.volume().to_str().unwrap().to_owned();
+    works(&["volume", "create", &volume, "--size", "64M"]);
+    let store = place.path().join("store");
+    fs::create_dir(&store).unwrap();
+    let url = format!("file://{}", store.display());
+    let restored = |name: &str| {
+        let copy = place.path().join(name).to_str().unwrap().to_owned();
+        works(&["restore", &url, &copy]);
+        let copies = Place::new();
+        fs::rename(&copy, copies.volume()).unwrap();
+        let (mut server, _told) = serve(&copies, &["--read-only"]);
+        let read = Client::connect(&copies.path().join("socket")).unwrap().read(0, 8192).unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        read
+    };
+    let (mut server, _told) = serve(&place, &["--replicate", &url, "--sync", "remote"]);
+    let mut client = Client::connect(&place.path().join("socket")).unwrap();
+    assert_eq!(client.write(0, &[7; 4096], 0).unwrap(), 0);
+    assert_eq!(client.flush().unwrap(), 0);
+    assert_eq!(restored("first"), [[7; 4096], [0; 4096]].concat());
+    assert_eq!(client.write(4096, &[8; 4096], 0).unwrap(), 0);
+    let address = format!("unix:{}", place.path().join("socket").display());
+    let told: serde_json::Value = serde_json::from_str(&works(&["status", &address, "--json"])).unwrap();
+    assert!(
+        told["replication"]["shipped"].as_u64().unwrap() > 0 && told["served"]["sync"] == "remote",
+        "{told}"
+    );
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
+    assert_eq!(restored("second"), [[7; 4096], [8; 4096]].concat());
+    fails(&["serve", "-f", &volume, "--nbd", &address, "--sync", "remote"], &["--replicate"]);
+    works(&["volume", "check", &volume]);
 }
 
 /// A sparse volume on a disk of the host that runs full.

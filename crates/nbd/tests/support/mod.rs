@@ -239,13 +239,22 @@ pub fn worst_disk(handle: &Handle, blocks: u64, capabilities: Capabilities) -> R
 
 /// A volume on such a disk, and the disk.
 pub async fn worst_volume(handle: &Handle, blocks: u64) -> (Rc<Volume>, Rc<AdversaryDisk>) {
+    worst_volume_with(handle, blocks, VolumeOptions::default()).await
+}
+
+/// The same with some options.
+pub async fn worst_volume_with(
+    handle: &Handle,
+    blocks: u64,
+    options: VolumeOptions,
+) -> (Rc<Volume>, Rc<AdversaryDisk>) {
     let disk = worst_disk(handle, blocks, Capabilities::legacy(32, 64, 512));
     let format = Format { segment_blocks: 16, ..Format::default() };
     Volume::create(handle, &*disk, format).await.unwrap();
     let below = Rc::clone(&disk) as Rc<dyn Storage>;
     // It flushes by itself all the time, so that there are cuts although nobody asks for a flush.
     let loss_window = LossWindow { time: Duration::from_millis(1), ..LossWindow::default() };
-    let options = VolumeOptions { loss_window, ..VolumeOptions::default() };
+    let options = VolumeOptions { loss_window, ..options };
     let volume = Volume::open(handle, below, options).await.unwrap();
     (Rc::new(volume), disk)
 }

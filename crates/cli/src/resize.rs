@@ -1,0 +1,193 @@
+//! `weir volume grow` and `weir volume shrink`: another size for a volume that is closed.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use clap::Args;
+use weir_ext4::{SUPERBLOCK_OFFSET, Superblock};
+use weir_runtime::Handle;
+use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, Storage, read};
+use weir_volume::{NewSize, ResizeError, Resized, VolumeError, VolumeOptions};
+
+use crate::error::CliError;
+use crate::open::open_disk;
+use crate::size::Size;
+use crate::stack::{Stack, no_volume};
+use crate::volume::set_file_bytes;
+use crate::{Verdict, print};
+
+/// Arguments of `weir volume grow`.
+#[derive(Debug, Args)]
+pub(crate) struct GrowArguments {
+    /// The volume's file or block device; it must not be mounted
+    path: PathBuf,
+    /// New size of the file, such as 8G; leave it out for a file or device that is larger already
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Capacity shown to users [default: as much as fits]
+    #[arg(long, value_name = "SIZE")]
+    logical: Option<Size>,
+}
+
+/// Arguments of `weir volume shrink`.
+#[derive(Debug, Args)]
+pub(crate) struct ShrinkArguments {
+    /// The volume's file or block device; it must not be mounted
+    path: PathBuf,
+    /// New size of the file, or what the volume is to use of the device
+    #[arg(long, value_name = "SIZE", required_unless_present = "logical")]
+    size: Option<Size>,
+    /// Capacity shown to users [default: as much as fits]
+    #[arg(long, value_name = "SIZE")]
+    logical: Option<Size>,
+}
+
+/// Runs `weir volume grow`. Where the volume cannot grow, its file has the size that it had.
+pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<Verdict, CliError> {
+    let path = &arguments.path;
+    let (disk, before) = open_closed(handle, path).await?;
+    let found = disk.blocks() * BLOCK_BYTES as u64 + disk.unused_bytes();
+    let longer = arguments.size.filter(|asked| is_file(path) && asked.0 > found);
+    let disk = match longer {
+        None => disk,
+        Some(asked) => {
+            set_file_bytes(path, asked.0).map_err(|source| file_error("enlarge", path, source))?;
+            drop(disk);
+            open_disk(handle, path, FileDiskOptions::default()).await?
+        }
+    };
+    let physical_blocks = arguments.size.map_or(disk.blocks(), blocks_of);
+    let size = NewSize { physical_blocks, logical_blocks: arguments.logical.map(blocks_of) };
+    let grown = weir_volume::grow(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default()).await;
+    match grown {
+        Ok(grown) => tell_size(path, &grown, before),
+        Err(source) => {
+            // If a write has failed, the new size may be on the disk.
+            if longer.is_some() && !matches!(source, ResizeError::Volume(VolumeError::Disk(_))) {
+                let _ = set_file_bytes(path, found);
+            }
+            Err(resize_error(path, &source))
+        }
+    }
+}
+
+/// Runs `weir volume shrink`, and makes the file of the volume as small as that.
+pub(crate) async fn shrink(handle: &Handle, arguments: &ShrinkArguments) -> Result<Verdict, CliError> {
+    let path = &arguments.path;
+    let (disk, before) = open_closed(handle, path).await?;
+    let physical_blocks = arguments.size.map_or(before.physical_blocks, blocks_of);
+    let size = NewSize { physical_blocks, logical_blocks: arguments.logical.map(blocks_of) };
+    drop(disk);
+    let held = blocks_of_filesystem(handle, path).await?;
+    let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
+    let planned = weir_volume::plan_shrink(&*disk, size).await.map_err(|error| resize_error(path, &error))?;
+    if let Some(blocks) = held.filter(|blocks| *blocks > planned.logical_blocks) {
+        return Err(CliError::FilesystemTooLarge {
+            path: path.clone(),
+            filesystem: Size::of_blocks(blocks),
+            capacity: Size::of_blocks(planned.logical_blocks),
+        });
+    }
+    let shrunk = weir_volume::shrink(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default())
+        .await
+        .map_err(|error| resize_error(path, &error))?;
+    if is_file(path) {
+        set_file_bytes(path, Size::of_blocks(shrunk.physical_blocks).0)
+            .map_err(|source| file_error("cut", path, source))?;
+    }
+    tell_size(path, &shrunk, before)?;
+    if shrunk.physical_blocks > physical_blocks {
+        print(&format!(
+            "it keeps {} more than asked for: blocks at its end are in use, and shrinking does not move them",
+            Size::of_blocks(shrunk.physical_blocks - physical_blocks)
+        ))?;
+    }
+    Ok(Verdict::Good)
+}
+
+/// The volume at `path`, and its size.
+async fn open_closed(handle: &Handle, path: &Path) -> Result<(Rc<FileDisk>, Resized), CliError> {
+    if path.is_dir() {
+        return Err(CliError::Usage(
+            "a volume is resized while it is not mounted: unmount it, and name its file or device",
+        ));
+    }
+    let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
+    match weir_volume::inspect(&*disk).await {
+        Err(VolumeError::Foreign) => Err(no_volume(&disk, path).await),
+        Err(source) => Err(CliError::of_volume(path, source)),
+        Ok(info) => {
+            let before =
+                Resized { logical_blocks: info.logical_blocks, physical_blocks: info.physical_blocks };
+            Ok((disk, before))
+        }
+    }
+}
+
+/// The blocks of the filesystem in a volume, if it is one that Weir knows.
+async fn blocks_of_filesystem(handle: &Handle, path: &Path) -> Result<Option<u64>, CliError> {
+    let stack = Stack::open_volume_to_read(handle, path, VolumeOptions::default()).await?;
+    let first = read(&*stack.storage(), Extent::new(Lba(0), 1)).await;
+    let first = first.map_err(|error| CliError::of_volume(path, error.into()))?;
+    stack.close(path).await?;
+    let ext4 = Superblock::read(&first[SUPERBLOCK_OFFSET..]).map(|superblock| superblock.blocks());
+    let f2fs = || weir_f2fs::Superblock::read(&first, 0).map(|superblock| superblock.blocks.get());
+    Ok(ext4.or_else(|_| f2fs()).ok())
+}
+
+fn tell_size(path: &Path, now: &Resized, before: Resized) -> Result<Verdict, CliError> {
+    let size = |size: &Resized| (Size::of_blocks(size.logical_blocks), Size::of_blocks(size.physical_blocks));
+    let ((logical, physical), (old_logical, old_physical)) = (size(now), size(&before));
+    print(&format!(
+        "{}: a volume of {logical} on {physical}; it was {old_logical} on {old_physical}",
+        path.display()
+    ))?;
+    Ok(Verdict::Good)
+}
+
+fn is_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+}
+
+fn blocks_of(size: Size) -> u64 {
+    size.0 / BLOCK_BYTES as u64
+}
+
+fn file_error(doing: &'static str, path: &Path, source: std::io::Error) -> CliError {
+    CliError::File { doing, path: path.to_owned(), source }
+}
+
+/// The error in the words of the command line, which has sizes and not blocks.
+fn resize_error(path: &Path, error: &ResizeError) -> CliError {
+    let (size, path) = (Size::of_blocks, path.to_owned());
+    let whole_mib = |blocks| Size(size(blocks).0.next_multiple_of(1 << 20));
+    let cause = match error {
+        ResizeError::Volume(source) => return CliError::of_volume(&path, source.clone()),
+        ResizeError::Unchanged | ResizeError::Snapshots => error.to_string(),
+        ResizeError::Larger { logical, physical } => format!(
+            "the volume is larger than that: {} on {}; `weir volume shrink` makes it smaller",
+            size(*logical),
+            size(*physical)
+        ),
+        ResizeError::Smaller { logical, physical } => format!(
+            "the volume is smaller than that: {} on {}; `weir volume grow` makes it larger",
+            size(*logical),
+            size(*physical)
+        ),
+        ResizeError::DiskTooSmall { needed, found } => {
+            format!("the device has {}, and --size is {}", size(*found), size(*needed))
+        }
+        ResizeError::TooLittle { least } => format!(
+            "the map of the larger volume has no room in what is added: use --size {} or more",
+            whole_mib(*least)
+        ),
+        ResizeError::InUse { last, blocks } => format!(
+            "byte {} is in use, and the volume would have {} ({} blocks): shrink the filesystem in it first, and discard \
+             what is behind it",
+            last.0 * BLOCK_BYTES as u64,
+            size(*blocks),
+            blocks
+        ),
+    };
+    CliError::Resize { path, cause }
+}

@@ -1,0 +1,95 @@
+//! What `weir serve` tells of itself: a socket beside the one for clients, on which whoever connects gets the status.
+
+use std::io::{self, Read as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, select_biased};
+use serde::{Deserialize, Serialize};
+use weir_runtime::{Handle, Listener};
+
+use crate::size::Size;
+use crate::socket_address::SocketAddress;
+
+/// What the socket is called, behind the name of the other one.
+const SUFFIX: &str = ".status";
+/// How long whoever asks may take for the answer: others wait.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a status says of what is served.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct ServedStatus {
+    /// Where clients connect.
+    pub(crate) address: String,
+    pub(crate) bytes: u64,
+    /// What FLUSH and FUA promise: `durable`, `order` or `remote`.
+    pub(crate) sync: String,
+    /// When a change is answered: `placed` or `disk`.
+    pub(crate) answer: String,
+    pub(crate) read_only: bool,
+    pub(crate) clients: u64,
+    pub(crate) clients_max: u64,
+}
+
+impl ServedStatus {
+    /// For people.
+    pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
+        let ServedStatus { address, bytes, sync, answer, read_only, clients, clients_max } = self;
+        let promise = match sync.as_str() {
+            "order" => "order only (--sync order)",
+            "remote" => "durability, here and in the object store",
+            _ => "durability",
+        };
+        let answered = if answer == "disk" { "when the disk has it" } else { "when it is in the log" };
+        vec![
+            ("served", format!("{} on {address}", Size(*bytes))),
+            ("FLUSH promises", promise.to_owned()),
+            ("a change is answered", answered.to_owned()),
+            ("read only", if *read_only { "yes" } else { "no" }.to_owned()),
+            ("clients", format!("{clients}, at most {clients_max}")),
+        ]
+    }
+}
+
+/// The address of the socket for the status of a server on `address`; none for a port.
+pub(crate) fn status_address(address: &SocketAddress) -> Option<SocketAddress> {
+    match address {
+        SocketAddress::Unix(path) => Some(SocketAddress::Unix(status_path(path))),
+        SocketAddress::Tcp(_) => None,
+    }
+}
+
+fn status_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(SUFFIX);
+    name.into()
+}
+
+/// The socket of a server of which `weir status` is asked, as `unix:PATH`.
+pub(crate) fn socket_of(asked: &Path) -> Option<PathBuf> {
+    match asked.to_str()?.parse() {
+        Ok(SocketAddress::Unix(path)) => Some(path),
+        _ => None,
+    }
+}
+
+/// Gives the status to all who connect, one after the other. Ends when nobody can connect any more.
+pub(crate) async fn send_status(handle: &Handle, listener: Listener, status: impl AsyncFn() -> String) {
+    loop {
+        let Ok(socket) = listener.accept().await else { return };
+        let document = status().await;
+        select_biased! {
+            // Who went away does not want it.
+            _ = socket.send(document.as_bytes()).fuse() => {}
+            () = handle.sleep(TAKEN_WITHIN).fuse() => {}
+        }
+    }
+}
+
+/// Asks the server of a socket, for `most` bytes at most.
+pub(crate) fn ask_server(socket: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let mut status = Vec::new();
+    UnixStream::connect(status_path(socket))?.take(most as u64).read_to_end(&mut status)?;
+    Ok(status)
+}
