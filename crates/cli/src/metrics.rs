@@ -1,6 +1,7 @@
 //! *Metrics* of a mount for Prometheus: numbers of its status under names by Prometheus' conventions, as text. A new one is one more
 //! row of [`METRICS`].
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -142,8 +143,10 @@ pub(crate) fn text_of(status: &str) -> serde_json::Result<String> {
     let health = Health::of_mount(&serde_json::from_str::<Status>(status)?);
     document["health"] = serde_json::to_value(&health)?;
     let mut text = String::from("# HELP weir_finding Something that is wrong.\n# TYPE weir_finding gauge\n");
-    for finding in &health.findings {
-        let _ = writeln!(text, "weir_finding{{cause=\"{}\"}} 1", finding.cause);
+    // Findings may have a cause in common.
+    let causes: BTreeSet<&str> = health.findings.iter().map(|finding| finding.cause).collect();
+    for cause in causes {
+        let _ = writeln!(text, "weir_finding{{cause=\"{cause}\"}} 1");
     }
     let mut last = "";
     for metric in METRICS {
@@ -162,8 +165,6 @@ pub(crate) fn text_of(status: &str) -> serde_json::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]

@@ -297,7 +297,9 @@ async fn serve(
     };
     let (stack, arguments) = (Rc::new(stack), &arguments);
     if stops && !arguments.replication.is_given() && arguments.cache.is_none() {
-        return Err(CliError::Usage("--sync remote waits for an object store: name it by --replicate"));
+        return Err(CliError::Usage(
+            "--sync remote waits for an object store: name it by --replicate, or mount a URL with --cache",
+        ));
     }
     if shipping.is_none() {
         shipping = arguments.replication.begin(&handle, stack.volume(), stops).await?;

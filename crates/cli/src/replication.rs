@@ -206,7 +206,8 @@ impl ReplicationLine {
         let state = match (self.stopped, self.behind) {
             (true, _) => "STOPPED",
             (_, true) => "BEHIND",
-            _ => "up to date",
+            _ if self.lag_bytes == 0 => "up to date",
+            _ => "within --lag",
         };
         let trouble = self.trouble.as_ref().map_or_else(String::new, |trouble| format!("; {trouble}"));
         format!(

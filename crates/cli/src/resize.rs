@@ -60,7 +60,13 @@ pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<V
     let size = NewSize { physical_blocks, logical_blocks: arguments.logical.map(blocks_of) };
     let grown = weir_volume::grow(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default()).await;
     match grown {
-        Ok(grown) => tell_size(path, &grown, before),
+        Ok(grown) => {
+            let verdict = tell_size(path, &grown, before)?;
+            print(
+                "a filesystem in it keeps its size until its own tool resizes it: see docs/users/resize.md",
+            )?;
+            Ok(verdict)
+        }
         Err(source) => {
             // If a write has failed, the new size may be on the disk.
             if longer.is_some() && !matches!(source, ResizeError::Volume(VolumeError::Disk(_))) {
@@ -98,7 +104,9 @@ pub(crate) async fn shrink(handle: &Handle, arguments: &ShrinkArguments) -> Resu
     tell_size(path, &shrunk, before)?;
     if shrunk.physical_blocks > physical_blocks {
         print(&format!(
-            "it keeps {} more than asked for: blocks at its end are in use, and shrinking does not move them",
+            "{}: the file keeps {} more than asked for: blocks at its end are in use, and shrinking does not move them; use the \
+             volume for a while, and shrink it again",
+            path.display(),
             Size::of_blocks(shrunk.physical_blocks - physical_blocks)
         ))?;
     }
@@ -160,7 +168,7 @@ fn file_error(doing: &'static str, path: &Path, source: std::io::Error) -> CliEr
 /// The error in the words of the command line, which has sizes and not blocks.
 fn resize_error(path: &Path, error: &ResizeError) -> CliError {
     let (size, path) = (Size::of_blocks, path.to_owned());
-    let whole_mib = |blocks| Size(size(blocks).0.next_multiple_of(1 << 20));
+    let whole_mib = |blocks| size(blocks).0.div_ceil(1 << 20);
     let cause = match error {
         ResizeError::Volume(source) => return CliError::of_volume(&path, source.clone()),
         ResizeError::Unchanged | ResizeError::Snapshots => error.to_string(),
@@ -178,7 +186,7 @@ fn resize_error(path: &Path, error: &ResizeError) -> CliError {
             format!("the device has {}, and --size is {}", size(*found), size(*needed))
         }
         ResizeError::TooLittle { least } => format!(
-            "the map of the larger volume has no room in what is added: use --size {} or more",
+            "the map of the larger volume has no room in what is added: use --size {}M or more",
             whole_mib(*least)
         ),
         ResizeError::InUse { last, blocks } => format!(

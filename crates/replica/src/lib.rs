@@ -18,8 +18,8 @@
 //! - **R8** The store is no further behind than the bounds say, or writers wait.
 //! - **R9** A state that is read block by block stays what it was when it was opened; a block that cannot be had, or is not the one
 //!   that the state names, is an error.
-//! - **R10** A volume that takes a replica over begins with its newest state, behind its own fence, and in a generation by which
-//!   the volume before is behind for good.
+//! - **R10** A volume that takes a replica over begins with the newest state that lies before its own fence. Its generation is so
+//!   much greater that the volume before is refused for good.
 //! - **R11** A volume on a base is opened only with the replica in which its writer made it, and what it does not hold is unchanged
 //!   there.
 //!

@@ -114,9 +114,8 @@ pub fn release_unused(heap: bool) {
     }
 }
 
-/// Has the heap keep to one arena for all threads, give back what is free at its end from 1 MiB on, and take what is
-/// of `mapped_from` bytes or more, at most 32 MiB, from the system each time, which takes a page fault for each page. For a server, at
-/// its start.
+/// Has the heap keep to one arena for all threads, and give back what is free at its end from 1 MiB on. Allocations of `mapped_from`
+/// bytes or more (32 MiB at most) come from the system each time, with a page fault for each page. For a server, at its start.
 pub fn keep_heap_small(mapped_from: u32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: they take numbers, and the allocator's own locks.

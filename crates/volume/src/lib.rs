@@ -25,8 +25,8 @@
 //! - **V10** A snapshot reads what the volume held at one record, whatever is written, discarded, shared, cleaned or deleted
 //!   later, and over crashes.
 //! - **V11** A volume that is being grown or shrunk has, after a crash, its old size or the new one, and all of its content.
-//! - **V12** A volume with a base reads from that what it does not hold, and from then on what was written, discarded or shared,
-//!   over crashes; it is not opened without its base.
+//! - **V12** A volume with a base reads a block from the base until the block is written, discarded or shared; from then on it
+//!   reads that, also after a crash. It is not opened without its base.
 //! - **checks** Everything that is read back is checked, and what does not match is an error.
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the

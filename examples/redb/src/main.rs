@@ -14,6 +14,8 @@ use ordered_file::OrderedFile;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
+const USAGE: &str = "redb-ordered write|check|measure DIRECTORY [NUMBER]";
+
 /// Each number, and its square.
 const LEDGER: TableDefinition<u64, u64> = TableDefinition::new("ledger");
 
@@ -58,7 +60,7 @@ fn check(database: &Database, durable: u64) -> Outcome<()> {
     if found == whole && whole >= durable {
         return Ok(());
     }
-    Err(format!("the log has {whole} records in a row of {found}, and {durable} were durable").into())
+    Err(format!("the ledger has {found} numbers, the first {whole} without a gap, and {durable} were durable").into())
 }
 
 /// Commits a second, ordered and durable.
@@ -77,10 +79,15 @@ fn measure(database: &Database) -> Outcome<()> {
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, command, directory, rest @ ..] = &arguments[..] else {
-        return Err("redb-ordered write|check|measure DIRECTORY [NUMBER]".into());
+        return Err(USAGE.into());
     };
     let path = Path::new(directory).join("ledger.redb");
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(command != "check").open(path)?;
+    let begins = match command.as_str() {
+        "write" | "measure" => true,
+        "check" => false,
+        _ => return Err(USAGE.into()),
+    };
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(begins).open(path)?;
     if command == "write" {
         println!("{}", format!("{:?}", order_data(&file)?).to_lowercase());
     }
