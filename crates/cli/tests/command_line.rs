@@ -449,7 +449,10 @@ fn a_mount_that_is_refused_says_what_to_do() {
 fn an_unknown_command_is_told_the_known_ones() {
     let directory = directory();
     for (arguments, words) in [
-        (&["volume", "show", "a.weir"][..], "Commands of weir volume: create, info, check, repair, upgrade"),
+        (
+            &["volume", "show", "a.weir"][..],
+            "Commands of weir volume: create, info, check, repair, grow, shrink, upgrade",
+        ),
         (&["unmount", "a"], "mkfs, mount, status, umount"),
     ] {
         let output = weir(directory.path(), arguments);
