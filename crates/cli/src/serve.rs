@@ -115,6 +115,8 @@ async fn serve_shipped(
     shipping.iter().for_each(|shipping| stack.set_shipping(handle, shipping, waits));
     let served = serve_stack(handle, arguments, service, stack, shipping.as_ref()).await;
     if let (Some(shipping), Some(volume)) = (shipping, stack.volume()) {
+        // If it could not begin to serve, nothing has released those who wait for the store.
+        shipping.begin_end(handle);
         // Only what is durable is shipped. If that fails, closing says so.
         let _ = flush(&*volume).await;
         shipping.end().await;

@@ -23,8 +23,10 @@ pub struct NewSize {
 /// What lies in the segments of a volume that is to shrink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Occupied {
-    /// The last segment with live blocks, and one.
+    /// One more than the number of the last segment with live blocks.
     pub segments: u32,
+    /// Segments with live blocks.
+    pub live: u32,
     /// Live blocks.
     pub blocks: u64,
 }
@@ -54,8 +56,8 @@ impl Geometry {
             return Ok(wanted);
         }
         let mut least = Geometry { segments: occupied.segments.max(RESERVE_MIN + 1), ..wanted };
-        while least.usable_blocks() < occupied.blocks {
-            let lacking = occupied.blocks - least.usable_blocks();
+        while !least.has_segments_for(occupied) {
+            let lacking = occupied.blocks.saturating_sub(least.usable_blocks());
             least.segments += 1 + (lacking / u64::from(self.segment_blocks)) as u32;
         }
         let behind = if wanted.is_map_behind() { wanted.map_end() - wanted.checkpoint_start } else { 0 };
@@ -76,7 +78,14 @@ impl Geometry {
             || new.has_map_of(self)
             || !self.is_map_behind()
             || new.map_end() <= self.checkpoint_start;
-        is_apart && new.segments >= occupied.segments && new.usable_blocks() >= occupied.blocks
+        is_apart && new.has_segments_for(occupied)
+    }
+
+    /// Whether its segments hold what is live, and leave as many free as the cleaner needs to go on: blocks that lie scattered take
+    /// more segments than packed ones.
+    fn has_segments_for(&self, occupied: Occupied) -> bool {
+        self.segments >= occupied.segments.max(occupied.live + self.reserve())
+            && self.usable_blocks() >= occupied.blocks
     }
 
     /// Checkpoint slots and map areas lie where the other layout has them.

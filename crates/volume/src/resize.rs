@@ -130,7 +130,11 @@ async fn prepare(volume: &Volume, geometry: &Geometry, new: &Geometry) -> Result
 fn find_occupied(volume: &Volume) -> Occupied {
     let segments = &volume.log().blocks.borrow().segments;
     let last = segments.live_segments().last();
-    Occupied { segments: last.map_or(0, |last| last + 1), blocks: segments.live_total() }
+    Occupied {
+        segments: last.map_or(0, |last| last + 1),
+        live: segments.live_segments().count() as u32,
+        blocks: segments.live_total(),
+    }
 }
 
 /// Writes the checkpoints of a closed volume, and its map if that moves, as the new layout has them.

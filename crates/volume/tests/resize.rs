@@ -365,3 +365,40 @@ fn a_volume_keeps_what_is_live_at_the_end_of_the_disk() {
     };
     runtime.block_on(script).unwrap();
 }
+
+/// Live blocks that lie scattered leave no segment free where a smaller volume ends behind the last of them: it keeps more then.
+#[test]
+fn a_volume_of_scattered_blocks_takes_writes_when_it_was_shrunk() {
+    let runtime = Runtime::simulated(Simulation { seed: 1, ..Simulation::default() });
+    let handle = runtime.handle();
+    runtime
+        .block_on(async {
+            let disk = AdversaryDisk::new(&handle, AdversaryOptions { blocks: 2000, ..disk_options() });
+            let format = Format { segment_blocks: SEGMENT_BLOCKS, ..Format::default() };
+            Volume::create(&handle, &*disk, format).await.unwrap();
+            let volume = open(&handle, &disk, None).await;
+            for lba in 0..700 {
+                write(&*volume, Part::bytes(Lba(lba), &page(lba + 1))).await.unwrap();
+            }
+            flush(&*volume).await.unwrap();
+            for first in (0..700).step_by(7) {
+                let extents = [Extent::new(Lba(first + 1), 6)];
+                submit_when_free(&*volume, Command::Discard(&extents)).await.unwrap();
+            }
+            flush(&*volume).await.unwrap();
+            let content = content_of(&volume).await;
+            volume.close().await.unwrap();
+            let size = NewSize { physical_blocks: 200, logical_blocks: Some(700) };
+            let shrunk =
+                shrink(&handle, Rc::<AdversaryDisk>::clone(&disk), size, options(None)).await.unwrap();
+            assert!(shrunk.physical_blocks < 2000, "{shrunk:?}");
+            let volume = open(&handle, &disk, None).await;
+            assert_eq!(content_of(&volume).await, content);
+            for number in 0..2000 {
+                write(&*volume, Part::bytes(Lba(number % 100 * 7), &page(number + 1))).await.unwrap();
+            }
+            flush(&*volume).await.unwrap();
+            volume.close().await.unwrap();
+        })
+        .unwrap();
+}
