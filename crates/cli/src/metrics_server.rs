@@ -77,7 +77,10 @@ fn request_path(request: &[u8]) -> Option<&[u8]> {
     let line = request.split(|byte| *byte == b'\r').next()?;
     let mut words = line.split(|byte| *byte == b' ');
     let (method, path, version) = (words.next()?, words.next()?, words.next()?);
-    let is_get = method == b"GET" && version.starts_with(b"HTTP/1.") && words.next().is_none();
+    let is_get = method == b"GET"
+        && path.starts_with(b"/")
+        && version.starts_with(b"HTTP/1.")
+        && words.next().is_none();
     is_get.then(|| path.split(|byte| *byte == b'?').next().unwrap_or(path))
 }
 

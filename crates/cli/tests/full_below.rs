@@ -60,7 +60,8 @@ impl Small {
         weir(&[&["mount", image.to_str().unwrap(), root.to_str().unwrap()], more].concat()).output().unwrap()
     }
 
-    /// What the unit of systemd in the documents starts, with the paths of here: the messages of a failure have to arrive.
+    /// What the unit of systemd in the documents starts, with the paths of here: the messages of a failure have to arrive. In the
+    /// background, so that it returns when it serves.
     fn as_documented(&self) -> Vec<String> {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fstab.md");
         let page = fs::read_to_string(page).unwrap();
@@ -72,7 +73,7 @@ impl Small {
             "/var/log/weir.log" => self.log().display().to_string(),
             other => other.to_owned(),
         };
-        command.split_whitespace().map(here).collect()
+        command.split_whitespace().filter(|word| *word != "--foreground").map(here).collect()
     }
 
     fn log(&self) -> PathBuf {
