@@ -1,73 +1,139 @@
 //! `weir mount URL --cache FILE`: the newest state of a replica, to be changed. What is written goes to a volume in the file, which
 //! lies on that state, and is shipped to the URL.
 
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use weir_replica::{ReplicaBase, ReplicaError, Uploader};
+use weir_replica::{Descriptor, ReplicaBase, ReplicaError, Uploader};
 use weir_runtime::Handle;
 use weir_storage::{FileDisk, FileDiskOptions, Storage as _};
-use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
+use weir_volume::{Base, Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
 use crate::memory::Limit;
+use crate::occupant::{Content, content};
 use crate::open::open_disk;
 use crate::replica::{file_size, open_store, sparse};
 use crate::replication::{ReplicationArguments, Shipping};
-use crate::stack::{Stack, no_volume};
-use crate::volume::{ground, not_created};
+use crate::stack::{Stack, find_volume};
+use crate::volume::{not_created, require_directory_of, set_file_bytes};
 
-/// Opens the volume in the file, or takes the replica over and makes one, and begins to ship it. With `stops`, not for longer than
-/// the store answers.
+/// Permissions of a new file: its blocks show what a filesystem in it protects.
+const OWNERS_ALONE: u32 = 0o600;
+
+/// What is opened, and how.
+pub(crate) struct Opening<'a> {
+    pub(crate) handle: &'a Handle,
+    pub(crate) url: &'a str,
+    pub(crate) path: &'a Path,
+    pub(crate) arguments: &'a ReplicationArguments,
+    pub(crate) limit: Limit,
+    /// Nothing is shipped for longer than the store answers.
+    pub(crate) stops: bool,
+    pub(crate) volume: VolumeOptions,
+}
+
+/// Opens the volume in the file, or takes the replica over and makes one, and begins to ship it. Before it takes the replica over,
+/// `try_out` is asked to mount what the volume will be like: what it refuses leaves the writer before as it is.
 pub(crate) async fn open(
-    handle: &Handle,
-    url: &str,
-    path: &Path,
-    arguments: &ReplicationArguments,
-    (limit, stops): (Limit, bool),
-    volume: VolumeOptions,
+    opening: Opening<'_>,
+    try_out: impl AsyncFnOnce(Stack) -> Result<(), CliError>,
 ) -> Result<(Stack, Shipping), CliError> {
+    let Opening { handle, url, path, arguments, limit, stops, ref volume } = opening;
     let options = arguments.options(stops)?;
     let store = open_store(handle, url, options.unfenced)?;
     let mut base = ReplicaBase::open(handle, store, options).await?;
-    let is_empty = std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0);
-    let disk = match is_empty || !path.exists() {
-        true => make_volume(handle, path, &mut base).await?,
-        false => find_volume(handle, path, &base).await?,
-    };
+    if holds_nothing(path)? {
+        try_out(open_trial(&opening, &base).await?).await?;
+        make_empty(path)?;
+    }
+    let disk = open_file(handle, path, &mut base).await?;
     let replica = base.storage(limit.cache_bytes());
-    let stack = Stack::open_on_replica(handle, (path, disk), replica.clone(), volume).await?;
+    let stack = Stack::open_on_replica(handle, (path, disk), replica.clone(), volume.clone()).await?;
     let opened = stack.require_volume(path)?;
     let uploader = Uploader::open_on_base(handle, opened, base, arguments.bounds()).await;
     let uploader = uploader.map_err(|source| of_file(path, source))?;
     Ok((stack, arguments.ship(handle, uploader, url, Some(replica))))
 }
 
-/// Makes the volume in a new file. The replica is taken over when there is room for that.
-async fn make_volume(handle: &Handle, path: &Path, base: &mut ReplicaBase) -> Result<Rc<FileDisk>, CliError> {
-    let descriptor = base.descriptor();
-    let (disk, made) = ground(handle, path, Some(file_size(descriptor.logical_blocks)), sparse())?;
-    let format = Format { logical_blocks: descriptor.logical_blocks, ..Format::sized_for(disk.blocks()) };
-    let created = async {
-        let made_on = base.begin_volume().await?;
-        let created = Volume::create_on_base(handle, &*disk, format, descriptor.volume, made_on).await;
-        created.map_err(|source| not_created(path, None, source))?;
-        Ok(disk.name()?)
-    };
-    // What is not whole gets no name, and is not left where nothing was.
-    created.await.inspect_err(|_: &CliError| made.undo(path))?;
+/// Whether there is no file, or one without anything in it, as a server leaves that was killed before it had made the volume.
+fn holds_nothing(path: &Path) -> Result<bool, CliError> {
+    let failed = |source| CliError::File { doing: "look for data in", path: path.to_owned(), source };
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Ok(found) if found.is_file() => Ok(content(path).map_err(failed)? == Content::Empty),
+        found => found.map(|_| false).map_err(failed),
+    }
+}
+
+/// Makes an empty file, if there is none: its name is there before the replica is taken over.
+fn make_empty(path: &Path) -> Result<(), CliError> {
+    match File::options().write(true).create_new(true).mode(OWNERS_ALONE).open(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(CliError::File { doing: "create", path: path.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A volume as it will be made, in a file beside that has no name.
+async fn open_trial(opening: &Opening<'_>, base: &ReplicaBase) -> Result<Stack, CliError> {
+    let Opening { handle, path, limit, ref volume, .. } = *opening;
+    require_directory_of(path)?;
+    let beside = PathBuf::from([path.as_os_str(), OsStr::new(".trial")].into_iter().collect::<OsString>());
+    let size = file_size(base.descriptor().logical_blocks);
+    let disk = FileDisk::create_unnamed(handle, &beside, size.0, sparse())?;
+    if disk.has_name() {
+        let failed = |source| CliError::File { doing: "remove", path: beside.clone(), source };
+        std::fs::remove_file(&beside).map_err(failed)?;
+    }
+    create_volume(handle, (path, &disk), base.descriptor(), base.base_of_trial()?).await?;
+    let replica = base.storage(limit.cache_bytes());
+    Stack::open_on_replica(handle, (path, disk), replica, volume.clone()).await
+}
+
+/// Opens the file with its volume, which has to be of this replica; or makes the volume. Nobody else has the file open when the
+/// replica is taken over for it.
+async fn open_file(handle: &Handle, path: &Path, base: &mut ReplicaBase) -> Result<Rc<FileDisk>, CliError> {
+    let size_if_empty = Some(file_size(base.descriptor().logical_blocks).0);
+    let disk = open_disk(handle, path, FileDiskOptions { size_if_empty, ..sparse() }).await?;
+    match find_volume(&disk, path).await {
+        Ok(info) => base.require_base_of(&info).await.map_err(|source| of_file(path, source))?,
+        // Another one may have made a volume before this one had the lock.
+        Err(foreign) if !holds_nothing(path)? => return Err(foreign),
+        Err(_) => {
+            // What is not whole is not left, so that it can be made again.
+            let made = make_volume(handle, (path, &disk), base).await;
+            made.inspect_err(|_| drop(set_file_bytes(path, 0)))?;
+        }
+    }
     Ok(disk)
 }
 
-/// Finds the volume in a file, which has to be of this replica.
-async fn find_volume(handle: &Handle, path: &Path, base: &ReplicaBase) -> Result<Rc<FileDisk>, CliError> {
-    let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
-    let info = match weir_volume::inspect(&*disk).await {
-        Err(VolumeError::Foreign) => return Err(no_volume(&disk, path).await),
-        found => found.map_err(|source| CliError::of_volume(path, source))?,
-    };
-    base.require_base_of(&info).await.map_err(|source| of_file(path, source))?;
-    Ok(disk)
+/// Takes the replica over, and makes the volume in an empty file.
+async fn make_volume(
+    handle: &Handle,
+    (path, disk): (&Path, &FileDisk),
+    base: &mut ReplicaBase,
+) -> Result<(), CliError> {
+    let made_on = base.begin_volume().await?;
+    create_volume(handle, (path, disk), base.descriptor(), made_on).await
+}
+
+async fn create_volume(
+    handle: &Handle,
+    (path, disk): (&Path, &FileDisk),
+    descriptor: Descriptor,
+    base: Base,
+) -> Result<(), CliError> {
+    let Descriptor { volume, logical_blocks } = descriptor;
+    let format = Format { logical_blocks, ..Format::sized_for(disk.blocks()) };
+    let created = Volume::create_on_base(handle, disk, format, volume, base).await;
+    created.map_err(|source| not_created(path, None, source))
 }
 
 /// An error that says what is wrong with the file, if it is that.

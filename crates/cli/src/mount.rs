@@ -5,14 +5,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use weir_fs::{AccessTimes, Discards, MountOptions};
-use weir_fuse::{Server, ServerOptions, SyncMode};
+use weir_fs::{AccessTimes, BarrierFs, Discards, MountOptions};
+use weir_fuse::{Server, ServerOptions, SyncMode, require_device};
 use weir_lfs::{Cleaner, F2fs};
 use weir_runtime::Handle;
 use weir_stack::{Base, StackName};
 use weir_vfs::{Filesystem, ReadOnlyReason};
 use weir_volume::VolumeOptions;
 
+use crate::cache::Opening;
 use crate::error::CliError;
 use crate::helper;
 use crate::journal_engine::JournalEngine;
@@ -273,7 +274,10 @@ async fn serve(
         (None, Some(url)) => match &arguments.cache {
             Some(file) => {
                 let shipped = &arguments.replication;
-                let opened = cache::open(&handle, url, file, shipped, (limit, stops), volume).await?;
+                let (handle, path) = (&handle, file.as_path());
+                let opening = Opening { handle, url, path, arguments: shipped, limit, stops, volume };
+                let try_out = async |stack| try_out(handle, &arguments, path, stack).await;
+                let opened = cache::open(opening, try_out).await?;
                 shipping = Some(opened.1);
                 opened.0
             }
@@ -313,18 +317,13 @@ async fn serve(
     served.await
 }
 
-async fn serve_filesystem(
-    handle: Handle,
+/// Mounts the filesystem on a stack; and the bytes that requests may take.
+async fn mount_ext4(
+    handle: &Handle,
     arguments: &MountArguments,
-    service: Service,
-    (source, mountpoint): (&Path, &Path),
-    stack: Rc<Stack>,
-    shipping: Option<Shipping>,
-) -> Result<(), CliError> {
-    let limit = Limit::from_option(arguments.memory);
-    if F2fs::is_on(&stack.storage()).await {
-        return mount_f2fs::serve(handle, arguments, service, (source, mountpoint), (stack, shipping)).await;
-    }
+    source: &Path,
+    stack: &Stack,
+) -> Result<(BarrierFs, u64), CliError> {
     if arguments.cleaner.is_some() {
         return Err(CliError::Usage("only F2FS has a cleaner: leave --cleaner out"));
     }
@@ -341,8 +340,40 @@ async fn serve_filesystem(
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },
         ..MountOptions::default()
     };
-    let (options, request_bytes_max) = limit.apply(&stack, options)?;
-    let filesystem = stack.filesystem(&handle, source, options).await?;
+    let (options, request_bytes_max) = Limit::from_option(arguments.memory).apply(stack, options)?;
+    Ok((stack.filesystem(handle, source, options).await?, request_bytes_max))
+}
+
+/// Mounts what is on a stack, and ends that: what can be refused is refused here.
+async fn try_out(
+    handle: &Handle,
+    arguments: &MountArguments,
+    source: &Path,
+    stack: Stack,
+) -> Result<(), CliError> {
+    require_device()?;
+    let filesystem: Filesystem = match F2fs::is_on(&stack.storage()).await {
+        true => mount_f2fs::mount(handle, arguments, source, &stack).await?.into(),
+        false => mount_ext4(handle, arguments, source, &stack).await?.0.into(),
+    };
+    let unmounted = filesystem.unmount().await;
+    unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
+    stack.close(source).await
+}
+
+async fn serve_filesystem(
+    handle: Handle,
+    arguments: &MountArguments,
+    service: Service,
+    (source, mountpoint): (&Path, &Path),
+    stack: Rc<Stack>,
+    shipping: Option<Shipping>,
+) -> Result<(), CliError> {
+    if F2fs::is_on(&stack.storage()).await {
+        return mount_f2fs::serve(handle, arguments, service, (source, mountpoint), (stack, shipping)).await;
+    }
+    let (filesystem, request_bytes_max) = mount_ext4(&handle, arguments, source, &stack).await?;
+    let engine = filesystem.statistics().engine;
     let options = arguments.server_options(source, request_bytes_max);
     let status = {
         let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());

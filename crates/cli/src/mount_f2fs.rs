@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use weir_fuse::{REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerOptions};
-use weir_lfs::{Cleaner, F2fsOptions};
+use weir_lfs::{Cleaner, F2fs, F2fsOptions};
 use weir_runtime::Handle;
 use weir_vfs::Filesystem;
 
@@ -15,14 +15,13 @@ use crate::service::Service;
 use crate::stack::Stack;
 use crate::{snapshot, status};
 
-/// Mounts what is on a stack, and serves it.
-pub(crate) async fn serve(
-    handle: Handle,
+/// Mounts what is on a stack.
+pub(crate) async fn mount(
+    handle: &Handle,
     arguments: &MountArguments,
-    service: Service,
-    (source, mountpoint): (&Path, &Path),
-    (stack, shipping): (Rc<Stack>, Option<Shipping>),
-) -> Result<(), CliError> {
+    source: &Path,
+    stack: &Stack,
+) -> Result<F2fs, CliError> {
     if let Some(option) = arguments.journal_options().first() {
         return Err(CliError::OptionOfExt4 { path: source.to_owned(), option });
     }
@@ -32,7 +31,18 @@ pub(crate) async fn serve(
         cleaner: arguments.cleaner().unwrap_or(default),
         ..F2fsOptions::default()
     };
-    let filesystem = stack.f2fs(&handle, source, options).await?;
+    stack.f2fs(handle, source, options).await
+}
+
+/// Mounts what is on a stack, and serves it.
+pub(crate) async fn serve(
+    handle: Handle,
+    arguments: &MountArguments,
+    service: Service,
+    (source, mountpoint): (&Path, &Path),
+    (stack, shipping): (Rc<Stack>, Option<Shipping>),
+) -> Result<(), CliError> {
+    let filesystem = mount(&handle, arguments, source, &stack).await?;
     // It keeps no access times.
     let options = ServerOptions {
         access_times: false,

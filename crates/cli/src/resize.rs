@@ -12,7 +12,7 @@ use weir_volume::{NewSize, ResizeError, Resized, VolumeError, VolumeOptions};
 use crate::error::CliError;
 use crate::open::open_disk;
 use crate::size::Size;
-use crate::stack::{Stack, no_volume};
+use crate::stack::{Stack, find_volume};
 use crate::volume::set_file_bytes;
 use crate::{Verdict, print};
 
@@ -121,15 +121,9 @@ async fn open_closed(handle: &Handle, path: &Path) -> Result<(Rc<FileDisk>, Resi
         ));
     }
     let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
-    match weir_volume::inspect(&*disk).await {
-        Err(VolumeError::Foreign) => Err(no_volume(&disk, path).await),
-        Err(source) => Err(CliError::of_volume(path, source)),
-        Ok(info) => {
-            let before =
-                Resized { logical_blocks: info.logical_blocks, physical_blocks: info.physical_blocks };
-            Ok((disk, before))
-        }
-    }
+    let info = find_volume(&disk, path).await?;
+    let before = Resized { logical_blocks: info.logical_blocks, physical_blocks: info.physical_blocks };
+    Ok((disk, before))
 }
 
 /// The blocks of the filesystem in a volume, if it is one that Weir knows.

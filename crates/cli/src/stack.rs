@@ -20,7 +20,7 @@ use weir_storage::{
 };
 use weir_vfs::FsError;
 use weir_volume::{
-    Branch, BranchKind, BranchStorage, LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError,
+    Branch, BranchKind, BranchStorage, Info, LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError,
     VolumeOptions,
 };
 
@@ -280,6 +280,17 @@ pub(crate) async fn no_volume(disk: &FileDisk, path: &Path) -> CliError {
     match first_blocks(disk).await {
         Ok(first) if is_ext4(&first) => CliError::NoVolume { path: path.to_owned() },
         _ => foreign(path),
+    }
+}
+
+/// What the volume on a disk says of itself.
+///
+/// # Errors
+/// That it is none, or what is wrong with it.
+pub(crate) async fn find_volume(disk: &FileDisk, path: &Path) -> Result<Info, CliError> {
+    match weir_volume::inspect(disk).await {
+        Err(VolumeError::Foreign) => Err(no_volume(disk, path).await),
+        found => found.map_err(|source| CliError::of_volume(path, source)),
     }
 }
 

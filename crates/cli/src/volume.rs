@@ -16,7 +16,7 @@ use crate::plain;
 use crate::repair::{self, RepairArguments};
 use crate::resize::{self, GrowArguments, ShrinkArguments};
 use crate::size::Size;
-use crate::stack::{no_volume, overlay};
+use crate::stack::{find_volume, no_volume, overlay};
 use crate::{Verdict, in_wall_time, print};
 
 /// Bytes that a volume takes at least.
@@ -171,6 +171,17 @@ pub(crate) fn require_empty(path: &Path) -> Result<(), CliError> {
     }
 }
 
+/// Refuses the path of a new file whose directory is not there.
+pub(crate) fn require_directory_of(path: &Path) -> Result<(), CliError> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    match directory.filter(|directory| !directory.exists()) {
+        None => Ok(()),
+        Some(directory) => {
+            Err(CliError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() })
+        }
+    }
+}
+
 /// Makes a file longer or shorter.
 pub(crate) fn set_file_bytes(path: &Path, bytes: u64) -> std::io::Result<()> {
     OpenOptions::new().write(true).open(path)?.set_len(bytes)
@@ -189,10 +200,7 @@ pub(crate) fn ground(
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-            if let Some(directory) = directory.filter(|directory| !directory.exists()) {
-                return Err(CliError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() });
-            }
+            require_directory_of(path)?;
             let disk = FileDisk::create_unnamed(handle, path, size.ok_or_else(no_size)?.0, options)?;
             let made = if disk.has_name() { Made::File } else { Made::Unnamed };
             return Ok((disk, made));
@@ -215,11 +223,7 @@ pub(crate) fn ground(
 
 async fn info(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
     let disk = open_to_read(&handle, path).await?;
-    let info = match weir_volume::inspect(&*disk).await {
-        Err(VolumeError::Foreign) => return Err(no_volume(&disk, path).await),
-        found => found.map_err(|source| CliError::of_volume(path, source))?,
-    };
-    print(&describe(&info))?;
+    print(&describe(&find_volume(&disk, path).await?))?;
     Ok(Verdict::Good)
 }
 

@@ -36,23 +36,29 @@ struct Machines {
 impl Machines {
     /// The first one has shipped some files, with more arguments, and is lost.
     fn new(more: &[&str]) -> Machines {
+        let (machines, mut server) = Machines::with_living(more);
+        server.kill();
+        drop(server);
+        machines.first.umount();
+        machines
+    }
+
+    /// The first one has shipped some files, and goes on.
+    fn with_living(more: &[&str]) -> (Machines, Server) {
         let (first, second) = (Place::with_volume("96M"), Place::new());
         let store = first.path().join("store");
         fs::create_dir(&store).unwrap();
         let url = format!("file://{}", store.display());
         let mut machines = Machines { first, second, url, files: Files::new() };
         let arguments = ["--replicate", &machines.url, "--lag", "100ms"];
-        let mut server = machines.first.serve_as(&[&arguments, more].concat());
+        let server = machines.first.serve_as(&[&arguments, more].concat());
         let root = machines.first.mountpoint();
         fs::create_dir(root.join("directory")).unwrap();
         machines.write(&root, "large", noise(1, 6_000_000));
         machines.write(&root, "directory/small", b"small".to_vec());
         machines.write(&root, "gone", noise(2, 700_000));
         wait_until("the store has it", || is_up_to_date(&root));
-        server.kill();
-        drop(server);
-        machines.first.umount();
-        machines
+        (machines, server)
     }
 
     fn write(&mut self, root: &Path, name: &str, content: Vec<u8>) {
@@ -206,6 +212,63 @@ fn what_does_not_go_with_the_replica_is_refused() {
     fails(&["mount", url, at, "--cache", &format!("{file}.old")], &taken);
     machines.require_files(&machines.mount());
     machines.second.umount();
+    machines.require_restored();
+}
+
+/// What is wrong with a start is found before it takes the replica over.
+#[test]
+fn a_start_that_is_refused_leaves_the_writer_before_as_it_is() {
+    if !mounts() {
+        return;
+    }
+    let (mut machines, server) = Machines::with_living(&[]);
+    let (url, at, file) = (machines.url.clone(), machines.second.mountpoint(), machines.file());
+    let refused = |more: &[&str], word: &str| {
+        let arguments = ["mount", &url, at.to_str().unwrap(), "--cache", &file];
+        fails(&[&arguments, more].concat(), &[word]);
+        assert!(!Path::new(&file).exists(), "{more:?} left a file");
+    };
+    refused(&["--cleaner", "copy"], "only F2FS");
+    refused(&["--memory", "8M"], "--memory");
+    refused(&["--engine", "optfs", "--journal-coalition"], "no journal coalition");
+    refused(&["--lag", "1ms"], "--lag");
+    fs::write(&file, "something else").unwrap();
+    let arguments = ["mount", &url, at.to_str().unwrap(), "--cache", &file];
+    fails(&arguments, &[&file]);
+    assert_eq!(fs::read(&file).unwrap(), b"something else");
+    fs::remove_file(&file).unwrap();
+    let root = machines.first.mountpoint();
+    machines.write(&root, "after", noise(9, 300_000));
+    wait_until("the store has it", || is_up_to_date(&root));
+    drop(server);
+    machines.require_restored();
+}
+
+/// Of two starts with one file the one that is mounted keeps the replica.
+#[test]
+fn of_two_starts_at_once_one_is_refused_and_fences_nobody() {
+    if !mounts() {
+        return;
+    }
+    let mut machines = Machines::new(&[]);
+    let (url, file) = (machines.url.clone(), machines.file());
+    let other = machines.second.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let directories = [machines.second.mountpoint(), other];
+    let start = |at: &PathBuf| {
+        let mut command = weir(&["mount", &url, at.to_str().unwrap(), "--cache", &file]);
+        command.stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let starts: Vec<_> = directories.iter().map(start).collect();
+    let ended: Vec<_> = starts.into_iter().map(|start| start.wait_with_output().unwrap()).collect();
+    let refused = ended.iter().position(|output| !output.status.success()).expect("one is refused");
+    assert!(error_of(&ended[refused]).contains("in use by process"), "{}", error_of(&ended[refused]));
+    assert!(ended[1 - refused].status.success(), "{}", error_of(&ended[1 - refused]));
+    let root = directories[1 - refused].clone();
+    machines.write(&root, "after", noise(9, 300_000));
+    wait_until("the store has it", || is_up_to_date(&root));
+    machines.require_files(&root);
+    works(&["umount", root.to_str().unwrap()]);
     machines.require_restored();
 }
 

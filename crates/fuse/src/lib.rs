@@ -65,5 +65,5 @@ pub use control::SyncMode;
 pub use disk::DISK_NAME;
 pub use lost::Lost;
 pub use serve::{Load, REQUEST_BYTES_UNDER_WAY_MAX};
-pub use server::{Server, ServerError, ServerOptions, StatusReader, absolute};
+pub use server::{Server, ServerError, ServerOptions, StatusReader, absolute, require_device};
 pub use snapshots::SnapshotCall;

@@ -204,7 +204,7 @@ impl Server {
         options: &ServerOptions,
         notifier: &OnceCell<Notifier>,
     ) -> Result<Server, ServerError> {
-        std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
+        require_device()?;
         // The process may change its directory before it unmounts.
         let absolute = absolute(mountpoint);
         let (request_bytes_max, awake) = (options.request_bytes_max, options.awake);
@@ -360,6 +360,15 @@ impl fuser::Filesystem for Handshake {
         }
         Ok(())
     }
+}
+
+/// That this process may use the kernel's device, without which it mounts nothing.
+///
+/// # Errors
+/// [`ServerError::Device`].
+pub fn require_device() -> Result<(), ServerError> {
+    let opened = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+    opened.map(drop).map_err(ServerError::Device)
 }
 
 /// A path as it can be found from any directory, links in it not followed. Where there is no current directory it stays

@@ -21,6 +21,7 @@ use crate::object_source::ObjectSource;
 use crate::options::ReplicaOptions;
 use crate::reader::Replica;
 use crate::replica_storage::ReplicaStorage;
+use crate::state::ReplicaState;
 use crate::store::ObjectStore;
 use crate::writer::Writer;
 
@@ -58,6 +59,18 @@ impl ReplicaBase {
     #[must_use]
     pub fn requests(&self) -> Requests {
         self.writer.requests()
+    }
+
+    /// What a volume for a trial is made on, which is read and thrown away: nothing is taken over.
+    ///
+    /// # Errors
+    /// [`ReplicaError::NoState`] if nothing was shipped whole.
+    pub fn base_of_trial(&self) -> Result<Base, ReplicaError> {
+        let ReplicaState { end, generation, .. } = &self.writer.state;
+        match end.last() {
+            0 => Err(ReplicaError::NoState),
+            sequence => Ok(Base { sequence, generation: *generation, epoch: 0, token: 0 }),
+        }
     }
 
     /// Takes the replica over for a new volume, which is to be [made](weir_volume::Volume::create_on_base) on what is returned, with

@@ -67,6 +67,8 @@ pub struct FileDiskOptions {
     pub buffered: bool,
     /// Reserve no space for a new file: it takes what is written. Default: false.
     pub sparse: bool,
+    /// Bytes that an empty file gets once it is locked: of two who open one only one makes something of it. Default: none.
+    pub size_if_empty: Option<u64>,
     /// The rules that this disk keeps: all of them.
     pub rules: Rules<FileDiskMutant>,
 }
@@ -79,6 +81,7 @@ impl Default for FileDiskOptions {
             tear_unit_bytes: 512,
             buffered: false,
             sparse: false,
+            size_if_empty: None,
             rules: Rules::all(),
         }
     }

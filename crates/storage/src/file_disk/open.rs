@@ -140,7 +140,12 @@ pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, Fil
     {
         return Err(FileDiskError::Attached { path: path.into(), device });
     }
-    let bytes = file.seek(SeekFrom::End(0)).map_err(|source| refused("measure", path, source))?;
+    let mut bytes = file.seek(SeekFrom::End(0)).map_err(|source| refused("measure", path, source))?;
+    if let (0, true, Some(size)) = (bytes, kind.is_file(), options.size_if_empty) {
+        enlarge(&file, path, size, options)?;
+        sync_with_parent(&file, path).map_err(|source| refused("make durable", path, source))?;
+        bytes = size;
+    }
     if bytes < BLOCK {
         return Err(FileDiskError::TooSmall { path: path.into(), bytes });
     }
