@@ -11,6 +11,7 @@ use crate::error::CliError;
 use crate::memory::Limit;
 use crate::plain::counted;
 use crate::replica::{At, ReadArguments, RequestCounts, open_store};
+use crate::replication::wait_text;
 use crate::size::Size;
 use crate::stack::Stack;
 
@@ -48,7 +49,10 @@ pub(crate) struct ReplicaLine {
     pub(crate) failed_reads: u64,
     /// Why the newest of them did.
     pub(crate) failure: Option<String>,
-    /// Why the store is being asked again, if it is.
+    /// How long the oldest request to the store has been waiting for its answer.
+    #[serde(default)]
+    pub(crate) longest_wait_ms: u64,
+    /// Why the store is being asked again, or for how long it has not answered.
     pub(crate) trouble: Option<String>,
     pub(crate) requests: RequestCounts,
 }
@@ -68,6 +72,7 @@ impl ReplicaLine {
             cache_bytes_max: reads.cache_bytes_max,
             failed_reads: reads.failed_reads,
             failure: reads.failure.clone(),
+            longest_wait_ms: reads.longest_wait.as_millis() as u64,
             trouble: reads.trouble.clone(),
             requests: reads.requests.into(),
         }
@@ -83,10 +88,11 @@ impl ReplicaLine {
             _ => String::new(),
         };
         format!(
-            "as of request {}{made}; {} of blocks; {}, {} read, {} of {} in memory",
+            "as of request {}{made}; {} of blocks; {}{}, {} read, {} of {} in memory",
             self.sequence,
             Size(self.mapped_bytes),
             counted(self.requests.total(), "request", "requests"),
+            wait_text(self.longest_wait_ms),
             Size(self.requests.bytes_read),
             Size(self.cache_bytes),
             Size(self.cache_bytes_max)

@@ -181,6 +181,9 @@ pub(crate) struct ReplicationLine {
     pub(crate) shipped: u64,
     /// Nothing more is shipped.
     pub(crate) stopped: bool,
+    /// How long the oldest request to the store has been waiting for its answer.
+    #[serde(default)]
+    pub(crate) longest_wait_ms: u64,
     /// Why nothing is shipped now.
     pub(crate) trouble: Option<String>,
     pub(crate) requests: RequestCounts,
@@ -194,9 +197,18 @@ impl From<ReplicationStatus> for ReplicationLine {
             behind: status.behind,
             shipped: status.shipped,
             stopped: status.stopped,
+            longest_wait_ms: status.longest_wait.as_millis() as u64,
             trouble: status.trouble,
             requests: status.requests.into(),
         }
+    }
+}
+
+/// For how long a request to a store has had no answer, if that is long; behind other words.
+pub(crate) fn wait_text(longest_wait_ms: u64) -> String {
+    match longest_wait_ms / 1000 {
+        0 => String::new(),
+        seconds => format!(", the oldest one without an answer for {seconds} s"),
     }
 }
 
@@ -210,8 +222,9 @@ impl ReplicationLine {
             _ => "within --lag",
         };
         let trouble = self.trouble.as_ref().map_or_else(String::new, |trouble| format!("; {trouble}"));
+        let wait = wait_text(self.longest_wait_ms);
         format!(
-            "{state}: {} ms, {} not in the store; {} to the store{trouble}",
+            "{state}: {} ms, {} not in the store; {} to the store{wait}{trouble}",
             self.lag_ms,
             Size(self.lag_bytes),
             counted(self.requests.total(), "request", "requests")

@@ -5,9 +5,10 @@ use std::future::Future;
 use std::io;
 use std::rc::Rc;
 
+use futures_util::future::OptionFuture;
 use rustix::io::Errno;
 use tracing::trace;
-use weir_runtime::Handle;
+use weir_runtime::{Handle, Semaphore};
 
 use crate::connection::{Connection, Received, Request};
 use crate::intake::Intake;
@@ -18,6 +19,9 @@ pub(crate) const UNDER_WAY_MAX: u64 = 512;
 /// Bytes that they, their answers and what is read ahead for them take together; from so many on the next waits with the
 /// kernel.
 pub const REQUEST_BYTES_UNDER_WAY_MAX: u64 = 32 << 20;
+/// Of these bytes, what reads of files take together at most: three quarters. Others wait without their memory, and hold up no
+/// other request, since what is below may keep a read waiting without end, as an object store does that does not answer.
+const READS_SHARE: (u64, u64) = (3, 4);
 /// What a request that reads is taken to need besides its answer: so many times as much, and so much at most, since it may
 /// read ahead. A small read seldom does: most are at random places.
 const AHEAD_TIMES: u64 = 8;
@@ -110,6 +114,8 @@ pub(crate) async fn serve(
 ) -> io::Result<()> {
     let connection = Rc::new(connection);
     let bytes = Rc::new(Cell::new(0));
+    let read_bytes_max = load.get().request_bytes_max / READS_SHARE.1 * READS_SHARE.0;
+    let reads = Semaphore::new(read_bytes_max as usize);
     let mut in_a_row = 0;
     loop {
         while load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= load.get().request_bytes_max {
@@ -146,11 +152,15 @@ pub(crate) async fn serve(
         trace!(unique = header.unique, opcode = header.opcode, inode = header.node, "request");
         let under_way = UnderWay::new(&load, &bytes, bytes_for(&header, body));
         let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
+        let to_read = bytes_to_read(&header, body).min(read_bytes_max) as usize;
+        // Whoever asks for nothing would wait behind others, too.
+        let room_to_read = (to_read > 0).then(|| reads.acquire(to_read));
         // Most need not wait for anything.
         handle.begin(async move {
+            let room = OptionFuture::from(room_to_read).await;
             let left = answer(&connection, &*service, &request).await;
             // Before any wait: the receiver of the answer looks how many requests are left.
-            drop(under_way);
+            drop((under_way, room));
             if let Some(left) = left {
                 service.take_back(left).await;
             }
@@ -174,22 +184,32 @@ async fn forget(handle: &Handle, service: &impl Service, request: &Request) {
     }
 }
 
-/// Bytes of memory that a request takes until it is answered, for itself and for what it reads.
+/// Bytes of memory that a request takes from when it is received until it is answered: itself, and the names that it reads.
 fn bytes_for(header: &Header, body: &[u8]) -> u64 {
-    let read = match header.opcode {
-        opcode::READ | opcode::READDIR | opcode::READDIRPLUS => match Operation::read(header, body) {
+    let names = match header.opcode {
+        opcode::READDIR | opcode::READDIRPLUS => match Operation::read(header, body) {
+            Ok(Operation::ReadDirectory { room, .. }) => u64::from(room),
+            _ => 0,
+        },
+        _ => 0,
+    };
+    body.len() as u64 + names
+}
+
+/// Bytes of memory that a request takes for what it reads of files, and ahead, from when that is begun.
+fn bytes_to_read(header: &Header, body: &[u8]) -> u64 {
+    match header.opcode {
+        opcode::READ => match Operation::read(header, body) {
             Ok(Operation::Read { length, .. }) => {
                 let length = u64::from(length);
                 length + AHEAD_BYTES.min(AHEAD_TIMES * length)
             }
-            Ok(Operation::ReadDirectory { room, .. }) => u64::from(room),
             _ => 0,
         },
         // A part is read and written at a time.
         opcode::COPY_FILE_RANGE => u64::from(TRANSFER_BYTES) + AHEAD_BYTES,
         _ => 0,
-    };
-    body.len() as u64 + read
+    }
 }
 
 /// What comes of a request: its answer, or an error.
@@ -459,27 +479,48 @@ mod tests {
         assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: UNDER_WAY_MAX, ..Load::default() });
     }
 
-    /// Requests that read 1 MiB each: more than so many bytes are not begun, whatever their number.
+    /// Requests that read 1 MiB each: more than so many bytes are not read at one time, whatever their number, and others are
+    /// answered meanwhile.
     #[test]
-    fn what_is_long_waits_with_the_kernel() {
+    fn reads_wait_for_room_and_hold_up_nobody() {
         let asked = asked();
         let each = u64::from(TRANSFER_BYTES) + AHEAD_BYTES;
-        let most = REQUEST_BYTES_UNDER_WAY_MAX.div_ceil(each);
+        let most = REQUEST_BYTES_UNDER_WAY_MAX / READS_SHARE.1 * READS_SHARE.0 / each;
         let mut read = [0; 40];
         read[16..20].copy_from_slice(&TRANSFER_BYTES.to_ne_bytes());
-        for unique in 0..most + 8 {
+        for unique in 0..4 * most {
             asked.kernel.send(&request(opcode::READ, unique, 2, &read)).unwrap();
             asked.run();
         }
-        assert_eq!(asked.load.get().under_way, most);
-        // Each that is answered lets another one in.
-        for left in (0..most + 8).rev() {
+        assert_eq!((asked.load.get().under_way, asked.let_go.total_listeners() as u64), (4 * most, most));
+        asked.ask(opcode::STATFS, 1000, 5);
+        asked.run();
+        assert_eq!(asked.answer(), Some((1000, 0, number(5))));
+        // Each that is answered lets another one begin.
+        for left in (0..4 * most).rev() {
             asked.let_go.notify(1);
             asked.run();
             assert!(asked.answer().is_some());
-            assert_eq!(asked.load.get().under_way, left.min(most));
+            assert_eq!(asked.let_go.total_listeners() as u64, left.min(most));
         }
-        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: most, ..Load::default() });
+        assert_eq!(asked.load.get().under_way, 0);
+    }
+
+    /// Writes have their bytes with them, and wait with the kernel.
+    #[test]
+    fn what_is_long_waits_with_the_kernel() {
+        let asked = asked();
+        let mut write = vec![0; 40 + 100_000];
+        write[16..20].copy_from_slice(&100_000_u32.to_ne_bytes());
+        let most = REQUEST_BYTES_UNDER_WAY_MAX.div_ceil(write.len() as u64);
+        for unique in 0..most + 8 {
+            // Of a socket that is full the rest is sent when there is room.
+            if asked.kernel.send(&request(opcode::WRITE, unique, 2, &write)).is_err() {
+                break;
+            }
+            asked.run();
+        }
+        assert_eq!(asked.load.get(), Load { under_way: most, under_way_max: most, ..Load::default() });
     }
 
     #[test]

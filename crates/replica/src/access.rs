@@ -1,6 +1,8 @@
 //! Requests to a store, repeated while it does not answer, and counted.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::pending;
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use tracing::warn;
-use weir_runtime::{Handle, Instant};
+use weir_runtime::{Event, Handle, Instant};
 
 use crate::error::ReplicaError;
 use crate::store::{Creation, ObjectStore, Reply, StoreError};
@@ -20,6 +22,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// How long an answer is waited for where a request is not repeated.
 const ASKED_ONCE: Duration = Duration::from_secs(5);
+
+/// A request that has no answer for so long is told of, though it has not failed.
+const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 /// Requests to a store so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,12 +63,37 @@ pub(crate) struct Access {
     requests: Cell<Requests>,
     /// Why the newest request failed, until one succeeds.
     trouble: RefCell<Option<StoreError>>,
+    /// When the requests that are under way began, by their numbers.
+    under_way: RefCell<BTreeMap<u64, Instant>>,
+    last_number: Cell<u64>,
+    /// The requests that are under way are to look at the patience anew.
+    patience_changed: Event,
+}
+
+/// A request, from when it is sent first until it is answered.
+struct UnderWay<'a> {
+    access: &'a Access,
+    number: u64,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.access.under_way.borrow_mut().remove(&self.number);
+    }
 }
 
 impl Access {
     pub(crate) fn new(handle: &Handle, store: Rc<dyn ObjectStore>, patience: Option<Duration>) -> Access {
-        let (requests, trouble) = (Cell::default(), RefCell::default());
-        Access { handle: handle.clone(), store, patience: Cell::new(patience), requests, trouble }
+        Access {
+            handle: handle.clone(),
+            store,
+            patience: Cell::new(patience),
+            requests: Cell::default(),
+            trouble: RefCell::default(),
+            under_way: RefCell::default(),
+            last_number: Cell::default(),
+            patience_changed: Event::new(),
+        }
     }
 
     /// Sets how long later requests are repeated: zero is not at all, `None` is without end.
@@ -71,12 +101,34 @@ impl Access {
         self.patience.set(patience);
     }
 
+    /// The same, also of requests that are under way.
+    pub(crate) fn reset_patience(&self, patience: Option<Duration>) {
+        self.set_patience(patience);
+        self.patience_changed.notify(usize::MAX);
+    }
+
     pub(crate) fn requests(&self) -> Requests {
         self.requests.get()
     }
 
+    /// Why the store is asked again, or for how long it has not answered.
     pub(crate) fn trouble(&self) -> Option<StoreError> {
-        self.trouble.borrow().clone()
+        let waits = self.longest_wait();
+        let silent = || StoreError::Unreachable(format!("a request has no answer for {} s", waits.as_secs()));
+        self.trouble.borrow().clone().or_else(|| (waits >= SILENT_AFTER).then(silent))
+    }
+
+    /// How long the oldest request has been waiting for its answer, however often it was sent.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        let oldest = self.under_way.borrow().values().next().copied();
+        oldest.map_or(Duration::ZERO, |began| self.handle.now().since(began))
+    }
+
+    fn note_request(&self) -> (Instant, UnderWay<'_>) {
+        let (number, began) = (self.last_number.get() + 1, self.handle.now());
+        self.last_number.set(number);
+        self.under_way.borrow_mut().insert(number, began);
+        (began, UnderWay { access: self, number })
     }
 
     fn count(&self, count: impl FnOnce(&mut Requests)) {
@@ -85,23 +137,32 @@ impl Access {
         self.requests.set(requests);
     }
 
-    /// The answer to a request, or that none came.
-    async fn answer<T>(&self, began: Instant, request: Reply<T>) -> Result<T, StoreError> {
-        let Some(most) = self.patience.get() else { return request.await };
-        let most = if most.is_zero() { ASKED_ONCE } else { most };
-        let over = pin!(self.handle.sleep_until(began + most));
-        match select(request, over).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(_) => Err(StoreError::Unreachable(format!(
-                "a request has no answer after {} s",
-                most.as_secs_f32()
-            ))),
+    /// The answer to a request, or that none came while there was patience.
+    async fn answer<T>(&self, began: Instant, mut request: Reply<T>) -> Result<T, StoreError> {
+        loop {
+            let changed = self.patience_changed.listen();
+            let most = self.patience.get().map(|most| if most.is_zero() { ASKED_ONCE } else { most });
+            let over = async {
+                match most {
+                    Some(most) => self.handle.sleep_until(began + most).await,
+                    None => pending().await,
+                }
+            };
+            match select(&mut request, select(pin!(over), changed)).await {
+                Either::Left((answer, _)) => return answer,
+                Either::Right((Either::Right(_), _)) => {}
+                Either::Right((Either::Left(_), _)) => {
+                    let waited = self.handle.now().since(began).as_secs_f32();
+                    let what = format!("a request has no answer after {waited} s");
+                    return Err(StoreError::Unreachable(what));
+                }
+            }
         }
     }
 
     /// Sends a request until the store answers, or patience is over. What it did not answer it may carry out later.
     async fn repeat<T>(&self, mut request: impl FnMut() -> Reply<T>) -> Result<T, StoreError> {
-        let began = self.handle.now();
+        let (began, _under_way) = self.note_request();
         let mut pause = PAUSE_MIN;
         loop {
             let error = match self.answer(began, request()).await {

@@ -85,17 +85,22 @@ impl ObjectSource {
         self.cache.bytes_max() + UNDER_WAY_BYTES
     }
 
-    /// How long a store that does not answer is asked from now on.
+    /// How long a store that does not answer is asked, also by requests that are under way.
     pub(crate) fn set_patience(&self, patience: Option<Duration>) {
         self.patience.set(patience);
-        self.access.set_patience(patience);
+        self.access.reset_patience(patience);
     }
 
     pub(crate) fn requests(&self) -> Requests {
         self.access.requests()
     }
 
-    /// Why the store is being asked again, if it is.
+    /// How long the oldest request has been waiting for its answer.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.access.longest_wait()
+    }
+
+    /// Why the store is being asked again, or for how long it has not answered.
     pub(crate) fn trouble(&self) -> Option<StoreError> {
         self.access.trouble()
     }

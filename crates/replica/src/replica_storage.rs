@@ -59,7 +59,9 @@ pub struct ReplicaReads {
     pub failed_reads: u64,
     /// Why the newest of them did.
     pub failure: Option<String>,
-    /// Why the store is being asked again, if it is.
+    /// How long the oldest request to the store has been waiting for its answer.
+    pub longest_wait: Duration,
+    /// Why the store is being asked again, or for how long it has not answered.
     pub trouble: Option<String>,
 }
 
@@ -174,6 +176,7 @@ impl ReplicaStorage {
             requests: source.requests(),
             failed_reads: self.inner.failed_reads.get(),
             failure: self.inner.failure.borrow().clone(),
+            longest_wait: source.longest_wait(),
             trouble: source.trouble().map(|error| error.to_string()),
         }
     }

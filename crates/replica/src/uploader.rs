@@ -38,6 +38,8 @@ pub struct ReplicationStatus {
     pub behind: bool,
     /// Requests to the store so far.
     pub requests: Requests,
+    /// How long the oldest request to the store has been waiting for its answer.
+    pub longest_wait: Duration,
     /// Why it ships nothing now, if so.
     pub trouble: Option<String>,
     /// It has stopped: another writer has taken over, or the store refuses.
@@ -330,6 +332,7 @@ impl Replication {
             lag_bytes: backlog.bytes,
             behind: stopped || backlog.has_gap || is_catching_up || lag > self.shared.lag,
             requests: self.shared.access.requests(),
+            longest_wait: self.shared.access.longest_wait(),
             trouble,
             stopped,
         }

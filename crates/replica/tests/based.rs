@@ -353,6 +353,19 @@ fn a_read_of_the_base_waits_for_the_store_and_damage_is_an_error() {
         storage.set_patience(Some(Duration::from_secs(20)));
         assert!(waiting.await.unwrap().is_err());
         handle.sleep(Duration::from_secs(3600)).await;
+        // Nor is a store that neither answers nor fails; until then the status says for how long it has not.
+        storage.set_patience(None);
+        assert_eq!(one(Rc::clone(&world.volume), 4).await.unwrap()[..], page(5)[..]);
+        world.store.fall_silent(true);
+        let waiting = handle.spawn(one(Rc::clone(&world.volume), 6));
+        handle.sleep(Duration::from_secs(90)).await;
+        let reads = storage.reads();
+        assert_eq!(reads.longest_wait.as_secs(), 90);
+        assert!(reads.trouble.unwrap().contains("no answer for 90 s"));
+        storage.set_patience(Some(Duration::from_secs(100)));
+        assert!(waiting.await.unwrap().is_err());
+        assert_eq!(storage.reads().longest_wait, Duration::ZERO);
+        world.store.fall_silent(false);
         let object =
             world.store.objects().into_iter().find(|(_, bytes)| bytes.len() > 6 * BLOCK_BYTES).unwrap().0;
         world.store.damage(&object, None);
