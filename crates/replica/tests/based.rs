@@ -371,6 +371,10 @@ fn a_read_of_the_base_waits_for_the_store_and_damage_is_an_error() {
         world.store.damage(&object, None);
         assert!(one(Rc::clone(&world.volume), 5).await.is_err());
         assert!(storage.reads().failure.unwrap().contains(&object));
+        // None of this is damage of the volume.
+        let stats = world.volume.stats();
+        assert_eq!((stats.damaged_reads, stats.failed_reads, stats.first_failed), (0, 0, None));
+        assert_eq!(stats.failed_base_reads, storage.reads().failed_reads);
     });
 }
 

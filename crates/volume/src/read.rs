@@ -42,6 +42,26 @@ impl Missing {
     }
 }
 
+/// Why a read failed.
+#[derive(Clone, Copy)]
+struct ReadFailure {
+    error: StorageError,
+    /// It was the base that failed it, which is no part of this volume.
+    of_base: bool,
+}
+
+impl From<StorageError> for ReadFailure {
+    fn from(error: StorageError) -> ReadFailure {
+        ReadFailure { error, of_base: false }
+    }
+}
+
+impl ReadFailure {
+    fn of_base(error: StorageError) -> ReadFailure {
+        ReadFailure { error, of_base: true }
+    }
+}
+
 /// What a read wants: blocks of the volume, or of a snapshot or clone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
@@ -101,11 +121,11 @@ impl Reader {
                 Some(missing) => reader.read_missing(wanted, data, missing).await,
                 None => reader.read_with_pages(wanted, data).await,
             };
-            if let Err(error) = outcome {
-                reader.report(wanted, error);
+            if let Err(failed) = outcome {
+                reader.report(wanted, failed);
             }
             reader.under_way.set(reader.under_way.get() - 1);
-            complete(&completer, outcome);
+            complete(&completer, outcome.map_err(|failed| failed.error));
             reader.common.slots.notify(usize::MAX);
         });
         ticket
@@ -124,7 +144,7 @@ impl Reader {
     }
 
     /// Reads where pages of the map are not in memory.
-    async fn read_with_pages(&self, wanted: Wanted, mut data: Buffer) -> Result<Buffer, StorageError> {
+    async fn read_with_pages(&self, wanted: Wanted, mut data: Buffer) -> Result<Buffer, ReadFailure> {
         let loaded = self.load_pages(wanted).await;
         {
             let mut waiting = self.waiting.borrow_mut();
@@ -137,18 +157,23 @@ impl Reader {
     }
 
     /// Counts a failed read, and logs it if it is the first one of its block.
-    fn report(&self, Wanted { slot, extent }: Wanted, error: StorageError) {
+    fn report(&self, Wanted { slot, extent }: Wanted, ReadFailure { error, of_base }: ReadFailure) {
         let at = match error {
             StorageError::Damaged(lba) => lba,
             _ => extent.start,
         };
         self.common.count(|stats| {
             match error {
+                _ if of_base => stats.failed_base_reads += 1,
                 StorageError::Damaged(_) => stats.damaged_reads += 1,
                 _ => stats.failed_reads += 1,
             }
-            stats.first_failed = stats.first_failed.or(Some(at.0));
+            stats.first_failed = stats.first_failed.or((!of_base).then_some(at.0));
         });
+        if of_base {
+            // The base says itself why.
+            return;
+        }
         let mut logged = self.logged.borrow_mut();
         if logged.len() == BLOCKS_LOGGED || !logged.insert(at.0) {
             return;
@@ -193,9 +218,9 @@ impl Reader {
         wanted: Wanted,
         mut data: Buffer,
         Missing { on_disk, in_base }: Missing,
-    ) -> Result<Buffer, StorageError> {
+    ) -> Result<Buffer, ReadFailure> {
         let of_base = match &self.base {
-            Some(base) => base.begin_reads(wanted.extent, &in_base).await?,
+            Some(base) => base.begin_reads(wanted.extent, &in_base).await.map_err(ReadFailure::of_base)?,
             None => Vec::new(),
         };
         let capabilities = self.common.disk.capabilities();
@@ -217,7 +242,7 @@ impl Reader {
             self.take_run(wanted, run, &ticket, &mut data).await?;
         }
         for (run, ticket) in of_base {
-            ticket.transferred().await?;
+            ticket.transferred().await.map_err(ReadFailure::of_base)?;
             let to = &mut data[run.start * BLOCK_BYTES..run.end * BLOCK_BYTES];
             let found =
                 ticket.take_data().filter(|found| found.len() == to.len()).ok_or(StorageError::Gone)?;

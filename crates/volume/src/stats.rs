@@ -35,7 +35,9 @@ pub struct Stats {
     pub damaged_reads: u64,
     /// Reads that the disk below failed.
     pub failed_reads: u64,
-    /// The logical block of the first read that failed.
+    /// Reads that the base failed: it is no part of the volume, and neither of the two before counts them.
+    pub failed_base_reads: u64,
+    /// The logical block of the first read that failed, but for those.
     pub first_failed: Option<u64>,
     /// Segments in all.
     pub segments: u32,
