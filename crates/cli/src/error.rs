@@ -131,6 +131,13 @@ pub(crate) enum CliError {
     /// Something else than a socket is there.
     #[error("{path} exists, and is no socket: name another path, or remove it yourself", path = .0.display())]
     NoSocket(PathBuf),
+    /// The name of the socket for the status would be too long.
+    #[error(
+        "{}: its path has {bytes} bytes, and {most} fit, since the socket for `weir status` beside it has `.status` more: use a \
+         shorter one",
+        path.display()
+    )]
+    SocketPath { path: PathBuf, bytes: usize, most: usize },
     /// The processors cannot be kept from sleeping.
     #[error(
         "cannot keep processors from sleeping by /dev/cpu_dma_latency: {0}: leave out --awake, or run it as root"

@@ -63,7 +63,7 @@ fn findings(status: &Status) -> Vec<Finding> {
             ),
         );
     }
-    if let Some(replication) = status.replication.as_ref().filter(|found| found.stopped || found.behind) {
+    if let Some(replication) = status.replication.as_ref().filter(|found| found.stopped || found.overdue) {
         let cause = if replication.stopped { "replication_stopped" } else { "replication_behind" };
         add(cause, format!("the object store is {}", replication.text()));
     }

@@ -117,7 +117,7 @@ const METRICS: &[Metric] = &[
     ),
     gauge("weir_replication_lag_seconds", "/replication/lag_ms", "How far the store is behind.").of_millis(),
     gauge("weir_replication_lag_bytes", "/replication/lag_bytes", "How far the store is behind."),
-    gauge("weir_replication_behind", "/replication/behind", "Whether it is further behind than it may be."),
+    gauge("weir_replication_behind", "/replication/overdue", "Whether it is further behind than it may be."),
     gauge("weir_replication_stopped", "/replication/stopped", "Whether nothing more is shipped."),
     counter("weir_replication_requests_total", "/replication/requests/creations", STORE_REQUESTS)
         .labelled("request=\"create\""),

@@ -34,7 +34,8 @@ pub(crate) fn admit_reader(disk: &FileDisk, info: &Info, after_crash: bool) -> R
 
 /// Says on standard error if a file or device is larger than the volume on it.
 pub(crate) fn tell_of_unused(disk: &FileDisk, info: &Info) {
-    if disk.blocks() <= info.physical_blocks {
+    // The file of a mount with `--cache` cannot be resized.
+    if disk.blocks() <= info.physical_blocks || info.base.is_some() {
         return;
     }
     let (used, found) = (Size::of_blocks(info.physical_blocks), Size::of_blocks(disk.blocks()));

@@ -176,7 +176,11 @@ impl Shipping {
 pub(crate) struct ReplicationLine {
     pub(crate) lag_ms: u64,
     pub(crate) lag_bytes: u64,
+    /// It is overdue, or catches up.
     pub(crate) behind: bool,
+    /// It is further behind than it may be.
+    #[serde(default)]
+    pub(crate) overdue: bool,
     /// The newest request in the store.
     pub(crate) shipped: u64,
     /// Nothing more is shipped.
@@ -195,6 +199,7 @@ impl From<ReplicationStatus> for ReplicationLine {
             lag_ms: u64::try_from(status.lag.as_millis()).unwrap_or(u64::MAX),
             lag_bytes: status.lag_bytes,
             behind: status.behind,
+            overdue: status.overdue,
             shipped: status.shipped,
             stopped: status.stopped,
             longest_wait_ms: status.longest_wait.as_millis() as u64,
@@ -215,9 +220,10 @@ pub(crate) fn wait_text(longest_wait_ms: u64) -> String {
 impl ReplicationLine {
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let state = match (self.stopped, self.behind) {
+        let state = match (self.stopped, self.overdue) {
             (true, _) => "STOPPED",
             (_, true) => "BEHIND",
+            _ if self.behind => "catching up",
             _ if self.lag_bytes == 0 => "up to date",
             _ => "within --lag",
         };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use weir_ext4::{SUPERBLOCK_OFFSET, Superblock};
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, Storage, read};
@@ -31,13 +31,14 @@ pub(crate) struct GrowArguments {
 
 /// Arguments of `weir volume shrink`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("new size").required(true).multiple(true).args(["size", "logical"])))]
 pub(crate) struct ShrinkArguments {
     /// The volume's file or block device; it must not be mounted
     path: PathBuf,
     /// New size of the file, or what the volume is to use of the device
-    #[arg(long, value_name = "SIZE", required_unless_present = "logical")]
+    #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Capacity shown to users [default: as much as fits]
+    /// Capacity shown to users [default: what it is, or as much as fits if that is less]
     #[arg(long, value_name = "SIZE")]
     logical: Option<Size>,
 }

@@ -12,7 +12,7 @@ use weir_volume::{Completion, VolumeOptions};
 
 use crate::error::CliError;
 use crate::replication::{ReplicationArguments, Shipping};
-use crate::serve_status::{ServedStatus, send_status, status_address};
+use crate::serve_status::{ServedStatus, require_room_for_status, send_status, status_address};
 use crate::service::{self, Service, ServiceArguments};
 use crate::socket_address::SocketAddress;
 use crate::stack::Stack;
@@ -71,6 +71,7 @@ enum Answer {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
+    require_room_for_status(&arguments.nbd)?;
     service::run(&arguments.service, &arguments.volume, MAPPED_FROM, async |handle, service| {
         serve(handle, arguments, service).await
     })?;

@@ -9,11 +9,14 @@ use futures_util::{FutureExt as _, select_biased};
 use serde::{Deserialize, Serialize};
 use weir_runtime::{Handle, Listener};
 
+use crate::error::CliError;
 use crate::size::Size;
 use crate::socket_address::SocketAddress;
 
 /// What the socket is called, behind the name of the other one.
 const SUFFIX: &str = ".status";
+/// Bytes of the path of a socket at most.
+const SOCKET_PATH_MAX: usize = 107;
 /// How long whoever asks may take for the answer: others wait.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 
@@ -57,6 +60,17 @@ pub(crate) fn status_address(address: &SocketAddress) -> Option<SocketAddress> {
     match address {
         SocketAddress::Unix(path) => Some(SocketAddress::Unix(status_path(path))),
         SocketAddress::Tcp(_) => None,
+    }
+}
+
+/// Refuses the path of a socket beside which there is no room for that of the status: the kernel takes names of 107 bytes.
+pub(crate) fn require_room_for_status(address: &SocketAddress) -> Result<(), CliError> {
+    match address {
+        SocketAddress::Unix(path) if status_path(path).as_os_str().len() > SOCKET_PATH_MAX => {
+            let (bytes, most) = (path.as_os_str().len(), SOCKET_PATH_MAX - SUFFIX.len());
+            Err(CliError::SocketPath { path: path.clone(), bytes, most })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -323,7 +323,7 @@ async fn check(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
 const SUPERBLOCK_COPIES: u64 = 2;
 
 fn is_whole(report: &CheckReport) -> bool {
-    report.damaged_total == 0 && report.superblock_copies >= SUPERBLOCK_COPIES
+    report.damaged_total == 0 && (report.superblock_copies >= SUPERBLOCK_COPIES || report.superblocks_differ)
 }
 
 fn findings(report: &CheckReport) -> String {
@@ -334,6 +334,12 @@ fn findings(report: &CheckReport) -> String {
     };
     let read =
         format!("{live_blocks} live blocks read{shared}, {records} records behind the newest checkpoint");
+    if is_whole(report) && report.superblocks_differ {
+        return format!(
+            "clean: {read}; a resize or an upgrade was interrupted before it counted: the volume is as it was, and the next mount \
+             settles that"
+        );
+    }
     if is_whole(report) {
         return format!("clean: {read}");
     }
@@ -342,7 +348,7 @@ fn findings(report: &CheckReport) -> String {
         let blocks = plain::counted(*damaged_total, "live block", "live blocks");
         lines.push(format!("{blocks} cannot be read with the right checksum; restore from a copy:"));
     }
-    if *superblock_copies < SUPERBLOCK_COPIES {
+    if *superblock_copies < SUPERBLOCK_COPIES && !report.superblocks_differ {
         lines.push(format!(
             "redundancy is lost: {superblock_copies} of {SUPERBLOCK_COPIES} copies of the superblock is whole, and if that is damaged, too, the volume cannot be opened; `weir volume repair --write` writes the other copy anew"
         ));

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
 use crate::support::{Place, error_of, fails, mounts, runs, weir, works};
@@ -85,14 +86,38 @@ fn a_volume_takes_in_what_its_file_has_and_shrinks_with_it() {
     works(&["volume", "shrink", &volume, "--logical", "8M"]);
     let info = works(&["volume", "info", &volume]);
     assert!(info.contains("capacity          8 MiB") && info.contains("on disk           24 MiB"), "{info}");
+    // A capacity that is less than fits stays.
+    let told = works(&["volume", "shrink", &volume, "--size", "20M"]);
+    assert!(told.contains("a volume of 8 MiB on 20 MiB; it was 8 MiB on 24 MiB"), "{told}");
+    fails(&["volume", "shrink", &volume, "--size", "20M"], &["this size already"]);
     works(&["volume", "grow", &volume, "--size", "24M"]);
     works(&["volume", "check", &volume]);
     let output = weir(&["volume", "shrink", &volume]).output().unwrap();
-    assert!(!output.status.success() && error_of(&output).contains("--size"), "{}", error_of(&output));
+    let error = error_of(&output);
+    assert!(!output.status.success() && error.contains("--size <SIZE>|--logical <SIZE>"), "{error}");
     fails(
         &["volume", "grow", place.path().join("none").to_str().unwrap(), "--size", "1G"],
         &["no such file"],
     );
+}
+
+/// What a power cut between the two superblocks of a resize leaves is no damage.
+#[test]
+fn a_check_tells_of_a_resize_that_was_interrupted() {
+    let (_place, volume) = made("64M");
+    let old = fs::read(&volume).unwrap();
+    works(&["volume", "grow", &volume, "--size", "128M"]);
+    File::options().write(true).open(&volume).unwrap().write_all_at(&old[..4096], 0).unwrap();
+    let told = works(&["volume", "check", &volume]);
+    assert!(told.starts_with("clean") && told.contains("a resize or an upgrade was interrupted"), "{told}");
+    // The next one settles it.
+    let told = works(&["volume", "grow", &volume]);
+    assert!(told.contains("on 128 MiB; it was") && told.contains("on 64 MiB"), "{told}");
+    assert!(!works(&["volume", "check", &volume]).contains("interrupted"));
+    let output = File::options().write(true).open(&volume).unwrap().write_all_at(&[1; 4096], 4096);
+    output.unwrap();
+    let checked = weir(&["volume", "check", &volume]).output().unwrap();
+    assert_eq!(checked.status.code(), Some(1), "a copy that is damaged is damage");
 }
 
 /// What was shipped is of the volume as it was.

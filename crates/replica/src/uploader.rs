@@ -36,6 +36,8 @@ pub struct ReplicationStatus {
     pub lag_bytes: u64,
     /// It is further behind than the options say, or catches up.
     pub behind: bool,
+    /// It is further behind than the options say, and has stopped or is past a bound. The first upload is not, for a while.
+    pub overdue: bool,
     /// Requests to the store so far.
     pub requests: Requests,
     /// How long the oldest request to the store has been waiting for its answer.
@@ -51,6 +53,10 @@ struct Shared {
     handle: Handle,
     shipped: Cell<u64>,
     is_catching_up: Cell<bool>,
+    /// When it began to, or was opened.
+    catch_up_began: Cell<Instant>,
+    /// It catches up since the backlog was given up, which was past a bound.
+    gave_up: Cell<bool>,
     requests: Cell<Requests>,
     failure: RefCell<Option<String>>,
     stopping: Cell<bool>,
@@ -123,6 +129,8 @@ impl Uploader {
             handle: handle.clone(),
             shipped: Cell::new(writer.state.end.last()),
             is_catching_up: Cell::new(behind),
+            catch_up_began: Cell::new(handle.now()),
+            gave_up: Cell::default(),
             requests: Cell::new(writer.requests()),
             failure: RefCell::default(),
             stopping: Cell::new(false),
@@ -200,7 +208,8 @@ impl Uploader {
     async fn run_until_stopped(&mut self) -> Result<(), ReplicaError> {
         loop {
             if self.shared.is_catching_up.get() || self.tap.backlog().has_gap {
-                if !self.shared.is_catching_up.replace(true) {
+                if !self.shared.is_catching_up.get() {
+                    self.shared.begin_catch_up();
                     warn!(
                         "the store is too far behind: the backlog was given up, and what changed is looked up"
                     );
@@ -218,10 +227,13 @@ impl Uploader {
     }
 
     async fn catch_up(&mut self) -> Result<(), ReplicaError> {
+        self.shared.gave_up.set(self.tap.backlog().has_gap);
         while !catch_up(&self.volume, &self.tap, &mut self.writer, &self.options).await? {
+            self.shared.gave_up.set(true);
             warn!("the backlog was given up while what came before it was shipped: it begins anew");
         }
         self.shared.is_catching_up.set(false);
+        self.shared.gave_up.set(false);
         self.note();
         Ok(())
     }
@@ -278,7 +290,7 @@ impl Uploader {
         self.writer.begin(self.volume.position().generation).await?;
         let next = self.writer.state.end.next.first;
         if chunks.first().is_some_and(|chunk| chunk.first_sequence != next) {
-            self.shared.is_catching_up.set(true);
+            self.shared.begin_catch_up();
             return Ok(());
         }
         let mut payload = Payload::default();
@@ -295,6 +307,11 @@ impl Uploader {
 }
 
 impl Shared {
+    fn begin_catch_up(&self) {
+        self.is_catching_up.set(true);
+        self.catch_up_began.set(self.handle.now());
+    }
+
     /// Waits until it is given up; why the store has not taken everything by then.
     async fn until_given_up(&self) -> StoreError {
         while !self.given_up.get() {
@@ -324,13 +341,18 @@ impl Replication {
         let lag = backlog.oldest.map_or(Duration::ZERO, |oldest| now.since(oldest));
         let stopped = self.shared.failure.borrow().is_some();
         let is_catching_up = self.shared.is_catching_up.get();
+        let catches_up_for = now.since(self.shared.catch_up_began.get());
+        let gave_up = backlog.has_gap || self.shared.gave_up.get();
+        let is_late = lag > self.shared.lag || is_catching_up && catches_up_for > self.shared.lag;
+        let overdue = stopped || gave_up || is_late;
         let trouble = self.shared.failure.borrow().clone();
         let trouble = trouble.or_else(|| self.shared.access.trouble().map(|error| error.to_string()));
         ReplicationStatus {
             shipped: self.shared.shipped.get(),
             lag,
             lag_bytes: backlog.bytes,
-            behind: stopped || backlog.has_gap || is_catching_up || lag > self.shared.lag,
+            behind: overdue || is_catching_up,
+            overdue,
             requests: self.shared.access.requests(),
             longest_wait: self.shared.access.longest_wait(),
             trouble,

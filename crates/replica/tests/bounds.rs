@@ -8,7 +8,7 @@ use weir_replica::{Moment, RemoteFlush, ReplicaOptions, Replication, StoreFaults
 use weir_storage::{BLOCK_BYTES, Rejected, StorageError, StreamId, flush, submit_when_free};
 use weir_volume::{TapBounds, VolumeMutant};
 
-use crate::world::{World, options, simulate};
+use crate::world::{World, bounds, options, simulate};
 
 const LATENCY: StoreFaults = StoreFaults {
     delay_max: Duration::from_millis(40),
@@ -93,6 +93,28 @@ async fn write_while_down(world: &mut World, never_wait: bool) -> (Duration, u64
     assert_eq!(&content, world.content_at(restored.sequence));
     assert_eq!(restored.sequence, world.volume.position().placed);
     (largest, bytes.get(), writes.get())
+}
+
+/// The first upload is behind from the beginning, and overdue once it takes longer than the lag.
+#[test]
+fn a_first_upload_is_overdue_when_the_lag_is_over_and_no_sooner() {
+    simulate(3, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        world.play(20).await;
+        let uploader = world.uploader(options()).await.unwrap();
+        let replication = uploader.replication();
+        let told = || (replication.status().behind, replication.status().overdue);
+        world.store.go_down(2 * bounds().time);
+        let task = handle.spawn(uploader.run());
+        handle.sleep(bounds().time / 2).await;
+        assert_eq!(told(), (true, false));
+        handle.sleep(bounds().time).await;
+        assert_eq!(told(), (true, true));
+        handle.sleep(bounds().time).await;
+        assert_eq!(told(), (false, false));
+        replication.stop();
+        task.await.unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -60,6 +60,9 @@ pub struct Info {
 pub struct CheckReport {
     /// Whole copies of the superblock, 1 or 2: with one, the next damage to it is the end of the volume.
     pub superblock_copies: u64,
+    /// Both copies are whole, and the second one says something else, as a resize or an upgrade leaves it that a power cut
+    /// interrupted. The first one counts, and who opens the volume makes the second one like it (V11).
+    pub superblocks_differ: bool,
     /// Records behind the newest checkpoint that recovery would replay.
     pub records: u64,
     /// Live blocks, each read and compared with its checksum.
@@ -111,6 +114,12 @@ async fn whole_superblocks(disk: &dyn Storage, geometry: &Geometry) -> u64 {
         whole += u64::from(read_copy(disk, copy).await == Some(*geometry));
     }
     whole
+}
+
+/// The second copy of the superblock, if it is one of this volume and says something else than the first, which counts.
+async fn read_other(disk: &dyn Storage, geometry: &Geometry) -> Option<Geometry> {
+    let (first, second) = (read_copy(disk, 0).await, read_copy(disk, SUPERBLOCK_COPIES - 1).await);
+    second.filter(|found| first == Some(*geometry) && found != geometry && found.volume == geometry.volume)
 }
 
 /// Before its owner changes the volume: if the second copy of the superblock says something else than the first, which counts, as
@@ -167,10 +176,19 @@ pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let Recovered { blocks, records, .. } =
         Recovered::recover(disk, &geometry, Rules::all(), usize::MAX, Search::All).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
+    let superblocks_differ = read_other(disk, &geometry).await.is_some();
     let shared_names = blocks.names().count();
     let Reading { live_blocks, damaged, damaged_total } =
         read_live(disk, &geometry, &blocks, DAMAGED_LISTED).await?;
-    Ok(CheckReport { superblock_copies, records, live_blocks, shared_names, damaged, damaged_total })
+    Ok(CheckReport {
+        superblock_copies,
+        superblocks_differ,
+        records,
+        live_blocks,
+        shared_names,
+        damaged,
+        damaged_total,
+    })
 }
 
 /// What reading all live blocks has found.

@@ -16,7 +16,8 @@ use crate::layout::{CLAIM_BLOCKS, ENTRIES_PER_PAGE, SUPERBLOCK_COPIES};
 pub struct NewSize {
     /// Blocks of the disk.
     pub physical_blocks: u64,
-    /// Capacity shown to the user, in blocks; `None` for as much as fits, or for what it is if that is more than fits.
+    /// Capacity shown to the user, in blocks; `None` for as much as fits, or for what it is if that is more than fits, or less and
+    /// the volume shrinks.
     pub logical_blocks: Option<u64>,
 }
 
@@ -47,7 +48,11 @@ impl Geometry {
 
     /// The same volume with a size that is not larger, or as little larger as what is in it needs.
     pub(crate) fn shrunk_to(&self, size: NewSize, occupied: Occupied) -> Result<Geometry, ResizeError> {
-        let wanted = self.resized_to(size)?;
+        let mut wanted = self.resized_to(size)?;
+        if wanted.logical_blocks > self.logical_blocks && size.logical_blocks.is_none() {
+            // The capacity was less than fits, and is not made more by the way.
+            wanted = self.resized_to(NewSize { logical_blocks: Some(self.logical_blocks), ..size })?;
+        }
         if wanted.logical_blocks > self.logical_blocks || wanted.physical_blocks > self.physical_blocks {
             let (logical, physical) = (self.logical_blocks, self.physical_blocks);
             return Err(ResizeError::Smaller { logical, physical });

@@ -322,7 +322,15 @@ fn repair_makes_the_superblocks_say_the_same() {
         let mut image = disk.image();
         image.write(Lba(0), &old.read(Lba(0)));
         let disk = disk_of(&handle, &image);
-        assert_eq!(check(&*disk).await.unwrap().superblock_copies, 1);
+        let report = check(&*disk).await.unwrap();
+        assert_eq!((report.superblock_copies, report.superblocks_differ), (1, true));
+        // One that is damaged, the first or the second, is not what a resize leaves.
+        for copy in [0, 1] {
+            let mut damaged = image.clone();
+            damaged.flip_bit(copy * 4096 + 24, 0);
+            let report = check(&*disk_of(&handle, &damaged)).await.unwrap();
+            assert_eq!((report.superblock_copies, report.superblocks_differ), (1, false), "{copy}");
+        }
         let below = Rc::clone(&disk) as Rc<dyn Storage>;
         let report = repair(&handle, below, RepairOptions::default()).await.unwrap();
         assert_eq!(report.findings_total, 1, "{report:?}");

@@ -288,6 +288,8 @@ fn a_socket_is_for_its_user_and_replaced_when_nobody_listens() {
     let file = served.place.path().join("file");
     File::create(&file).unwrap();
     refused(&format!("unix:{}", file.display()), "is no socket");
+    // Alone it would fit.
+    refused(&format!("unix:{}", "a".repeat(101)), "101 bytes, and 100 fit");
     // It was killed, so its socket is still there.
     served.restart();
     served.client().write(0, &[1; 4096], 0).unwrap();
