@@ -236,7 +236,7 @@ fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool
     let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
     Mkfs {
         label: arguments.label.clone(),
-        journal_blocks: arguments.journal_size.map(|size| narrow(size.0 / BLOCK_BYTES as u64)),
+        journal_blocks: arguments.journal_size.map(|size| narrow(size.blocks())),
         bytes_per_inode: arguments.bytes_per_inode.map(|size| narrow(size.0)),
         reserved_percent: arguments.reserved.unwrap_or(RESERVED_PERCENT),
         zeroed,

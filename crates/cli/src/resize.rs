@@ -57,8 +57,8 @@ pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<V
             open_disk(handle, path, FileDiskOptions::default()).await?
         }
     };
-    let physical_blocks = arguments.size.map_or(disk.blocks(), blocks_of);
-    let size = NewSize { physical_blocks, logical_blocks: arguments.logical.map(blocks_of) };
+    let physical_blocks = arguments.size.map_or(disk.blocks(), Size::blocks);
+    let size = NewSize { physical_blocks, logical_blocks: arguments.logical.map(Size::blocks) };
     let grown = weir_volume::grow(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default()).await;
     match grown {
         Ok(grown) => {
@@ -82,8 +82,8 @@ pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<V
 pub(crate) async fn shrink(handle: &Handle, arguments: &ShrinkArguments) -> Result<Verdict, CliError> {
     let path = &arguments.path;
     let (disk, before) = open_closed(handle, path).await?;
-    let physical_blocks = arguments.size.map_or(before.physical_blocks, blocks_of);
-    let size = NewSize { physical_blocks, logical_blocks: arguments.logical.map(blocks_of) };
+    let physical_blocks = arguments.size.map_or(before.physical_blocks, Size::blocks);
+    let size = NewSize { physical_blocks, logical_blocks: arguments.logical.map(Size::blocks) };
     drop(disk);
     let held = blocks_of_filesystem(handle, path).await?;
     let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
@@ -150,10 +150,6 @@ fn tell_size(path: &Path, now: &Resized, before: Resized) -> Result<Verdict, Cli
 
 fn is_file(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
-}
-
-fn blocks_of(size: Size) -> u64 {
-    size.0 / BLOCK_BYTES as u64
 }
 
 fn file_error(doing: &'static str, path: &Path, source: std::io::Error) -> CliError {

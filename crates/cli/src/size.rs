@@ -27,6 +27,11 @@ impl Size {
     pub(crate) fn of_blocks(blocks: u64) -> Size {
         Size(blocks.saturating_mul(BLOCK_BYTES as u64))
     }
+
+    /// Whole blocks in it.
+    pub(crate) fn blocks(self) -> u64 {
+        self.0 / BLOCK_BYTES as u64
+    }
 }
 
 impl std::str::FromStr for Size {

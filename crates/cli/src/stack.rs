@@ -83,7 +83,7 @@ pub(crate) fn describe(
     }
     // A run with a kernel in it cannot be replayed, so each draws its own.
     let seed = format!("worst {}", handle.entropy());
-    Ok(name.describe(size.map(|size| size.0 / BLOCK_BYTES as u64), &seed, may_be_cut)?)
+    Ok(name.describe(size.map(Size::blocks), &seed, may_be_cut)?)
 }
 
 /// What a file or block device without a volume is called.

@@ -95,7 +95,7 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
     let logical_blocks = match arguments.logical {
         None => 0,
         Some(size) if size.0 < BLOCK_BYTES as u64 => return Err(CliError::LogicalTooSmall(size)),
-        Some(size) => size.0 / BLOCK_BYTES as u64,
+        Some(size) => size.blocks(),
     };
     let (disk, made) = ground(&handle, path, arguments.size, FileDiskOptions::default())?;
     if made == Made::Nothing && !arguments.force {

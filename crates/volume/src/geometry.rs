@@ -158,7 +158,7 @@ impl Geometry {
         let checkpoint_blocks = checkpoint_slot_blocks(most_segments, map_pages);
         let map_start = checkpoint_start + CHECKPOINT_SLOTS * u64::from(checkpoint_blocks);
         let map_end = map_start + MAP_AREAS * u64::from(map_pages);
-        let claim_blocks = if claims { CLAIM_BLOCKS } else { 0 };
+        let claim_blocks = claim_blocks(claims);
         let segments_start = (map_end + claim_blocks).next_multiple_of(u64::from(segment_blocks));
         let room = physical_blocks.saturating_sub(segments_start) / u64::from(segment_blocks);
         Geometry {
@@ -392,7 +392,7 @@ impl Geometry {
         check(checkpoint_start <= physical, "checkpoint_start")?;
         check(segments_start.is_multiple_of(u64::from(segment_blocks)), "segments_start")?;
         let claims = superblock.features.get() & FEATURE_CLAIMS != 0;
-        let claim_blocks = if claims { CLAIM_BLOCKS } else { 0 };
+        let claim_blocks = claim_blocks(claims);
         check((SUPERBLOCK_COPIES + claim_blocks..=physical).contains(&segments_start), "segments_start")?;
         let found = Geometry {
             volume: superblock.volume.get(),
@@ -438,6 +438,11 @@ pub(crate) fn with_slots(blocks: u64, slots: u32) -> u64 {
     } else {
         blocks.next_multiple_of(page).saturating_mul(1 + u64::from(slots)) + page
     }
+}
+
+/// Blocks of a claim and a challenge, in a volume that has them.
+pub(crate) fn claim_blocks(claims: bool) -> u64 {
+    if claims { CLAIM_BLOCKS } else { 0 }
 }
 
 /// Whether a map entry has room for the mark of a shared block beside any address.

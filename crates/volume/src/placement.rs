@@ -7,9 +7,9 @@
 
 use crate::error::{FormatError, ResizeError, VolumeError};
 use crate::geometry::{
-    CHECKPOINT_SLOTS, Geometry, RESERVE_MIN, checkpoint_slot_blocks, may_share, with_slots,
+    CHECKPOINT_SLOTS, Geometry, RESERVE_MIN, checkpoint_slot_blocks, claim_blocks, may_share, with_slots,
 };
-use crate::layout::{CLAIM_BLOCKS, ENTRIES_PER_PAGE, SUPERBLOCK_COPIES};
+use crate::layout::{ENTRIES_PER_PAGE, SUPERBLOCK_COPIES};
 
 /// The size that a volume is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Geometry {
         let checkpoint_blocks = checkpoint_slot_blocks(segments, map_pages);
         let resized = Geometry { physical_blocks, map_pages, checkpoint_blocks, resized: true, ..*self };
         let before = resized.with_map_at(SUPERBLOCK_COPIES);
-        let claim_blocks = if self.claims { CLAIM_BLOCKS } else { 0 };
+        let claim_blocks = claim_blocks(self.claims);
         let placed = if self.is_map_behind() && before.map_end() + claim_blocks <= self.segments_start {
             before
         } else {
@@ -197,7 +197,7 @@ mod tests {
 
     /// Nothing of it overlaps, and all of it lies on the disk.
     fn is_sound(found: &Geometry) -> bool {
-        let claim_blocks = if found.claims { CLAIM_BLOCKS } else { 0 };
+        let claim_blocks = claim_blocks(found.claims);
         let segments = found.segments_start..found.block(found.segments, 0);
         let map = found.checkpoint_start..found.map_end();
         let apart = map.end + claim_blocks <= segments.start || map.start >= segments.end;
