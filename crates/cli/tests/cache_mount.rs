@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::support::lag::is_up_to_date;
+use crate::support::seaweed::{Seaweed, is_there_weed};
 use crate::support::{
     Place, Server, error_of, fails, is_so_within, mounts, noise, runs, text, told_by_status, wait_until,
-    weir, works,
+    weir, weir_in, works,
 };
 
 /// What files hold, by their names.
@@ -270,6 +271,47 @@ fn of_two_starts_at_once_one_is_refused_and_fences_nobody() {
     machines.require_files(&root);
     works(&["umount", root.to_str().unwrap()]);
     machines.require_restored();
+}
+
+/// The same on S3, in whose store nothing of a directory helps.
+#[test]
+fn a_replica_on_s3_goes_on_in_a_file() {
+    if !mounts() || !is_there_weed() {
+        return;
+    }
+    let (first, second, store) = (Place::with_volume("96M"), Place::new(), Place::new());
+    let seaweed = Seaweed::start(store.path());
+    let url = "s3://test/a";
+    let content = [noise(1, 3_000_000), noise(2, 400_000)];
+    let write = |root: &Path, name: &str, bytes: &[u8]| {
+        fs::write(root.join(name), bytes).unwrap();
+        runs(Command::new("sync").arg(root.join(name)));
+        wait_until("the store has it", || is_up_to_date(root));
+    };
+    let mut server = first.serve_in(&["--replicate", url, "--lag", "100ms"], &seaweed.environment());
+    write(&first.mountpoint(), "first", &content[0]);
+    server.kill();
+    drop(server);
+    first.umount();
+    let file = second.path().join("cache.weir");
+    let cache = ["--cache", file.to_str().unwrap(), "--lag", "100ms"];
+    let mut server = second.serve_source(url, &cache, &seaweed.environment());
+    let root = second.mountpoint();
+    assert!(fs::read(root.join("first")).unwrap() == content[0]);
+    write(&root, "second", &content[1]);
+    server.kill();
+    drop(server);
+    second.umount();
+    // The writer before is fenced, and the store has what both have written.
+    let (volume, at) = (first.volume(), first.mountpoint());
+    let fenced = ["mount", volume.to_str().unwrap(), at.to_str().unwrap(), "--replicate", url];
+    let fenced = weir_in(&seaweed, &fenced).output().unwrap();
+    assert!(error_of(&fenced).contains("ahead of the volume"), "{}", error_of(&fenced));
+    let copy = store.path().join("copy.weir").to_str().unwrap().to_owned();
+    runs(&mut weir_in(&seaweed, &["restore", url, &copy]));
+    for (name, expected) in [("/first", &content[0]), ("/second", &content[1])] {
+        assert!(weir(&["cat", &copy, name]).output().unwrap().stdout == *expected, "{name}");
+    }
 }
 
 /// A store that is away: what the file has is served, the rest waits, and the mount ends all the same.
