@@ -7,6 +7,7 @@ use crate::address::{Extent, Lba};
 use crate::capability::Capabilities;
 use crate::command::{Command, Part, Write};
 use crate::error::{Rejected, StorageError};
+use crate::marks::Marks;
 use crate::opener::{Opener, Standing};
 use crate::ticket::Ticket;
 
@@ -42,6 +43,11 @@ pub trait Storage {
     /// Who has it open for writing, where other processes or hosts may open the same storage; none for storages that
     /// no other process can reach. A volume on it is claimed under this name.
     fn opener(&self) -> Option<Opener> {
+        None
+    }
+
+    /// The marks that a crash takes the storage back to, if it keeps any.
+    fn marks(&self) -> Option<&dyn Marks> {
         None
     }
 

@@ -52,6 +52,9 @@ pub enum Feature {
     /// Packed writes.
     #[error("packed writes (capability `packed`)")]
     Packed,
+    /// Marks.
+    #[error("marks (`Storage::marks`)")]
+    Marks,
     /// The second phase of a ticket.
     #[error("durability notification (capability `durable_tickets`)")]
     DurableTickets,

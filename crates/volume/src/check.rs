@@ -138,6 +138,19 @@ pub(crate) async fn settle_superblocks(
     Ok(())
 }
 
+/// Has older programs refuse a volume that is opened with marks (V13).
+pub(crate) async fn prepare_marks(
+    disk: &dyn Storage,
+    geometry: Geometry,
+    options: &VolumeOptions,
+) -> Result<Geometry, VolumeError> {
+    let marked = Geometry { marks: geometry.marks || options.marks.is_some(), ..geometry };
+    if marked != geometry {
+        replace_superblocks(disk, &geometry, &marked, options.rules).await?;
+    }
+    Ok(marked)
+}
+
 /// Says what is on `disk` without changing anything.
 ///
 /// # Errors

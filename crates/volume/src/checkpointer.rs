@@ -16,6 +16,7 @@ use crate::common::Common;
 use crate::geometry::CHECKPOINT_SLOTS;
 use crate::log::Log;
 use crate::map::COMMANDS_AT_ONCE;
+use crate::marks::MarkState;
 use crate::mutants::VolumeMutant;
 use crate::pager::WhenFull;
 use crate::transfer::{all_transferred, write_buffer, write_part};
@@ -81,8 +82,54 @@ impl Checkpointer {
         self.common.watermark.failure().map_or(Ok(()), |error| Err(Rejected::Failed(error)))
     }
 
+    /// Waits until no user has placed a record behind the newest mark (V13), and has users wait from then on. Without marks there
+    /// is nothing to wait for.
+    async fn reach_mark(&self) -> Result<(), Rejected> {
+        let Some(marks) = &self.common.marks else { return Ok(()) };
+        if self.common.drops(VolumeMutant::CheckpointUnmarked) {
+            return Ok(());
+        }
+        while marks.is_changed() {
+            self.has_not_failed()?;
+            marks.set_checkpoint_waits(true);
+            self.await_mark(marks).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the next mark is placed.
+    async fn await_mark(&self, marks: &MarkState) {
+        let placed = marks.placed.listen();
+        let _waiting = marks.note_waiting();
+        marks.want();
+        // Users who bring the mark about may have all that is free now.
+        self.common.slots.notify(usize::MAX);
+        placed.await;
+    }
+
+    /// Waits until a mark covers a record (V13), and returns the mark's. Where users have placed nothing since the newest
+    /// mark, the volume places it. Without marks it is the record itself.
+    pub(crate) async fn cover_by_mark(&self, sequence: u64) -> Result<u64, Rejected> {
+        let Some(marks) = &self.common.marks else { return Ok(sequence) };
+        while marks.newest() < sequence {
+            self.has_not_failed()?;
+            let slot = self.common.slots.listen();
+            if marks.is_changed() {
+                self.await_mark(marks).await;
+            } else if matches!(self.log.append_mark(), Err(Rejected::Busy)) {
+                slot.await;
+            }
+        }
+        Ok(marks.newest())
+    }
+
     async fn take_exclusively(&self) -> Result<(), Rejected> {
+        self.reach_mark().await?;
         let frozen = self.freeze();
+        if let Some(marks) = &self.common.marks {
+            marks.set_checkpoint_waits(false);
+            self.common.slots.notify(usize::MAX);
+        }
         let log_end = frozen.next.next_sequence - 1;
         let mut next = frozen.next;
         let tickets = self.write_pages(&frozen.pages, &mut next.pages).await?;

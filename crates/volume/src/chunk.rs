@@ -9,8 +9,8 @@ use weir_storage::BLOCK_BYTES;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::layout::{
-    CHUNK_MAGIC, ChunkHeader, ENTRIES_PER_CHUNK, RecordEntry, RecordKind, checksum_matches, content_checksum,
-    stamp_checksum,
+    CHUNK_MAGIC, CHUNK_MARKED, ChunkHeader, ENTRIES_PER_CHUNK, RecordEntry, RecordKind, checksum_matches,
+    content_checksum, stamp_checksum,
 };
 use crate::map::Entry;
 use crate::names::Pairs;
@@ -44,6 +44,8 @@ pub(crate) struct ChunkStamp {
     pub durable: u64,
     /// Number of the newest durable checkpoint.
     pub checkpoint: u64,
+    /// V13: its records count only with a mark behind them.
+    pub marked: bool,
 }
 
 impl OpenChunk {
@@ -143,7 +145,7 @@ impl OpenChunk {
             entries: self.entries.into(),
             data_blocks: self.data_blocks.into(),
             requests: self.requests.into(),
-            reserved: 0.into(),
+            flags: if stamp.marked { CHUNK_MARKED } else { 0 }.into(),
             checkpoint: stamp.checkpoint.into(),
         };
         self.buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
@@ -225,6 +227,11 @@ impl<'a> ParsedChunk<'a> {
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = RecordEntry> + use<'a> {
         parse_entries(self.entries)
+    }
+
+    /// V13: its records count only with a mark behind them.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.header.flags.get() & CHUNK_MARKED != 0
     }
 
     /// Sequence number of the last request in the chunk.

@@ -23,6 +23,7 @@ use crate::geometry::Geometry;
 use crate::layout::{RecordKind, content_checksum};
 use crate::log::{Head, Log, Moving};
 use crate::map::Entry;
+use crate::marks::MarkState;
 use crate::options::CleaningPolicy;
 use crate::pager::WhenFull;
 use crate::reserve::Reserve;
@@ -106,7 +107,7 @@ impl Cleaner {
         discarder: Rc<Discarder>,
     ) -> Cleaner {
         let (common, blocks) = (Rc::clone(&log.common), Rc::clone(&log.blocks));
-        let reserve = Reserve::new(common.geometry, common.options.rules);
+        let reserve = Reserve::of(&common);
         let unfinished = RefCell::default();
         Cleaner { common, blocks, log, flusher, checkpointer, discarder, reserve, unfinished }
     }
@@ -238,6 +239,7 @@ impl Cleaner {
         };
         // A checkpoint writes all of the map that has changed. It is worth that where a flush frees less than half as much.
         if self.long_enough(by_flush) || (by_flush > 0 && 2 * by_flush >= empty) {
+            let placed = self.checkpointer.cover_by_mark(placed).await?;
             self.flusher.want_durable(placed);
             self.common.watermark.until_durable(placed).await?;
             if self.lengthen_free_list().is_ok() {
@@ -395,7 +397,10 @@ impl Cleaner {
             self.log.pager.load(WhenFull::Exceed, pages).await?;
             match self.log.append_moved(&mut moving, data) {
                 Err(Rejected::Busy) if self.blocks.borrow().segments.free_listed() > 0 => {
-                    self.common.slots.listen().await
+                    let slot = self.common.slots.listen();
+                    let marks = self.common.marks.as_ref().filter(|marks| marks.is_changed());
+                    let _waiting = marks.map(MarkState::note_waiting);
+                    slot.await
                 }
                 Err(Rejected::Busy) if moving.copied.is_some() => {
                     self.unfinished.replace(Some((victim, moving)));

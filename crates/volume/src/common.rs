@@ -13,6 +13,7 @@ use weir_runtime::{Handle, Permit, Semaphore};
 use weir_storage::{BLOCK_BYTES, FlushSharing, Rejected, Storage, StorageError, Watermark};
 
 use crate::geometry::Geometry;
+use crate::marks::MarkState;
 use crate::mutants::VolumeMutant;
 use crate::options::VolumeOptions;
 use crate::stats::Stats;
@@ -36,6 +37,8 @@ pub(crate) struct Common {
     pub closing: Cell<bool>,
     /// Where sealed chunks are copied to.
     pub tap: RefCell<Option<Rc<TapQueue>>>,
+    /// V13: of a volume that takes marks.
+    pub marks: Option<MarkState>,
     /// A command that was refused may be taken now.
     pub slots: Event,
     /// For the flusher.
@@ -54,8 +57,10 @@ impl Common {
         options: VolumeOptions,
         durable: u64,
     ) -> Common {
+        let marks = options.marks.map(|bytes| MarkState::new(&geometry, bytes, durable));
         Common {
             handle: handle.clone(),
+            marks,
             disk,
             geometry,
             options,
@@ -74,10 +79,14 @@ impl Common {
         }
     }
 
-    /// Refuses further writes, and waits until upkeep has ended. Upkeep begins no round while the permit is held.
-    pub(crate) async fn begin_closing(&self) -> Permit {
+    /// Refuses further writes.
+    pub(crate) fn begin_closing(&self) {
         self.closing.set(true);
         self.slots.notify(usize::MAX);
+    }
+
+    /// Waits until upkeep has ended. It begins no round while the permit is held.
+    pub(crate) async fn end_upkeep(&self) -> Permit {
         self.upkeep.acquire(1).await
     }
 
@@ -105,9 +114,22 @@ impl Common {
         self.options.rules.drops(mutant)
     }
 
-    /// Up to where a record counts as durable for the reclaim check (V3).
+    /// Up to where a record counts as durable for the reclaim check (V3): no crash takes it back.
     pub(crate) fn reclaimable_to(&self) -> u64 {
-        if self.drops(VolumeMutant::ReuseBeforeFlush) { u64::MAX } else { self.watermark.durable_to() }
+        let durable = self.watermark.durable_to();
+        match &self.marks {
+            _ if self.drops(VolumeMutant::ReuseBeforeFlush) => u64::MAX,
+            Some(marks) if !self.drops(VolumeMutant::ReuseBeforeMark) => marks.durable_to(&self.watermark),
+            _ => durable,
+        }
+    }
+
+    /// A user has placed a record.
+    #[inline]
+    pub(crate) fn note_change(&self) {
+        if let Some(marks) = &self.marks {
+            marks.note_change();
+        }
     }
 
     /// The disk below failed: nothing more is acknowledged, and all waiting callers get the error.
@@ -122,6 +144,9 @@ impl Common {
         self.watermark.fail(error);
         self.flushes.fail(error);
         self.slots.notify(usize::MAX);
+        if let Some(marks) = &self.marks {
+            marks.placed.notify(usize::MAX);
+        }
         self.chunk_sealed.notify(usize::MAX);
         self.upkeep_needed.notify(usize::MAX);
         self.discard_needed.notify(usize::MAX);

@@ -8,8 +8,8 @@ use crate::base::Base;
 use crate::error::{Damage, FormatError, VolumeError};
 use crate::layout::{
     CLAIM_BLOCKS, COUNTERS_END, CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_BASE,
-    FEATURE_CLAIMS, FEATURE_RESIZED, FEATURE_SHARES, FEATURE_SNAPSHOTS, FORMAT_VERSION, SUPERBLOCK_COPIES,
-    SUPERBLOCK_MAGIC, Superblock, checksum_matches, stamp_checksum,
+    FEATURE_CLAIMS, FEATURE_MARKS, FEATURE_RESIZED, FEATURE_SHARES, FEATURE_SNAPSHOTS, FORMAT_VERSION,
+    SUPERBLOCK_COPIES, SUPERBLOCK_MAGIC, Superblock, checksum_matches, stamp_checksum,
 };
 use crate::names::SHARED;
 
@@ -105,6 +105,8 @@ pub(crate) struct Geometry {
     pub resized: bool,
     /// The state with which the volume begins and which it does not hold, if there is one. It has no slots then.
     pub base: Option<Base>,
+    /// The volume was opened with marks: older programs would take records that do not count (V13).
+    pub marks: bool,
 }
 
 impl Geometry {
@@ -177,6 +179,7 @@ impl Geometry {
             slots: 0,
             resized: false,
             base: None,
+            marks: false,
         }
     }
 
@@ -274,7 +277,8 @@ impl Geometry {
         let snapshots = if self.slots > 0 { FEATURE_SNAPSHOTS } else { 0 };
         let resized = if self.resized { FEATURE_RESIZED } else { 0 };
         let base = if self.base.is_some() { FEATURE_BASE } else { 0 };
-        shares | snapshots | resized | base | if self.claims { FEATURE_CLAIMS } else { 0 }
+        let marks = if self.marks { FEATURE_MARKS } else { 0 };
+        shares | snapshots | resized | base | marks | if self.claims { FEATURE_CLAIMS } else { 0 }
     }
 
     /// The superblock as a whole block.
@@ -325,7 +329,12 @@ impl Geometry {
             let (found, known) = (superblock.version.get(), FORMAT_VERSION);
             return Err(VolumeError::OlderVersion { found, known });
         }
-        let known = FEATURE_SHARES | FEATURE_CLAIMS | FEATURE_SNAPSHOTS | FEATURE_RESIZED | FEATURE_BASE;
+        let known = FEATURE_SHARES
+            | FEATURE_CLAIMS
+            | FEATURE_SNAPSHOTS
+            | FEATURE_RESIZED
+            | FEATURE_BASE
+            | FEATURE_MARKS;
         let unknown = superblock.features.get() & !known;
         if unknown != 0 {
             return Err(VolumeError::UnknownFeatures(unknown));
@@ -372,7 +381,8 @@ impl Geometry {
         let counts =
             |base: Base| base.sequence < COUNTERS_END && (1..COUNTERS_END).contains(&base.generation);
         check(base.is_none_or(|base| counts(base) && slots == 0), "base")?;
-        let found = Geometry { logical_blocks: logical, shares, slots, base, ..found };
+        let marks = superblock.features.get() & FEATURE_MARKS != 0;
+        let found = Geometry { logical_blocks: logical, shares, slots, base, marks, ..found };
         check(!has_slots || found.slot_blocks() >= logical, "slots")?;
         check(!has_slots || (map_pages - 1).is_multiple_of(1 + slots), "slots")?;
         Ok(found)
@@ -410,6 +420,7 @@ impl Geometry {
             slots: 0,
             resized: true,
             base: None,
+            marks: false,
         };
         let fits = match found.is_map_behind() {
             true => found.map_end() <= physical,

@@ -35,8 +35,12 @@ pub(crate) const FEATURE_SNAPSHOTS: u64 = 8;
 pub(crate) const FEATURE_RESIZED: u64 = 16;
 /// Feature: the volume begins with the state of a base, and does not hold it.
 pub(crate) const FEATURE_BASE: u64 = 32;
+/// Feature: chunks may hold records that count only with a mark behind them.
+pub(crate) const FEATURE_MARKS: u64 = 64;
 /// No counter comes this far: at a billion requests a second it takes a century.
 pub(crate) const COUNTERS_END: u64 = 1 << 62;
+/// Flag of a chunk: its records count only with a mark behind them (V13).
+pub(crate) const CHUNK_MARKED: u16 = 1;
 /// Blocks of claim and challenge.
 pub(crate) const CLAIM_BLOCKS: u64 = 2;
 /// Blocks at the start that hold the two copies of the superblock.
@@ -66,7 +70,7 @@ pub(crate) struct Superblock {
     pub map_start: U64,
     pub segments_start: U64,
     /// Features that a reader must know: [`FEATURE_SHARES`], [`FEATURE_CLAIMS`], [`FEATURE_SNAPSHOTS`],
-    /// [`FEATURE_RESIZED`], [`FEATURE_BASE`].
+    /// [`FEATURE_RESIZED`], [`FEATURE_BASE`], [`FEATURE_MARKS`].
     pub features: U64,
     /// With [`FEATURE_SNAPSHOTS`]: slots for snapshots and clones.
     pub slots: U32,
@@ -238,7 +242,8 @@ pub(crate) struct ChunkHeader {
     pub entries: U16,
     pub data_blocks: U16,
     pub requests: U16,
-    pub reserved: U16,
+    /// [`CHUNK_MARKED`].
+    pub flags: U16,
     /// Number of the newest checkpoint known durable when this chunk was sealed: should that one be lost,
     /// recovery notices (V1).
     pub checkpoint: U64,
@@ -251,7 +256,7 @@ pub(crate) struct RecordEntry {
     /// The first logical block; of a share, the target. Free-segment list: the first segment.
     pub lba: U32,
     /// Data: the content checksum of the block. Discard: how many blocks. Share: the logical block that is the source.
-    /// Free-segment list: how many segments.
+    /// Free-segment list: how many segments. Mark: 0.
     pub word: U32,
     /// Bits 0 to 30: [`RecordKind`]. Bit 31: the last entry of its request.
     pub info: U32,
@@ -309,6 +314,8 @@ pub(crate) enum RecordKind {
     Share,
     /// Segments that join the end of the free-segment list (V4).
     FreeSegments,
+    /// All records before it count (V13).
+    Mark,
 }
 
 const LAST_OF_REQUEST: u32 = 1 << 31;
@@ -320,6 +327,7 @@ impl RecordEntry {
             RecordKind::Discard => 2,
             RecordKind::Share => 3,
             RecordKind::FreeSegments => 4,
+            RecordKind::Mark => 5,
         };
         let info = if last { kind | LAST_OF_REQUEST } else { kind };
         RecordEntry { lba: lba.into(), word: word.into(), info: info.into() }
@@ -332,6 +340,7 @@ impl RecordEntry {
             2 => Some(RecordKind::Discard),
             3 => Some(RecordKind::Share),
             4 => Some(RecordKind::FreeSegments),
+            5 => Some(RecordKind::Mark),
             _ => None,
         }
     }

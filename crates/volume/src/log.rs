@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tracing::warn;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Recorder, Rejected, StorageError, Tag, Write};
+use weir_storage::{BLOCK_BYTES, Extent, Feature, Lba, Recorder, Rejected, StorageError, Tag, Write};
 
 use crate::blocks::Blocks;
 use crate::chunk::{ChunkStamp, OpenChunk};
@@ -20,6 +20,7 @@ use crate::common::Common;
 use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, RecordKind};
 use crate::map::{COPIES_LIMIT, Entry};
 use crate::map_page::{page_of, pages_of};
+use crate::marks::MarkState;
 use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
 use crate::options::Completion;
@@ -36,6 +37,8 @@ pub(crate) enum Writer {
     User,
     /// The cleaner, which gives back more than it takes.
     Cleaner,
+    /// What takes no block: segments that become free, and marks.
+    Upkeep,
 }
 
 /// What a record needs.
@@ -139,7 +142,7 @@ impl Log {
         let blocks = Rc::new(RefCell::new(blocks));
         Log {
             pager: Pager::new(&common, &blocks),
-            reserve: Reserve::new(common.geometry, common.options.rules),
+            reserve: Reserve::of(&common),
             blocks,
             state: RefCell::new(state),
             sealed: RefCell::new(Sealed::new(buffers)),
@@ -204,9 +207,7 @@ impl Log {
                 blocks.set(lba, new, head.next_sequence);
             }
         }
-        if open.user_since.is_none() {
-            self.begin_window(open);
-        }
+        self.note_user(open);
         self.common.count(|stats| stats.user_blocks += written);
         Ok(self.placed(&mut blocks, &mut state, writes))
     }
@@ -230,9 +231,7 @@ impl Log {
             open.push_bare(RecordKind::Discard, first, extent.blocks, i + 1 == extents.len());
             blocks.discard(extent.start.0, extent.end().0, head.next_sequence);
         }
-        if open.user_since.is_none() {
-            self.begin_window(open);
-        }
+        self.note_user(open);
         self.stuck.set(false);
         Ok(self.placed(&mut blocks, &mut state, &[]))
     }
@@ -256,9 +255,7 @@ impl Log {
         let open = open.as_mut().ok_or(Rejected::Busy)?;
         open.push_shares(pairs);
         blocks.share(pairs, head.next_sequence);
-        if open.user_since.is_none() {
-            self.begin_window(open);
-        }
+        self.note_user(open);
         Ok(self.placed(&mut blocks, &mut state, &[]))
     }
 
@@ -276,7 +273,7 @@ impl Log {
             return Ok(());
         }
         let needs = Needs { entries: free.len() as u64, ..Needs::default() };
-        self.make_room(&mut blocks, &mut state, needs, Writer::Cleaner)?;
+        self.make_room(&mut blocks, &mut state, needs, Writer::Upkeep)?;
         let open = state.open.as_mut().ok_or(Rejected::Busy)?;
         for (i, segment) in free.iter().enumerate() {
             open.push_bare(RecordKind::FreeSegments, *segment, 1, i + 1 == free.len());
@@ -284,6 +281,25 @@ impl Log {
         }
         self.placed(&mut blocks, &mut state, &[]);
         Ok(())
+    }
+
+    /// Places a mark behind everything that was placed, unless the newest record is one (V13): its sequence number. It is not
+    /// for volumes without marks.
+    pub(crate) fn append_mark(&self) -> Result<u64, Rejected> {
+        let marks = self.common.marks.as_ref().ok_or(Rejected::Unsupported(Feature::Marks))?;
+        let mut blocks = self.blocks.borrow_mut();
+        let mut state = self.state.borrow_mut();
+        if marks.newest() == state.head.next_sequence - 1 {
+            return Ok(marks.newest());
+        }
+        let needs = Needs { entries: 1, ..Needs::default() };
+        self.make_room(&mut blocks, &mut state, needs, Writer::Upkeep)?;
+        let open = state.open.as_mut().ok_or(Rejected::Busy)?;
+        open.push_bare(RecordKind::Mark, 0, 0, true);
+        let sequence = self.placed(&mut blocks, &mut state, &[]);
+        marks.was_placed(sequence);
+        self.common.slots.notify(usize::MAX);
+        Ok(sequence)
     }
 
     /// Segments that may join the free-segment list now: as many as a checkpoint can name, with the open one, and as
@@ -337,6 +353,15 @@ impl Log {
         Ok(all)
     }
 
+    /// A user's record is in the open chunk.
+    #[inline]
+    fn note_user(&self, open: &mut OpenChunk) {
+        if open.user_since.is_none() {
+            self.begin_window(open);
+        }
+        self.common.note_change();
+    }
+
     /// From now on a user may lose something with this chunk: the loss window runs (V5).
     #[cold]
     fn begin_window(&self, open: &mut OpenChunk) {
@@ -386,8 +411,13 @@ impl Log {
         {
             return Err(Rejected::Busy);
         }
-        // What only frees or shares blocks takes an entry, no block.
-        if writer == Writer::User && needs.data > 0 && self.is_for_cleaner(blocks) {
+        let holds = |marks: &MarkState| marks.holds_users();
+        if writer == Writer::User && self.common.marks.as_ref().is_some_and(holds) {
+            return Err(Rejected::Busy);
+        }
+        // What only frees or shares blocks takes an entry, no block; but with marks it asks for one that has room (V13).
+        let takes_room = needs.data > 0 || self.common.marks.is_some();
+        if writer == Writer::User && takes_room && self.is_for_cleaner(blocks) {
             return Err(Rejected::Busy);
         }
         if state.open.as_ref().is_some_and(|open| open.fits(needs.data, needs.entries)) {
@@ -400,11 +430,29 @@ impl Log {
     /// Whether what is free is the cleaner's, down to the open segment: it has begun to use its reserve. Writers that took what each
     /// cleaned segment gains would keep it at the last one, where it can clean but one at a time.
     fn is_for_cleaner(&self, blocks: &Blocks) -> bool {
-        let is_used = blocks.segments.free_listed() < self.reserve.of_cleaner() && !self.stuck.get();
+        let is_used = blocks.segments.free_listed() < self.kept_from_users() && !self.stuck.get();
         if is_used {
             self.common.upkeep_needed.notify(1);
         }
         is_used
+    }
+
+    /// Segments on the free-segment list that users leave alone: the cleaner's, and what is kept for a mark, which is needed
+    /// then (V13).
+    fn kept_from_users(&self) -> usize {
+        match &self.common.marks {
+            // Nothing else brings the mark about that upkeep waits for.
+            Some(marks) if marks.has_no_more() => 0,
+            Some(marks) => self.reserve.of_cleaner() + marks.kept_from_users(),
+            None => self.reserve.of_cleaner(),
+        }
+    }
+
+    /// Segments on the free-segment list that the cleaner leaves alone: while users have to place a mark, what they need for
+    /// that, and itself behind it (V13).
+    fn kept_from_cleaner(&self) -> usize {
+        let is_changed = self.common.marks.as_ref().filter(|marks| marks.is_changed());
+        is_changed.map_or(0, |marks| marks.room + self.reserve.of_cleaner())
     }
 
     /// Opens a chunk with room for `least` data blocks, in the next segment if need be.
@@ -456,8 +504,9 @@ impl Log {
     fn next_segment(&self, blocks: &mut Blocks, writer: Writer) -> Result<u32, Rejected> {
         let segments = &mut blocks.segments;
         let kept = match writer {
-            Writer::User => self.reserve.of_cleaner(),
-            Writer::Cleaner => 0,
+            Writer::User => self.kept_from_users(),
+            Writer::Cleaner => self.kept_from_cleaner(),
+            Writer::Upkeep => 0,
         };
         let long = segments.log().len() >= self.common.options.checkpoint_segments;
         let free_list = segments.free_listed();
@@ -468,7 +517,11 @@ impl Log {
             self.stuck.set(false);
         }
         if free_list <= kept {
-            let full = writer == Writer::User && self.stuck.get();
+            if let Some(marks) = &self.common.marks {
+                marks.want();
+            }
+            let has_no_more = self.common.marks.as_ref().is_some_and(MarkState::has_no_more);
+            let full = writer == Writer::User && (self.stuck.get() || has_no_more);
             return Err(if full { Rejected::Failed(StorageError::NoSpace) } else { Rejected::Busy });
         }
         segments.take(self.common.options.rules).ok_or(Rejected::Busy)
@@ -506,6 +559,7 @@ impl Log {
             generation: state.head.generation,
             durable: self.common.watermark.durable_to(),
             checkpoint: state.checkpoint,
+            marked: self.common.marks.is_some(),
         };
         if let Some(tap) = &*self.common.tap.borrow() {
             tap.push(&open, stamp, self.common.handle.now());

@@ -74,6 +74,12 @@ pub enum VolumeMutant {
     ShareUncopied,
     /// V12: a volume is opened without its base, and reads zeros for it.
     BaseLeftOut,
+    /// V13: recovery takes the records behind the newest mark.
+    MarksIgnored,
+    /// V13: what a record supersedes is written again before a mark behind that record is durable.
+    ReuseBeforeMark,
+    /// V13: a checkpoint begins behind records that no mark covers.
+    CheckpointUnmarked,
     /// V9: closing takes one checkpoint, so that each page of the map is there once.
     ClosedOnce,
     /// V9: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.

@@ -83,6 +83,9 @@ pub struct VolumeOptions {
     /// Open a copy of a volume that was open when it was copied, as a crash would have left it. Only if no owner answers
     /// (V8). Default: false.
     pub after_crash: bool,
+    /// Take marks, for a user that writes so many bytes at most before it places one (V13): a crash takes the volume back to
+    /// the newest mark. A volume that was opened so is not read by older programs. Default: none.
+    pub marks: Option<u64>,
     /// The rules that this volume keeps: all of them.
     pub rules: VolumeRules,
 }
@@ -119,6 +122,7 @@ impl Default for VolumeOptions {
             map_pages: 98_304,
             discard_below: false,
             after_crash: false,
+            marks: None,
             rules: Rules::all(),
         }
     }

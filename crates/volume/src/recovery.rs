@@ -189,6 +189,8 @@ struct Replay<'a> {
     next_sequence: u64,
     /// The pairs of the share that is being applied.
     pairs: Pairs,
+    /// Records that no mark covers so far (V13).
+    uncovered: Vec<Record>,
     /// The volume is being repaired.
     tolerance: Option<Tolerance>,
     met: ReplayFindings,
@@ -201,6 +203,13 @@ struct Replay<'a> {
     /// The two segments that were read last, by their places on the free-segment list: what is behind the cut begins
     /// in the one that was replayed last, and the next one was looked at by then.
     here: VecDeque<(usize, Rc<Buffer>)>,
+}
+
+/// A record of the log, and where its chunk lies: a block of a segment.
+struct Record {
+    entries: Vec<(RecordEntry, Entry)>,
+    sequence: u64,
+    chunk: (u32, u32),
 }
 
 /// A place on the free-segment list.
@@ -239,6 +248,7 @@ impl<'a> Replay<'a> {
             on_free_list,
             next_sequence,
             pairs: Pairs::new(),
+            uncovered: Vec::new(),
             tolerance: None,
             met: ReplayFindings::default(),
             chunks: 0,
@@ -267,6 +277,12 @@ impl<'a> Replay<'a> {
                 }
             }
         };
+        if self.is_at_end() {
+            // There a checkpoint holds all that was placed, with a mark behind it or without.
+            for record in std::mem::take(&mut self.uncovered) {
+                self.apply(&record).await?;
+            }
+        }
         let segment = self.free_list.get(cut.index);
         debug!(
             chunks = self.chunks,
@@ -415,6 +431,7 @@ impl<'a> Replay<'a> {
         offset: u32,
     ) -> Result<bool, VolumeError> {
         let mut record: Vec<(RecordEntry, Entry)> = Vec::new();
+        let marked = chunk.is_marked() && !self.rules.drops(VolumeMutant::MarksIgnored);
         let mut blocks = data.chunks_exact(BLOCK_BYTES);
         let mut address = self.geometry.block(segment, offset) as u32;
         for entry in chunk.entries() {
@@ -435,34 +452,53 @@ impl<'a> Replay<'a> {
             }
             record.push((entry, place));
             if entry.is_last() {
-                self.apply(&record, (segment, offset)).await?;
+                let entries = std::mem::take(&mut record);
+                let record = Record { entries, sequence: self.next_sequence, chunk: (segment, offset) };
+                if marked {
+                    self.apply_if_covered(record).await?
+                } else {
+                    self.apply(&record).await?
+                }
                 self.next_sequence += 1;
-                self.records += 1;
-                record.clear();
             }
         }
         self.blocks.segments.sealed(segment, self.next_sequence - 1);
         Ok(true)
     }
 
-    /// Applies a record of the chunk at a block of a segment.
-    async fn apply(
-        &mut self,
-        record: &[(RecordEntry, Entry)],
-        (segment, offset): (u32, u32),
-    ) -> Result<(), VolumeError> {
-        for (entry, place) in record {
+    /// V13: a record counts when a mark comes behind it. What says where the log goes on does not wait for that.
+    async fn apply_if_covered(&mut self, record: Record) -> Result<(), VolumeError> {
+        match record.entries.first().and_then(|(entry, _)| entry.kind()) {
+            Some(RecordKind::FreeSegments) => self.apply(&record).await,
+            Some(RecordKind::Mark) => {
+                for covered in std::mem::take(&mut self.uncovered) {
+                    self.apply(&covered).await?;
+                }
+                self.apply(&record).await
+            }
+            _ => {
+                self.uncovered.push(record);
+                Ok(())
+            }
+        }
+    }
+
+    /// Applies a record.
+    async fn apply(&mut self, record: &Record) -> Result<(), VolumeError> {
+        let (segment, offset) = record.chunk;
+        for (entry, place) in &record.entries {
             let changed = self.take_entry(entry).map_err(|what| self.damaged(what, segment, offset))?;
             let Some(blocks) = changed else { continue };
             if place.is_mapped() {
                 let lba = blocks.start as u32;
                 self.load_pages(&[page_of(lba)]).await?;
-                self.blocks.set(lba, *place, self.next_sequence);
+                self.blocks.set(lba, *place, record.sequence);
             } else {
-                self.discard(blocks.start, blocks.end).await?;
+                self.discard(blocks.start, blocks.end, record.sequence).await?;
             }
         }
-        self.share().await
+        self.records += 1;
+        self.share(record.sequence).await
     }
 
     /// Takes in what an entry says besides the map; the blocks whose map entries it changes, if it is data or a discard.
@@ -474,6 +510,7 @@ impl<'a> Replay<'a> {
                 return self.lengthen(entry.lba.get(), entry.word.get()).map(|()| None);
             }
             RecordKind::Share => return self.add_pair(entry).map(|()| None),
+            RecordKind::Mark => return Ok(None),
         };
         let first = u64::from(entry.lba.get());
         let blocks = first..first + count;
@@ -485,13 +522,13 @@ impl<'a> Replay<'a> {
     }
 
     /// Discards blocks page by page, so that not all pages have to be in memory together.
-    async fn discard(&mut self, first: u64, end: u64) -> Result<(), VolumeError> {
+    async fn discard(&mut self, first: u64, end: u64, sequence: u64) -> Result<(), VolumeError> {
         let mut from = first;
         while from < end {
             let page = from / ENTRIES_PER_PAGE as u64;
             let to = ((page + 1) * ENTRIES_PER_PAGE as u64).min(end);
             self.load_pages(&[page as u32]).await?;
-            self.blocks.discard(from, to, self.next_sequence);
+            self.blocks.discard(from, to, sequence);
             from = to;
         }
         Ok(())
@@ -550,15 +587,15 @@ impl<'a> Replay<'a> {
     }
 
     /// Applies the pairs of a share.
-    async fn share(&mut self) -> Result<(), VolumeError> {
+    async fn share(&mut self, sequence: u64) -> Result<(), VolumeError> {
         let pairs = std::mem::take(&mut self.pairs);
         let pages = pairs.iter().flat_map(|(to, from)| [page_of(*to), page_of(*from)]).collect();
         self.load_pages(&once_each(pages)).await?;
         self.share_unknown(&pairs);
         if self.rules.drops(VolumeMutant::PairsInTurn) {
-            pairs.into_iter().for_each(|pair| self.blocks.share(&[pair].into(), self.next_sequence));
+            pairs.into_iter().for_each(|pair| self.blocks.share(&[pair].into(), sequence));
         } else if !pairs.is_empty() {
-            self.blocks.share(&pairs, self.next_sequence);
+            self.blocks.share(&pairs, sequence);
         }
         Ok(())
     }

@@ -2,7 +2,9 @@
 
 use weir_storage::Rules;
 
+use crate::common::Common;
 use crate::geometry::Geometry;
+use crate::marks::MarkState;
 use crate::mutants::VolumeMutant;
 use crate::segments::Segments;
 
@@ -11,11 +13,14 @@ use crate::segments::Segments;
 pub(crate) struct Reserve {
     geometry: Geometry,
     rules: Rules<VolumeMutant>,
+    /// Segments that are kept for a mark (V13).
+    of_marks: usize,
 }
 
 impl Reserve {
-    pub(crate) fn new(geometry: Geometry, rules: Rules<VolumeMutant>) -> Reserve {
-        Reserve { geometry, rules }
+    pub(crate) fn of(common: &Common) -> Reserve {
+        let of_marks = common.marks.as_ref().map_or(0, |marks: &MarkState| marks.room);
+        Reserve { geometry: common.geometry, rules: common.options.rules, of_marks }
     }
 
     /// Segments that would be free if everything live were packed together.
@@ -35,7 +40,7 @@ impl Reserve {
     /// and where they have to in any case, since what is left is the cleaner's.
     pub(crate) fn upkeep_below(&self, segments: &Segments) -> usize {
         let below = (self.spare(segments) / 6).clamp(3, self.geometry.free_list_limit().max(12) / 4);
-        below.max(self.of_cleaner())
+        below.max(self.of_cleaner() + self.of_marks)
     }
 
     /// Segments on the free-segment list that only the cleaner may take.

@@ -97,7 +97,7 @@ impl Records {
                     }
                     Some(RecordKind::Discard) => (entry.word.get(), Some(Entry::default())),
                     Some(RecordKind::Share) => (1, None),
-                    Some(RecordKind::FreeSegments) | None => (0, None),
+                    Some(RecordKind::FreeSegments | RecordKind::Mark) | None => (0, None),
                 };
                 if sequence < next_sequence {
                     let said = Newest { generation: of, sequence, entry: found };

@@ -51,7 +51,7 @@ impl LogEntry {
             Some(RecordKind::Data) => Change::Write(word),
             Some(RecordKind::Discard) => Change::Discard(word),
             Some(RecordKind::Share) => Change::Share(word),
-            Some(RecordKind::FreeSegments) | None => Change::Nothing,
+            Some(RecordKind::FreeSegments | RecordKind::Mark) | None => Change::Nothing,
         };
         LogEntry { lba: entry.lba.get(), change, last: entry.is_last() }
     }

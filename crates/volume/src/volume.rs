@@ -8,8 +8,8 @@ use event_listener::Event;
 use tracing::{info, warn};
 use weir_runtime::{Buffer, Handle, Instant, Task};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Discard, Extent, Lba, LogPhase, Ordering, Part, Recorder, Rejected,
-    Rules, Storage, StorageError, Ticket, Write, flush, write,
+    BLOCK_BYTES, Capabilities, Command, Discard, Extent, Lba, LogPhase, Marks, Ordering, Part, Recorder,
+    Rejected, Rules, Storage, StorageError, Ticket, Write, flush, run_with_marks, write,
 };
 
 use crate::base::Base;
@@ -28,6 +28,7 @@ use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE};
 use crate::lease::{Keeper, Leased};
 use crate::log::{Head, Log};
 use crate::map::{COMMANDS_AT_ONCE, Map};
+use crate::marks::MarkState;
 use crate::mutants::VolumeMutant;
 use crate::names::{Pairs, one_by_one};
 use crate::options::{Completion, LossWindow, VolumeOptions};
@@ -208,6 +209,7 @@ impl Volume {
             Recovered::recover(&*disk, &geometry, options.rules, options.map_pages, Search::Beginning)
                 .await?;
         crate::check::settle_superblocks(&*disk, &geometry, options.rules).await?;
+        let geometry = crate::check::prepare_marks(&*disk, geometry, &options).await?;
         let Recovered { records, bytes_read, .. } = found;
         let mut volume = Volume::start(handle, disk, (geometry, base), options, found);
         volume.keeper = keeper;
@@ -215,7 +217,7 @@ impl Volume {
         // its free-segment list.
         volume.checkpointer.take().await?;
         volume.run_tasks();
-        volume.load_branches().await?;
+        run_with_marks(&volume, volume.load_branches()).await?;
         let Head { generation, .. } = volume.log.head();
         let report = RecoveryReport { records, bytes_read, generation, duration: handle.now().since(began) };
         volume.common.count(|stats| stats.recovery = report);
@@ -363,9 +365,12 @@ impl Volume {
         if let Some(error) = self.common.watermark.failure() {
             return Err(error.into());
         }
-        // A later write is refused, not acknowledged and forgotten. Upkeep between the two last checkpoints would make
-        // them of two moments.
-        let _upkeep = self.common.begin_closing().await;
+        // A later write is refused, not acknowledged and forgotten.
+        self.common.begin_closing();
+        // Upkeep may wait for it.
+        self.place_last_mark().await?;
+        // Upkeep between the two last checkpoints would make them of two moments.
+        let _upkeep = self.common.end_upkeep().await;
         // A discard that is in flight may be carried out late: the next program that opens the disk may have written
         // there.
         let _none = self.discarder.on_the_way.acquire(1).await;
@@ -376,6 +381,18 @@ impl Volume {
         }
         info!(ok = outcome.is_ok(), "closed");
         Ok(outcome?)
+    }
+
+    /// V13: what is closed is kept, with a mark behind it or without.
+    async fn place_last_mark(&self) -> Result<(), Rejected> {
+        while self.common.marks.is_some() {
+            let slot = self.common.slots.listen();
+            match self.log.append_mark() {
+                Err(Rejected::Busy) => slot.await,
+                placed => return placed.map(drop),
+            }
+        }
+        Ok(())
     }
 
     fn stop(&self) {
@@ -618,7 +635,8 @@ pub(crate) async fn write_repaired(
 ) -> Result<(), VolumeError> {
     let options = VolumeOptions { rules, ..VolumeOptions::default() };
     let volume = Volume::start(handle, disk, (geometry, None), options, found);
-    let _upkeep = volume.common.begin_closing().await;
+    volume.common.begin_closing();
+    let _upkeep = volume.common.end_upkeep().await;
     Ok(volume.checkpointer.take_last().await?)
 }
 
@@ -646,10 +664,44 @@ impl Storage for Volume {
         &self.common.slots
     }
 
+    fn marks(&self) -> Option<&dyn Marks> {
+        self.common.marks.as_ref().map(|_| self as &dyn Marks)
+    }
+
     fn next_data(&self, from: Lba) -> Option<Lba> {
         let known = self.log.blocks.borrow().map.next_known(from.0).map(Lba);
         let of_base = self.base.as_ref().and_then(|base| base.next_data(from));
         known.into_iter().chain(of_base).min().filter(|next| next.0 < self.blocks())
+    }
+}
+
+impl Marks for Volume {
+    fn begin(&self) {
+        if let Some(marks) = &self.common.marks {
+            marks.begin();
+            self.common.slots.notify(usize::MAX);
+        }
+    }
+
+    fn place(&self) -> Result<Ticket, Rejected> {
+        let sequence = self.log.append_mark()?;
+        if let Some(marks) = &self.common.marks {
+            marks.end();
+        }
+        self.flusher.want_durable(sequence);
+        Ok(self.ticket(sequence, LogPhase::Durable))
+    }
+
+    fn room(&self) -> u64 {
+        self.common.marks.as_ref().map_or(0, MarkState::room_bytes)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.common.marks.as_ref().is_some_and(MarkState::is_wanted)
+    }
+
+    fn wanted(&self) -> &Event {
+        self.common.marks.as_ref().map_or(&self.common.slots, |marks| &marks.wanted)
     }
 }
 

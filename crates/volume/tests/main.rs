@@ -8,6 +8,7 @@ mod conformance;
 mod discard;
 mod large;
 mod map_limit;
+mod marks;
 mod owners;
 mod reads;
 mod recovery;

@@ -1,0 +1,163 @@
+//! Marks: a crash leaves the records up to the newest mark, and none behind it (V13).
+//!
+//! 1. While a volume is open with marks, its chunks say so, and recovery applies their records when it comes to a mark. What is
+//!    behind the last whole mark is taken back.
+//! 2. What a record supersedes is needed until a mark behind that record is durable: the reclaim check (V3) asks for that.
+//! 3. A checkpoint holds everything that was placed, so it begins where no user has placed a record behind the newest
+//!    mark. It waits for a mark, and users wait until it has begun.
+//! 4. A user may have to write before it can place a mark, and cleaning gains nothing before there is one. So room is kept
+//!    for that, from other writes and from the cleaner: users get it between [`begin`](weir_storage::Marks::begin) and the
+//!    mark. Then the cleaner may have all that is free, since it needs no user for the next mark.
+//!
+//! Cleaning and upkeep change nothing that a user reads, so the volume places marks by itself where nothing else was placed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use event_listener::Event;
+use weir_storage::{BLOCK_BYTES, Watermark};
+
+use crate::geometry::Geometry;
+
+/// The marks of an open volume.
+pub(crate) struct MarkState {
+    /// Segments on the free-segment list that users leave alone, but for those that bring a mark about.
+    pub room: usize,
+    segment_bytes: u64,
+    /// The newest mark that is durable.
+    durable: Cell<u64>,
+    /// Marks behind that, in order.
+    volatile: RefCell<VecDeque<u64>>,
+    /// A user's record is behind the newest mark.
+    is_changed: Cell<bool>,
+    /// A user brings a mark about.
+    is_begun: Cell<bool>,
+    is_wanted: Cell<bool>,
+    /// A checkpoint waits for a mark.
+    checkpoint_waits: Cell<bool>,
+    /// Upkeep waits for one: nothing more becomes free before that.
+    upkeep_waits: Cell<u32>,
+    /// A mark has become wanted.
+    pub wanted: Event,
+    /// A mark was placed, or the volume has failed.
+    pub placed: Event,
+}
+
+impl MarkState {
+    /// Of a volume that was opened with the records up to `sequence`, for users that write so many bytes before they place a
+    /// mark.
+    pub(crate) fn new(geometry: &Geometry, bytes: u64, sequence: u64) -> MarkState {
+        let segment_bytes = u64::from(geometry.data_blocks_per_segment()) * BLOCK_BYTES as u64;
+        // The last one may be used in part, and a request may not fit what is left of another one.
+        let wanted = bytes.div_ceil(segment_bytes) + 2;
+        // A small volume has less to spare. Its users learn how much it is.
+        let most = u64::from(geometry.reserve() / 2).max(3);
+        MarkState {
+            room: wanted.min(most) as usize,
+            segment_bytes,
+            durable: Cell::new(sequence),
+            volatile: RefCell::default(),
+            is_changed: Cell::new(false),
+            is_begun: Cell::new(false),
+            is_wanted: Cell::new(false),
+            checkpoint_waits: Cell::new(false),
+            upkeep_waits: Cell::new(0),
+            wanted: Event::new(),
+            placed: Event::new(),
+        }
+    }
+
+    /// Bytes that users may write to bring a mark about.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        (self.room as u64).saturating_sub(2).max(1) * self.segment_bytes
+    }
+
+    /// A user has placed a record.
+    pub(crate) fn note_change(&self) {
+        self.is_changed.set(true);
+    }
+
+    /// Whether a user has placed a record behind the newest mark.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is_changed.get()
+    }
+
+    pub(crate) fn begin(&self) {
+        self.is_begun.set(true);
+    }
+
+    /// Segments that users leave alone now. Until one has placed a record the cleaner may have them, so they may be in use.
+    pub(crate) fn kept_from_users(&self) -> usize {
+        if self.is_begun.get() && self.is_changed.get() { 0 } else { self.room }
+    }
+
+    /// Users wait: a checkpoint is to begin at the mark that was placed last.
+    pub(crate) fn holds_users(&self) -> bool {
+        self.checkpoint_waits.get() && !self.is_changed.get()
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_wanted.get()
+    }
+
+    /// Something waits for a mark. Where users have placed nothing since the newest one, it waits for something else.
+    pub(crate) fn want(&self) {
+        if self.is_changed.get() && !self.is_wanted.replace(true) {
+            self.wanted.notify(usize::MAX);
+        }
+    }
+
+    /// A checkpoint waits for a mark, or does no longer.
+    pub(crate) fn set_checkpoint_waits(&self, waits: bool) {
+        self.checkpoint_waits.set(waits);
+    }
+
+    /// A part of upkeep waits for a mark, until this is dropped.
+    pub(crate) fn note_waiting(&self) -> Waiting<'_> {
+        self.upkeep_waits.set(self.upkeep_waits.get() + 1);
+        Waiting(self)
+    }
+
+    /// Whether users who bring a mark about have to do with what is free: upkeep waits for them.
+    pub(crate) fn has_no_more(&self) -> bool {
+        self.upkeep_waits.get() > 0 && self.is_begun.get() && self.is_changed.get()
+    }
+
+    /// The newest mark.
+    pub(crate) fn newest(&self) -> u64 {
+        self.volatile.borrow().back().copied().unwrap_or(self.durable.get())
+    }
+
+    /// A mark was placed.
+    pub(crate) fn was_placed(&self, sequence: u64) {
+        self.volatile.borrow_mut().push_back(sequence);
+        self.is_changed.set(false);
+        self.is_wanted.set(false);
+        self.placed.notify(usize::MAX);
+    }
+
+    /// A user has placed the mark that it has begun to bring about.
+    pub(crate) fn end(&self) {
+        self.is_begun.set(false);
+        self.is_wanted.set(false);
+    }
+
+    /// The newest mark that is durable, when all up to the watermark's is.
+    pub(crate) fn durable_to(&self, watermark: &Watermark) -> u64 {
+        let mut volatile = self.volatile.borrow_mut();
+        while let Some(first) = volatile.front().copied().filter(|mark| *mark <= watermark.durable_to()) {
+            self.durable.set(first);
+            volatile.pop_front();
+        }
+        self.durable.get()
+    }
+}
+
+/// A part of upkeep waits for a mark.
+pub(crate) struct Waiting<'a>(&'a MarkState);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.upkeep_waits.set(self.0.upkeep_waits.get() - 1);
+    }
+}
