@@ -22,6 +22,12 @@ pub(crate) struct Changes {
     unwritten_by: Cell<Option<Sequence>>,
     /// Calls that are changing something now.
     open: Cell<u32>,
+    /// Calls that began.
+    count: Cell<u64>,
+    /// A moment is being taken: calls wait before they begin.
+    held: Cell<bool>,
+    /// They may begin.
+    released: Event,
     /// Unmount has begun: no other call may change anything.
     closed: Cell<bool>,
     /// The last call that was open has ended.
@@ -36,8 +42,18 @@ type Reclaim = dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>;
 impl Changes {
     pub(crate) fn new(journal: Result<Rc<Journal>, ReadOnlyReason>, space: Rc<Space>) -> Rc<Changes> {
         let (unwritten_by, open, closed) = (Cell::new(None), Cell::new(0), Cell::new(false));
-        let (ended, reclaim) = (Event::new(), OnceCell::new());
-        Rc::new(Changes { journal, space, unwritten_by, open, closed, ended, reclaim })
+        Rc::new(Changes {
+            journal,
+            space,
+            unwritten_by,
+            open,
+            count: Cell::new(0),
+            held: Cell::new(false),
+            released: Event::new(),
+            closed,
+            ended: Event::new(),
+            reclaim: OnceCell::new(),
+        })
     }
 
     /// Has what is above asked for space when a call finds none.
@@ -99,11 +115,29 @@ impl Changes {
         Ok(())
     }
 
+    /// Has calls wait before they begin, until this is dropped, and waits until all that are open have ended.
+    pub(crate) async fn hold(&self) -> Held<'_> {
+        self.held.set(true);
+        let held = Held(self);
+        while self.open.get() > 0 {
+            self.ended.listen().await;
+        }
+        held
+    }
+
+    /// Calls that have begun so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.get()
+    }
+
     /// Runs a call that changes something, unless unmount has begun. Not to be nested: the inner one may be refused.
     pub(crate) async fn changing<T>(
         &self,
         change: impl Future<Output = Result<T, FsError>>,
     ) -> Result<T, FsError> {
+        while self.held.get() {
+            self.released.listen().await;
+        }
         let _open = Open::new(self)?;
         self.undivided(change).await
     }
@@ -194,6 +228,7 @@ impl<'a> Open<'a> {
     fn new(changes: &'a Changes) -> Result<Open<'a>, FsError> {
         changes.check_open()?;
         changes.open.set(changes.open.get() + 1);
+        changes.count.set(changes.count.get() + 1);
         Ok(Open(changes))
     }
 }
@@ -204,6 +239,16 @@ impl Drop for Open<'_> {
         if self.0.open.get() == 0 {
             self.0.ended.notify(usize::MAX);
         }
+    }
+}
+
+/// Calls wait before they begin; dropping it lets them begin.
+pub(crate) struct Held<'a>(&'a Changes);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.set(false);
+        self.0.released.notify(usize::MAX);
     }
 }
 

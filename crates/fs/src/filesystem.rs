@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, Range};
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use weir_cache::units::unit_bytes;
@@ -43,6 +44,8 @@ pub struct Statistics {
     pub coalition: Option<HomeIntegrity>,
     /// Synchronisation calls that were answered.
     pub answered: Answered,
+    /// How long after a change a moment is taken at the latest, if they are.
+    pub moments: Option<Duration>,
     /// Epochs that were ended, by a barrier write or a bare barrier.
     pub epochs: u64,
     /// What calls and the journal waited for.
@@ -134,6 +137,7 @@ impl BarrierFs {
             checkpoint: fs.options.checkpoint,
             coalition: journal.and_then(|journal| journal.coalition()),
             answered: fs.sync.answered(),
+            moments: fs.options.moments,
             epochs: fs.disk.epochs(),
             waits: fs.disk.waits(),
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),

@@ -25,6 +25,7 @@
 //! | `atomic` | atomic files, whose updates go into the journal as a whole |
 //! | `attributes`, `accesses` | attributes, extended ones, access control lists; times of access |
 //! | `deletion` | inodes without names |
+//! | `moments` | marks of the storage at which a crash leaves the whole tree (J11) |
 //! | `names` | `Directories`, which finds names, and `Namespace`, which gives, takes and moves them |
 //!
 //! File data in memory, its limits, and its way to the disk and back are [`weir_cache`]'s, and so is what keeps aligned
@@ -63,6 +64,8 @@
 //! - **J6** Times have the timer's granularity, so a second write within one tick changes no inode.
 //! - **J7** Freed blocks are given back as the journal says, and discarded when the newest transaction that freed them is
 //!   durable and nothing has allocated them.
+//! - **J11** With moments, a crash leaves the whole tree as it was at one moment, with each call whole or not there, and no longer
+//!   ago than the interval and a transfer.
 //!
 //! Rules without a number:
 //!
@@ -115,6 +118,7 @@ mod inodes;
 mod make;
 mod mapping;
 mod memory;
+mod moments;
 mod mount;
 mod mounted;
 mod mutants;

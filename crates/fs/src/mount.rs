@@ -17,10 +17,11 @@ use weir_journal::{
     Needs, Reuse,
 };
 use weir_runtime::Handle as Clock;
-use weir_storage::{Capabilities, Ordering, Recorder, Storage};
+use weir_storage::{Capabilities, Ordering, Recorder, Storage, run_with_marks};
 use weir_vfs::{FsError, ReadOnlyReason};
 
 use crate::inodes::Metadata;
+use crate::moments::Moments;
 use crate::mounted::Mounted;
 use crate::options::{JournalMode, MountOptions};
 use crate::orphans::orphans_on_disk;
@@ -62,16 +63,24 @@ pub(crate) async fn mount(
     if remaps && !device.capabilities().share {
         return Err(FsError::NoShare);
     }
-    let device_blocks = device.blocks();
-    let disk = disk_on(clock, device, dispatch, recorder, options)?;
-    let found = DiskContents::read_disk(disk, device_blocks, &options).await?;
-    let mounted = if options.read_only {
-        found.mount_read_only(options).await?
-    } else {
-        found.mount_writable(options, engine, selective).await?
-    };
-    mounted.deletion.finish_orphans().await?;
+    let options = options.within_room(&*device)?;
+    let disk = disk_on(clock, Rc::clone(&device), dispatch, recorder, options)?;
+    let mounted = run_with_marks(&*device, async {
+        let found = DiskContents::read_disk(disk, device.blocks(), &options).await?;
+        let mounted = match options.read_only {
+            true => found.mount_read_only(options).await?,
+            false => found.mount_writable(options, engine, selective).await?,
+        };
+        mounted.deletion.finish_orphans().await?;
+        Ok::<Rc<Mounted>, FsError>(mounted)
+    });
+    let mounted = mounted.await?;
     tell_of_mounting(&mounted, engine);
+    if let Some(interval) = options.moments.filter(|_| mounted.changes.mounted_with().is_ok()) {
+        let moments = mounted.moments.get_or_init(|| Moments::new(device, interval));
+        let task = Rc::clone(moments).run(clock.clone(), Rc::downgrade(&mounted));
+        drop(clock.spawn_thread("moments", task));
+    }
     Ok(mounted)
 }
 
@@ -91,6 +100,13 @@ pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
     };
     mounted.accesses.log().await?;
     mounted.changes.close().await?;
+    let Some(moments) = mounted.moments.get() else { return end_mount(mounted, journal).await };
+    moments.take_last(mounted).await?;
+    run_with_marks(moments.device(), end_mount(mounted, journal)).await
+}
+
+/// Writes everything back, when no call changes anything any more, and marks the filesystem clean.
+async fn end_mount(mounted: &Mounted, journal: &Rc<Journal>) -> Result<(), FsError> {
     mounted.atomic.commit_rest(&mounted.nodes.all()).await?;
     // No caller will come back to files that are open and have no name.
     mounted.deletion.finish_orphans().await?;

@@ -1,5 +1,6 @@
 //! A mounted filesystem, put together from its parts.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use weir_block::Class;
@@ -15,6 +16,7 @@ use crate::changes::Changes;
 use crate::deletion::Deletion;
 use crate::files::Files;
 use crate::mapping::Mapping;
+use crate::moments::Moments;
 use crate::mutants::FsMutant;
 use crate::names::{Directories, Namespace};
 use crate::options::MountOptions;
@@ -42,6 +44,8 @@ pub(crate) struct Mounted {
     pub(crate) deletion: Rc<Deletion>,
     pub(crate) directories: Rc<Directories>,
     pub(crate) namespace: Namespace,
+    /// Of a mount that takes moments.
+    pub(crate) moments: OnceCell<Rc<Moments>>,
 }
 
 impl Mounted {
@@ -110,6 +114,7 @@ impl Mounted {
             deletion,
             directories,
             namespace,
+            moments: OnceCell::new(),
         })
     }
 

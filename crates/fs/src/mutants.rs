@@ -47,6 +47,12 @@ pub enum FsMutant {
     EvictsHeld,
     /// J7: a trim discards what a transaction has freed that is not durable.
     TrimsUndurable,
+    /// J11: calls change the tree while a moment is taken.
+    MomentUnheld,
+    /// J11: a moment does not commit the running transaction.
+    MomentUncommitted,
+    /// J11: a moment does not write dirty data.
+    MomentUnwritten,
     /// atomic: the updates of a group of atomic files go by a transaction each.
     UpdateSplit,
     /// atomic: the size of an atomic file, and what it writes, do not wait for a synchronisation call.

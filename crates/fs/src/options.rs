@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use weir_cache::{CacheOptions, CacheRules};
 use weir_journal::{CheckpointBy, Checkpoints, Engine, JournalRules};
-use weir_storage::Rules;
+use weir_storage::{BLOCK_BYTES, Rules, Storage};
+use weir_vfs::FsError;
 
 use crate::mutants::FsMutant;
 
@@ -145,6 +146,9 @@ pub struct MountOptions {
     pub discard_delay: Duration,
     /// Ticks a second of the clock that stamps inodes (J6). Default: 250.
     pub timer_hz: u32,
+    /// On a storage with marks: how long after a change a moment is taken at the latest, of which a crash then leaves the whole
+    /// tree. Default: never.
+    pub moments: Option<Duration>,
     /// The rules that this filesystem keeps: all of them.
     pub rules: Rules<FsMutant>,
 }
@@ -175,12 +179,37 @@ impl Default for MountOptions {
             access_times: AccessTimes::default(),
             discard_delay: Duration::from_millis(100),
             timer_hz: 250,
+            moments: None,
             rules: Rules::all(),
         }
     }
 }
 
+/// Blocks of the journal that a mount with moments uses at least.
+const MOMENT_JOURNAL_BLOCKS_MIN: u64 = 1024;
+
 impl MountOptions {
+    /// With moments: so little dirty data, and so small transactions, that a moment fits the room that the storage keeps for
+    /// it.
+    ///
+    /// # Errors
+    /// [`FsError::NoMarks`].
+    pub(crate) fn within_room(self, device: &dyn Storage) -> Result<MountOptions, FsError> {
+        if self.moments.is_none() {
+            return Ok(self);
+        }
+        let room = device.marks().ok_or(FsError::NoMarks)?.room();
+        // A transaction takes a quarter of the journal at most, as log blocks, and data is written by blocks, too.
+        let dirty = (room / 4).clamp(BLOCK_BYTES as u64, self.dirty_bytes);
+        let journal = (room / 2 / BLOCK_BYTES as u64).max(MOMENT_JOURNAL_BLOCKS_MIN);
+        Ok(MountOptions {
+            dirty_bytes: dirty,
+            dirty_background_bytes: (dirty / 2).min(self.dirty_background_bytes),
+            journal_blocks_max: self.journal_blocks_max.min(u32::try_from(journal).unwrap_or(u32::MAX)),
+            ..self
+        })
+    }
+
     /// Ticks a second of the clock that stamps inodes (J6).
     pub(crate) fn ticks_a_second(&self) -> u32 {
         match self.rules.drops(FsMutant::StampsEveryWrite) {

@@ -14,6 +14,7 @@ mod flushes;
 mod full;
 mod held;
 mod million;
+mod moments;
 mod mount;
 mod names;
 mod promotion;

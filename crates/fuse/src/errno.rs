@@ -33,6 +33,7 @@ pub(crate) fn errno(error: &FsError) -> Errno {
         | FsError::NoPrefix
         | FsError::NoPacked
         | FsError::NoShare
+        | FsError::NoMarks
         | FsError::Format(_)
         | FsError::Storage(_)
         | FsError::Refused(_) => Errno::IO,

@@ -96,6 +96,9 @@ pub enum FsError {
          share: mount with the mode ordered in place of soj, data in place of sdj, and `--cleaner copy` in place of share"
     )]
     NoShare,
+    /// The storage has no marks, which moments need.
+    #[error("a tree as of one moment needs a volume: the storage has no marks")]
+    NoMarks,
     /// The image is not a filesystem of the subset, or is damaged.
     #[error(transparent)]
     Format(#[from] FormatError),

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
+use weir_journal::{Promise, SyncedFile as _};
 use weir_vfs::{FsError, InodeNumber, SyncCall, SyncCalls};
 
 use crate::filesystem::BarrierFs;
@@ -18,6 +19,9 @@ impl SyncCalls for BarrierFs {
             let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
             fs.changes.journal()?;
             fs.accesses.log().await?;
+            if let Some(moments) = fs.moments.get() {
+                return moments.reach_durable(fs).await;
+            }
             fs.write_back_everything().await?;
             let handle = journal.start(SUPERBLOCK_CREDITS).await?;
             fs.superblock.log_totals(&handle).await?;
@@ -39,6 +43,14 @@ impl SyncCalls for BarrierFs {
             let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
             fs.changes.journal()?;
             fs.atomic.commit(std::slice::from_ref(&node)).await?;
+            if let Some(moments) = fs.moments.get() {
+                node.file.check_written()?;
+                return match call.promise() {
+                    // Whatever a crash leaves is in order.
+                    Promise::Ordered => Ok(()),
+                    Promise::Durable => moments.reach_durable(fs).await,
+                };
+            }
             let inode = node.synced_inode()?;
             Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), inode, call).await?)
         })
@@ -85,6 +97,12 @@ impl SyncCalls for BarrierFs {
             if self.0.changes.mounted_with().is_ok() {
                 self.0.changes.journal()?;
                 self.0.atomic.commit(&nodes).await?;
+            }
+            if let Some(moments) = self.0.moments.get() {
+                return match call.promise() {
+                    Promise::Ordered => Ok(()),
+                    Promise::Durable => moments.reach_durable(&self.0).await,
+                };
             }
             // Transactions become durable in order, so of the atomic ones that which changed last stands for all.
             let (atomic, ordinary): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.is_atomic());
