@@ -16,6 +16,7 @@ use clap::{CommandFactory as _, Parser, ValueEnum as _};
 
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
+use crate::replica::parse_duration;
 use crate::size::Size;
 
 /// The exit codes of `mount`: wrong arguments, and a mount that failed.
@@ -31,6 +32,7 @@ Options behind -o, separated by commas; `weir mount --help` explains each:
   journal_coalition               --journal-coalition
   forced_commits                  --forced-commits
   discard, nodiscard              --discard, --no-discard
+  moment=TIME                     --moment=TIME
   discard_below                   --discard-below
   noatime, writeback_cache        --noatime, --writeback-cache
   no_open_requests                --no-open-requests
@@ -231,6 +233,8 @@ fn of_option(option: &str) -> Meaning {
         ("writeback_cache", None) => argument("--writeback-cache"),
         ("no_open_requests", None) => argument("--no-open-requests"),
         ("no_file_handles", None) => argument("--no-file-handles"),
+        ("moment", Some(time)) if parse_duration(time).is_ok() => argument(&format!("--{option}")),
+        ("moment", _) => Meaning::WrongValue("moment=TIME, such as moment=100ms"),
         ("sync", Some("durable" | "order")) => argument(&format!("--{option}")),
         ("sync", _) => Meaning::WrongValue("sync=durable or sync=order"),
         ("engine", Some(value)) if JournalEngine::from_str(value, false).is_ok() => {
@@ -268,7 +272,7 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,forced_commits,discard,discard_below,awake,noexec,noatime,writeback_cache,no_open_requests,no_file_handles,log=/var/log/weir,memory=256M,nosuid,nodev";
+        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,forced_commits,discard,moment=100ms,discard_below,awake,noexec,noatime,writeback_cache,no_open_requests,no_file_handles,log=/var/log/weir,memory=256M,nosuid,nodev";
         let expected = [
             "--allow-other",
             "--sync=order",
@@ -277,6 +281,7 @@ mod tests {
             "--journal-coalition",
             "--forced-commits",
             "--discard",
+            "--moment=100ms",
             "--discard-below",
             "--awake",
             "--no-exec",

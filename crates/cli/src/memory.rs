@@ -55,7 +55,7 @@ const MAP_SHARE: u64 = 4;
 /// Of a limit, this part is for requests.
 const REQUESTS_SHARE: u64 = 32;
 /// Bytes that requests may take at least: some reads of the largest size, with what is read ahead.
-const REQUEST_BYTES_MIN: u64 = 4 << 20;
+pub(crate) const REQUEST_BYTES_MIN: u64 = 4 << 20;
 
 /// How much memory a mount may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,13 +18,18 @@ use crate::error::CliError;
 use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
-use crate::memory::Limit;
-use crate::replica::At;
+use crate::memory::{Limit, REQUEST_BYTES_MIN};
+use crate::replica::{At, parse_duration};
 use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
 use crate::{cache, messages, mount_f2fs, replica_mount, snapshot, status};
+
+/// Bytes of dirty data and of the journal that a moment writes at most: of a large volume that is the room that is kept for it.
+const MOMENT_BYTES: u64 = 64 << 20;
+/// The shortest time between two moments: each is a flush of the disk.
+const MOMENT_MIN: Duration = Duration::from_millis(10);
 
 /// How often a server checks whether its filesystem has failed.
 const LOOKED_AT: Duration = Duration::from_secs(1);
@@ -66,6 +71,10 @@ pub(crate) struct MountArguments {
     /// On F2FS: how its cleaner moves blocks, copy or share [default: share where the storage has the command]
     #[arg(long, value_name = "CLEANER", conflicts_with = "read_only")]
     cleaner: Option<Cleaner>,
+    /// On ext4 on a volume: whatever a crash leaves is the whole tree as it was at one moment, so long ago at the most and a transfer,
+    /// such as 100ms. What is written to an open file and not passed on by the kernel may be older, see docs/moments.md
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["device", "read_only", "snapshot", "url", "cache"])]
+    moment: Option<Duration>,
     /// Allow other users on the mount; the kernel checks their permissions
     #[arg(long)]
     allow_other: bool,
@@ -163,6 +172,7 @@ impl MountArguments {
             (self.discard_below, "--discard-below"),
             (self.relatime, "--relatime"),
             (self.memory.is_some(), "--memory"),
+            (self.moment.is_some(), "--moment"),
         ];
         given.into_iter().filter_map(|(given, name)| given.then_some(name)).collect()
     }
@@ -251,11 +261,20 @@ async fn serve(
     source: &Path,
     mountpoint: &Path,
 ) -> Result<(), CliError> {
+    if arguments.moment.is_some_and(|moment| moment < MOMENT_MIN) {
+        return Err(CliError::Usage("--moment: 10ms at least"));
+    }
+    if arguments.moment.is_some() && arguments.replication.is_given() {
+        return Err(CliError::Usage(
+            "--replicate ships each request, so --moment does not hold in the store",
+        ));
+    }
     let limit = Limit::from_option(arguments.memory);
     let mut arguments = arguments.clone();
     let volume = VolumeOptions {
         discard_below: arguments.discard_below,
         after_crash: arguments.after_crash,
+        marks: arguments.moment.map(|_| MOMENT_BYTES),
         ..limit.apply_to_volume(VolumeOptions::default())
     };
     let stops = arguments.sync == Sync::Remote;
@@ -338,9 +357,14 @@ async fn mount_ext4(
         read_only: arguments.read_only,
         discard: arguments.discards(),
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },
+        moments: arguments.moment,
         ..MountOptions::default()
     };
     let (options, request_bytes_max) = Limit::from_option(arguments.memory).apply(stack, options)?;
+    // What is under way when a moment is taken is written before it, too.
+    let storage = stack.storage();
+    let of_moment = storage.marks().map_or(u64::MAX, |marks| (marks.room() / 4).max(REQUEST_BYTES_MIN));
+    let request_bytes_max = request_bytes_max.min(of_moment);
     Ok((stack.filesystem(handle, source, options).await?, request_bytes_max))
 }
 
@@ -393,8 +417,8 @@ async fn serve_filesystem(
             Ok(trimmed)
         }
     };
-    let snapshots = snapshot::serving(Rc::clone(&stack));
     let filesystem = Filesystem::from(filesystem);
+    let snapshots = snapshot::serving(Rc::clone(&stack), filesystem.clone());
     let server =
         Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, snapshots).await?;
     if engine.is_some_and(|engine| !engine.facts().flushes) {
@@ -433,6 +457,10 @@ pub(crate) async fn serve_until_unmounted(
     let unmounted = filesystem.unmount().await;
     if let Some(shipping) = shipping {
         shipping.end().await;
+    }
+    if unmounted.is_err() && stack.storage().marks().is_some() {
+        // Closing would keep what is behind the last moment. Without that the next mount goes back to it.
+        return unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error });
     }
     // Of a store that took nothing more the volume knows nothing: it is closed as it should be.
     let closed = stack.close(source).await;

@@ -57,8 +57,8 @@ pub(crate) async fn serve(
         let filesystem = filesystem.clone();
         async move |range, minimum| filesystem.trim(range, minimum).await
     };
-    let snapshots = snapshot::serving(Rc::clone(&stack));
     let filesystem = Filesystem::from(filesystem);
+    let snapshots = snapshot::serving(Rc::clone(&stack), filesystem.clone());
     let server =
         Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, snapshots).await?;
     serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server), shipping).await

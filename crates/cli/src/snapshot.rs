@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use weir_fuse::SnapshotCall;
 use weir_fuse::control::SNAPSHOT_ATTRIBUTE;
 use weir_runtime::Handle;
-use weir_vfs::{FsError, ReadOnlyReason};
+use weir_storage::place_mark;
+use weir_vfs::{Filesystem, FsError, ReadOnlyReason};
 use weir_volume::{SnapshotError, Volume, VolumeOptions};
 
 use crate::branch_status::BranchStatus;
@@ -123,8 +124,24 @@ async fn apply(volume: &Volume, call: SnapshotCall) -> Result<(), SnapshotError>
 }
 
 /// What a server of a mount does when it is asked to change snapshots.
-pub(crate) fn serving(stack: Rc<Stack>) -> impl AsyncFn(SnapshotCall) -> Result<(), FsError> + Clone {
-    async move |call| serve(&stack, call).await
+pub(crate) fn serving(
+    stack: Rc<Stack>,
+    filesystem: Filesystem,
+) -> impl AsyncFn(SnapshotCall) -> Result<(), FsError> + Clone {
+    async move |call| {
+        serve(&stack, call).await?;
+        // On a volume with marks it would be gone after a crash, until a moment is taken.
+        let storage = stack.storage();
+        if storage.marks().is_none() {
+            return Ok(());
+        }
+        filesystem.sync().await?;
+        // Nothing changes a tree that was mounted without changes, so each mark is one of it.
+        if filesystem.read_only().is_some() {
+            place_mark(&*storage).await?.transferred().await?;
+        }
+        Ok(())
+    }
 }
 
 /// Does what a call asks; its error is one that the kernel can pass on.

@@ -114,6 +114,9 @@ struct RequestsStatus {
 pub(crate) struct FilesystemStatus {
     /// What `fsync` promises.
     sync: String,
+    /// With moments: how old the tree may be that a crash leaves, but for a transfer, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    moment_ms: Option<u64>,
     /// Whether the kernel keeps what programs write, and hands it over later.
     #[serde(default)]
     writeback_cache: bool,
@@ -290,6 +293,7 @@ pub(crate) async fn of_filesystem(
         memory::bounds(stack, Some(filesystem.memory_bound()), load.request_bytes_max),
         Some(FilesystemStatus {
             sync: if sync == SyncMode::Order || !flushes_at_all { "order" } else { "durable" }.to_owned(),
+            moment_ms: found.moments.map(|interval| interval.as_millis() as u64),
             writeback_cache,
             engine: found.engine.map(|engine| engine.name().to_owned()),
             journal: found.engine.map(|_| journal_mode::name(found.mode, found.checkpoint).to_owned()),
@@ -568,6 +572,12 @@ fn of_files(found: &FilesystemStatus, Space { all, free, .. }: &Space) -> Vec<(&
         ("flushes asked for", format!("{}, {} saved", found.flushes, found.flushes_saved)),
         ("waits for a transfer", found.waits_for_transfer.to_string()),
     ];
+    lines.extend(found.moment_ms.map(|ms| {
+        (
+            "a crash leaves",
+            format!("the tree as of one moment, {ms} ms and a transfer ago at most (--moment)"),
+        )
+    }));
     lines.extend(found.lost.line());
     lines
 }

@@ -34,6 +34,7 @@ mod lost;
 mod marks;
 mod memory;
 mod mkfs;
+mod moments;
 mod mount;
 mod nbd;
 mod nested;

@@ -118,7 +118,7 @@ fn free_ports() -> [u16; 4] {
 fn serve(directory: &Path, ports: [u16; 4]) -> Child {
     let named = ["master", "volume", "filer", "s3"].into_iter().zip(ports);
     Command::new("weed")
-        .args(["server", "-s3", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"])
+        .args(["server", "-s3", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=80"])
         // Alone, it serves soon after it was killed. No port that is the same for all servers.
         .args(["-master.peers=none", "-master.electionTimeout=1s"])
         .args([
