@@ -96,8 +96,8 @@ async fn open_trial(opening: &Opening<'_>, base: &ReplicaBase) -> Result<Stack, 
     Stack::open_on_replica(handle, (path, disk), replica, volume.clone()).await
 }
 
-/// Opens the file with its volume, which has to be of this replica; or makes the volume. Nobody else has the file open when the
-/// replica is taken over for it.
+/// Opens the file with its volume, which has to be of this replica; or makes the volume. No other process has the file open when
+/// the replica is taken over for it.
 async fn open_file(handle: &Handle, path: &Path, base: &mut ReplicaBase) -> Result<Rc<FileDisk>, CliError> {
     let size_if_empty = Some(file_size(base.descriptor().logical_blocks).0);
     let disk = open_disk(handle, path, FileDiskOptions { size_if_empty, ..sparse() }).await?;

@@ -109,9 +109,7 @@ impl Changes {
     pub(crate) async fn close(&self) -> Result<(), FsError> {
         self.check_open()?;
         self.closed.set(true);
-        while self.open.get() > 0 {
-            self.ended.listen().await;
-        }
+        self.until_none_open().await;
         Ok(())
     }
 
@@ -119,10 +117,15 @@ impl Changes {
     pub(crate) async fn hold(&self) -> Held<'_> {
         self.held.set(true);
         let held = Held(self);
+        self.until_none_open().await;
+        held
+    }
+
+    /// Waits until no call is open.
+    async fn until_none_open(&self) {
         while self.open.get() > 0 {
             self.ended.listen().await;
         }
-        held
     }
 
     /// Calls that have begun so far.

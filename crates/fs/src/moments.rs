@@ -18,6 +18,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use weir_journal::Promise;
 use weir_runtime::{Event, Handle as Clock, Semaphore};
 use weir_storage::{Rejected, Storage, Ticket, place_mark};
 use weir_vfs::FsError;
@@ -59,6 +60,17 @@ impl Moments {
     /// The storage that has the marks.
     pub(crate) fn device(&self) -> &dyn Storage {
         &*self.device
+    }
+
+    /// Keeps what a synchronisation call promises: whatever a crash leaves is in order, so only durability takes a moment.
+    ///
+    /// # Errors
+    /// As [`reach_durable`](Self::reach_durable).
+    pub(crate) async fn keep_promise(&self, fs: &Mounted, promise: Promise) -> Result<(), FsError> {
+        match promise {
+            Promise::Ordered => Ok(()),
+            Promise::Durable => self.reach_durable(fs).await,
+        }
     }
 
     /// Takes a moment that begins after this was called, or has another caller take it, and waits until its mark is

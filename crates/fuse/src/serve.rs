@@ -153,7 +153,7 @@ pub(crate) async fn serve(
         let under_way = UnderWay::new(&load, &bytes, bytes_for(&header, body));
         let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
         let to_read = bytes_to_read(&header, body).min(read_bytes_max) as usize;
-        // Whoever asks for nothing would wait behind others, too.
+        // A request for no bytes would wait behind others, too.
         let room_to_read = (to_read > 0).then(|| reads.acquire(to_read));
         // Most need not wait for anything.
         handle.begin(async move {

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_journal::{Promise, SyncedFile as _};
+use weir_journal::SyncedFile as _;
 use weir_vfs::{FsError, InodeNumber, SyncCall, SyncCalls};
 
 use crate::filesystem::BarrierFs;
@@ -45,11 +45,7 @@ impl SyncCalls for BarrierFs {
             fs.atomic.commit(std::slice::from_ref(&node)).await?;
             if let Some(moments) = fs.moments.get() {
                 node.file.check_written()?;
-                return match call.promise() {
-                    // Whatever a crash leaves is in order.
-                    Promise::Ordered => Ok(()),
-                    Promise::Durable => moments.reach_durable(fs).await,
-                };
+                return moments.keep_promise(fs, call.promise()).await;
             }
             let inode = node.synced_inode()?;
             Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), inode, call).await?)
@@ -99,10 +95,7 @@ impl SyncCalls for BarrierFs {
                 self.0.atomic.commit(&nodes).await?;
             }
             if let Some(moments) = self.0.moments.get() {
-                return match call.promise() {
-                    Promise::Ordered => Ok(()),
-                    Promise::Durable => moments.reach_durable(&self.0).await,
-                };
+                return moments.keep_promise(&self.0, call.promise()).await;
             }
             // Transactions become durable in order, so of the atomic ones that which changed last stands for all.
             let (atomic, ordinary): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.is_atomic());
