@@ -60,7 +60,7 @@ impl VolumeWriter {
     async fn take_apart(self) -> Stack {
         let VolumeWriter { handle, caller, stack } = self;
         drop(caller);
-        while stack.volume().is_some_and(|volume| Rc::strong_count(volume) > 1) {
+        while stack.resizable_volume().is_some_and(|volume| Rc::strong_count(volume) > 1) {
             handle.yield_now().await;
         }
         stack

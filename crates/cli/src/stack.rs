@@ -524,7 +524,7 @@ impl Stack {
 
     /// Its volume, if it has one.
     pub(crate) fn volume(&self) -> Option<Rc<Volume>> {
-        self.below.volume().cloned()
+        self.below.volume()
     }
 
     /// The volume is shipped from here on; with `waits`, flushes wait for the store.

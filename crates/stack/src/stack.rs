@@ -5,7 +5,7 @@ use std::rc::Rc;
 use weir_flash::FlashDevice;
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, FileDisk, Ordering, Recorder, Storage};
-use weir_volume::{BranchStorage, Stats, Volume, VolumeError, VolumeOptions};
+use weir_volume::{BranchStorage, ResizableVolume, Stats, Volume, VolumeError, VolumeOptions};
 
 use crate::error::StackError;
 use crate::false_order::FalseOrder;
@@ -63,7 +63,7 @@ impl Disk {
 #[derive(Clone)]
 pub struct Stack {
     disk: Disk,
-    volume: Option<Rc<Volume>>,
+    volume: Option<Rc<ResizableVolume>>,
     /// The snapshot or clone that is at the top, in the place of the volume.
     branch: Option<Rc<BranchStorage>>,
     claims: Option<Ordering>,
@@ -112,7 +112,7 @@ impl Stack {
         options: VolumeOptions,
     ) -> Result<Stack, VolumeError> {
         let volume = Volume::open(handle, storage, options).await?;
-        Ok(Stack { disk, volume: Some(Rc::new(volume)), branch: None, claims: None })
+        Ok(Stack { disk, volume: Some(Rc::new(volume.into())), branch: None, claims: None })
     }
 
     /// A disk, and the volume that it holds, which was made on a base.
@@ -126,7 +126,7 @@ impl Stack {
         options: VolumeOptions,
     ) -> Result<Stack, VolumeError> {
         let volume = Volume::open_on_base(handle, disk.storage(), base, options).await?;
-        Ok(Stack { disk, volume: Some(Rc::new(volume)), branch: None, claims: None })
+        Ok(Stack { disk, volume: Some(Rc::new(volume.into())), branch: None, claims: None })
     }
 
     /// Whether a snapshot or clone of its volume is at the top.
@@ -152,16 +152,22 @@ impl Stack {
         &self.disk
     }
 
-    /// The volume, if there is one.
+    /// The volume, if there is one, as it is open now.
     #[must_use]
-    pub fn volume(&self) -> Option<&Rc<Volume>> {
+    pub fn volume(&self) -> Option<Rc<Volume>> {
+        self.volume.as_ref().map(|volume| volume.current())
+    }
+
+    /// The volume, if there is one, to make it larger.
+    #[must_use]
+    pub fn resizable_volume(&self) -> Option<&Rc<ResizableVolume>> {
         self.volume.as_ref()
     }
 
     /// What the volume has counted; nothing if there is none.
     #[must_use]
     pub fn volume_stats(&self) -> Stats {
-        self.volume.as_ref().map(|volume| volume.stats()).unwrap_or_default()
+        self.volume().map(|volume| volume.stats()).unwrap_or_default()
     }
 
     /// What is at the top.
@@ -169,7 +175,9 @@ impl Stack {
     pub fn storage(&self) -> Rc<dyn Storage> {
         let top: Rc<dyn Storage> = match (&self.branch, &self.volume) {
             (Some(branch), _) => Rc::<BranchStorage>::clone(branch),
-            (None, Some(volume)) => Rc::<Volume>::clone(volume),
+            // A volume with marks does not grow (V13).
+            (None, Some(volume)) if volume.current().marks().is_some() => volume.current(),
+            (None, Some(volume)) => Rc::<ResizableVolume>::clone(volume),
             (None, None) => self.disk.storage(),
         };
         match self.claims {
@@ -180,7 +188,7 @@ impl Stack {
 
     /// Attaches `recorder` to the top of the stack. An emulated device gets its recorder by its options, when it is made.
     pub fn set_recorder(&self, recorder: &Rc<Recorder>) {
-        match (&self.volume, &self.disk) {
+        match (self.volume(), &self.disk) {
             (Some(volume), _) => volume.set_recorder(Rc::clone(recorder)),
             (None, Disk::Adversary(disk)) => disk.set_recorder(Rc::clone(recorder)),
             (None, Disk::File(disk)) => disk.set_recorder(Rc::clone(recorder)),
@@ -193,7 +201,7 @@ impl Stack {
     /// # Errors
     /// Those of the volume: then its last state is that of the last flush.
     pub async fn close(&self) -> Result<(), VolumeError> {
-        match &self.volume {
+        match self.volume() {
             Some(volume) => volume.close().await,
             None => Ok(()),
         }

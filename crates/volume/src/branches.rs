@@ -13,7 +13,7 @@ use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 use tracing::warn;
-use weir_runtime::Semaphore;
+use weir_runtime::{Permit, Semaphore};
 use weir_storage::{BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, SharePair, StorageError, Write};
 
 use crate::blocks::Blocks;
@@ -218,6 +218,11 @@ impl Branches {
         let blocks = self.blocks.borrow();
         let source = |from: &u32| find_source(&blocks, &path, *from).unwrap_or(self.zeros());
         Ok(pairs.iter().map(|(to, from)| (base + to, source(from))).collect())
+    }
+
+    /// Keeps others from changing snapshots and clones as long as the permit is held.
+    pub(crate) async fn hold(&self) -> Permit {
+        self.changing.acquire(1).await
     }
 
     /// Makes a snapshot of all that is in the log, durably.

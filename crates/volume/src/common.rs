@@ -39,8 +39,8 @@ pub(crate) struct Common {
     pub tap: RefCell<Option<Rc<TapQueue>>>,
     /// V13: of a volume that takes marks.
     pub marks: Option<MarkState>,
-    /// A command that was refused may be taken now.
-    pub slots: Event,
+    /// A command that was refused may be taken now. A volume that is opened again has the same.
+    pub slots: Rc<Event>,
     /// For the flusher.
     pub flush_needed: Event,
     /// For the task that follows the chunks in flight.
@@ -56,6 +56,7 @@ impl Common {
         geometry: Geometry,
         options: VolumeOptions,
         durable: u64,
+        slots: Rc<Event>,
     ) -> Common {
         let marks = options.marks.map(|bytes| MarkState::new(&geometry, bytes, durable));
         Common {
@@ -71,7 +72,7 @@ impl Common {
             upkeep: Semaphore::new(1),
             closing: Cell::new(false),
             tap: RefCell::default(),
-            slots: Event::new(),
+            slots,
             flush_needed: Event::new(),
             chunk_sealed: Event::new(),
             upkeep_needed: Event::new(),

@@ -194,9 +194,26 @@ pub enum ResizeError {
     /// Snapshots lie at places that depend on the capacity.
     #[error("the volume has snapshots or clones, whose places depend on its size: delete them first")]
     Snapshots,
+    /// It is open, and being resized already.
+    #[error("the volume is being resized already")]
+    UnderWay,
+    /// It is open with marks (V13), and closing it would place one.
+    #[error("the volume is open with marks, which it cannot keep while it grows: close it first")]
+    Marks,
+    /// It is open, and an object store has a part of it.
+    #[error(
+        "the volume is shipped to an object store or was made from one, where it keeps its size: close it first"
+    )]
+    Shipped,
     /// The volume or its disk.
     #[error("{0}")]
     Volume(#[from] VolumeError),
+}
+
+impl From<Rejected> for ResizeError {
+    fn from(error: Rejected) -> ResizeError {
+        ResizeError::Volume(error.into())
+    }
 }
 
 impl From<FormatError> for ResizeError {

@@ -24,7 +24,8 @@
 //!   reads as an error.
 //! - **V10** A snapshot reads what the volume held at one record, whatever is written, discarded, shared, cleaned or deleted
 //!   later, and over crashes.
-//! - **V11** A volume that is being grown or shrunk has, after a crash, its old size or the new one, and all of its content.
+//! - **V11** A volume that is being grown or shrunk has, after a crash, its old size or the new one, and all of its content. Where
+//!   it is open meanwhile, no command fails for it.
 //! - **V12** A volume with a base reads a block from the base until the block is written, discarded or shared; from then on it
 //!   reads that, also after a crash. It is not opened without its base.
 //! - **V13** A volume with marks has, after a crash, what it had at the newest mark that is durable, or at a later one.
@@ -122,6 +123,7 @@ mod rebuild;
 mod recovery;
 mod repair;
 mod reserve;
+mod resizable;
 mod resize;
 mod scan;
 mod sealed;
@@ -146,6 +148,7 @@ pub use mutants::VolumeMutant;
 pub use options::{CleaningPolicy, Completion, LossWindow, VolumeOptions, VolumeRules};
 pub use placement::NewSize;
 pub use repair::{Finding, RepairOptions, RepairReport, repair};
+pub use resizable::ResizableVolume;
 pub use resize::{Resized, grow, plan_shrink, shrink};
 pub use snapshot_table::{Branch, BranchKind};
 pub use stats::{LossWindowSeen, RecoveryReport, Stats};

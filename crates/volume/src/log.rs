@@ -151,6 +151,10 @@ impl Log {
         }
     }
 
+    pub(crate) fn recorder(&self) -> Option<Rc<Recorder>> {
+        self.state.borrow().recorder.clone()
+    }
+
     pub(crate) fn set_recorder(&self, recorder: Rc<Recorder>) {
         self.state.borrow_mut().recorder = Some(recorder);
     }

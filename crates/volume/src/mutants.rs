@@ -90,4 +90,6 @@ pub enum VolumeMutant {
     ResizedTooEarly,
     /// V11: a copy of the superblock that an interrupted resize has left stays, while the volume changes.
     SuperblocksDiffer,
+    /// V11: commands are taken while an open volume grows.
+    GrownUnheld,
 }

@@ -1,4 +1,4 @@
-//! Growing and shrinking a volume that no process has open.
+//! Growing and shrinking a volume that no process has open, and what [`ResizableVolume`](crate::ResizableVolume) does in between.
 //!
 //! 1. The volume is opened and closed, so that its log is in its checkpoints, of which there are two of one moment (V9).
 //! 2. Checkpoints, and map pages where the map moves, are written anew ([`placement`](crate::placement)).
@@ -15,13 +15,14 @@ use weir_storage::{BLOCK_BYTES, Extent, Storage, flush};
 use crate::check::{read_superblock, replace_superblocks};
 use crate::checkpoint::{Checkpoint, PageTable, whole_page};
 use crate::claim::work_as_owner;
+use crate::common::Common;
 use crate::error::{Damage, ResizeError, VolumeError};
 use crate::geometry::{CHECKPOINT_SLOTS, Geometry, MAP_AREAS};
 use crate::map_page::PageSlot;
 use crate::options::VolumeOptions;
 use crate::placement::{NewSize, Occupied};
 use crate::transfer::{all_transferred, read_extent, write_buffer, write_part};
-use crate::volume::Volume;
+use crate::volume::{Holding, Volume};
 
 /// The size that a volume has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,28 +92,37 @@ async fn resize_owned(
     options: VolumeOptions,
     plan: impl Fn(&Geometry, Occupied) -> Result<Geometry, ResizeError>,
 ) -> Result<Resized, ResizeError> {
-    let rules = options.rules;
-    let volume = Volume::open_owned(handle, (Rc::clone(&disk), None), options, None, handle.now()).await?;
-    let geometry = volume.common().geometry;
-    let prepared = match plan(&geometry, Occupied::default()) {
-        Ok(new) => prepare(&volume, &geometry, &new).await,
-        Err(error) => Err(error),
-    };
+    let on = (disk, None);
+    let volume = Volume::open_owned(handle, on, options, Holding::default(), handle.now()).await?;
+    let prepared = prepare(&volume, &plan).await;
     volume.close().await?;
     prepared?;
-    let new = plan(&geometry, find_occupied(&volume))?;
-    let is_unchanged = new == geometry;
+    resize_closed(&volume, &plan).await
+}
+
+/// Writes what a volume whose log is closed is to have of another size.
+pub(crate) async fn resize_closed(
+    volume: &Volume,
+    plan: &impl Fn(&Geometry, Occupied) -> Result<Geometry, ResizeError>,
+) -> Result<Resized, ResizeError> {
+    let Common { disk, geometry, options, .. } = &**volume.common();
+    let new = plan(geometry, find_occupied(volume))?;
+    let is_unchanged = new == *geometry;
     if is_unchanged {
         return Err(ResizeError::Unchanged);
     }
-    write_layout(&*disk, &geometry, &new).await?;
-    replace_superblocks(&*disk, &geometry, &new, rules).await?;
+    write_layout(&**disk, geometry, &new).await?;
+    replace_superblocks(&**disk, geometry, &new, options.rules).await?;
     Ok(Resized { logical_blocks: new.logical_blocks, physical_blocks: new.physical_blocks })
 }
 
 /// Sees to it that nothing is in the open volume that the new layout has no place for.
-async fn prepare(volume: &Volume, geometry: &Geometry, new: &Geometry) -> Result<(), ResizeError> {
-    let branches = volume.branches();
+pub(crate) async fn prepare(
+    volume: &Volume,
+    plan: &impl Fn(&Geometry, Occupied) -> Result<Geometry, ResizeError>,
+) -> Result<(), ResizeError> {
+    let (geometry, branches) = (&volume.common().geometry, volume.branches());
+    let new = plan(geometry, Occupied::default())?;
     let slots_move = new.slots > 0 && new.slot_pages() != geometry.slot_pages();
     let is_smaller = new.logical_blocks < geometry.logical_blocks;
     if (slots_move || is_smaller) && !branches.table().branches.is_empty() {

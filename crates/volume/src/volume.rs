@@ -66,6 +66,15 @@ pub struct Position {
     pub durable: u64,
 }
 
+/// What a volume has from its opener, and keeps when it is opened again.
+#[derive(Default)]
+pub(crate) struct Holding {
+    /// V8: of a volume that has a claim.
+    pub keeper: Option<Keeper>,
+    /// A command that was refused may be taken now.
+    pub slots: Rc<Event>,
+}
+
 /// An open volume. Dropping it stops its tasks and loses what is not durable, as a power cut would;
 /// [`Volume::close`] keeps everything.
 pub struct Volume {
@@ -79,7 +88,7 @@ pub struct Volume {
     base: Option<Rc<BaseStorage>>,
     reader: Rc<Reader>,
     /// V8: of a volume that has a claim. It outlives the other tasks, since the end of them is written under it.
-    keeper: Option<Keeper>,
+    keeper: RefCell<Option<Keeper>>,
     tasks: RefCell<Vec<Task<()>>>,
 }
 
@@ -176,11 +185,11 @@ impl Volume {
         geometry.fits_commands_of(&*disk)?;
         // V8: before anything is read that another owner may still change.
         let Some(lease) = acquire(handle, &disk, &geometry, &options).await? else {
-            return Volume::open_owned(handle, (disk, base), options, None, began).await;
+            return Volume::open_owned(handle, (disk, base), options, Holding::default(), began).await;
         };
         let disk = Rc::new(Leased { below: disk, lease: Rc::clone(&lease) });
-        let keeper = Keeper::new(handle, &lease);
-        let opened = Volume::open_owned(handle, (disk, base), options, Some(keeper), began).await;
+        let holding = Holding { keeper: Some(Keeper::new(handle, &lease)), ..Holding::default() };
+        let opened = Volume::open_owned(handle, (disk, base), options, holding, began).await;
         if opened.is_err() {
             // The error that is returned says why.
             let _ = lease.release().await;
@@ -193,7 +202,7 @@ impl Volume {
         handle: &Handle,
         (disk, base): (Rc<dyn Storage>, Option<Rc<dyn Storage>>),
         options: VolumeOptions,
-        keeper: Option<Keeper>,
+        holding: Holding,
         began: Instant,
     ) -> Result<Volume, VolumeError> {
         // Before it had an owner, another one may have resized it.
@@ -211,8 +220,9 @@ impl Volume {
         crate::check::settle_superblocks(&*disk, &geometry, options.rules).await?;
         let geometry = crate::check::prepare_marks(&*disk, geometry, &options).await?;
         let Recovered { records, bytes_read, .. } = found;
-        let mut volume = Volume::start(handle, disk, (geometry, base), options, found);
-        volume.keeper = keeper;
+        let Holding { keeper, slots } = holding;
+        let volume = Volume::start(handle, disk, (geometry, base), options, (found, slots));
+        volume.keeper.replace(keeper);
         // V1: from this checkpoint on, what lies behind the cut is of a past generation. It also gives the log
         // its free-segment list.
         volume.checkpointer.take().await?;
@@ -230,7 +240,7 @@ impl Volume {
         disk: Rc<dyn Storage>,
         (geometry, base): (Geometry, Option<Rc<dyn Storage>>),
         options: VolumeOptions,
-        found: Recovered,
+        (found, slots): (Recovered, Rc<Event>),
     ) -> Volume {
         let segment_bytes = u64::from(geometry.segment_blocks) * BLOCK_BYTES as u64;
         let options = options.within_ranges(segment_bytes);
@@ -239,7 +249,7 @@ impl Volume {
         let kept = options.rules.drops(VolumeMutant::SameGeneration);
         let generation = checkpoint.generation + u64::from(!kept);
         let atomic = ATOMIC_BLOCKS_MAX.min(geometry.data_blocks_per_segment());
-        let common = Rc::new(Common::new(handle, disk, geometry, options, next_sequence - 1));
+        let common = Rc::new(Common::new(handle, disk, geometry, options, next_sequence - 1, slots));
         let log = Log::new(Rc::clone(&common), blocks, (next_sequence, generation), checkpoint.number);
         let log = Rc::new(log);
         let flusher = Rc::new(Flusher::new(Rc::clone(&log)));
@@ -253,7 +263,7 @@ impl Volume {
             reader: Rc::new(Reader::new(Rc::clone(&log), Rc::clone(&branches), base.clone())),
             branches,
             base,
-            keeper: None,
+            keeper: RefCell::default(),
             tasks: RefCell::new(Vec::new()),
             log,
             common,
@@ -345,7 +355,7 @@ impl Volume {
         let cleaner =
             Rc::new(Cleaner::new(Rc::clone(&self.log), Rc::clone(&self.flusher), checkpointer, discarder));
         tasks.push(handle.spawn(cleaner.run()));
-        if let Some(Keeper { lease, .. }) = &self.keeper {
+        if let Some(Keeper { lease, .. }) = &*self.keeper.borrow() {
             let (lease, common) = (Rc::clone(lease), Rc::clone(&self.common));
             tasks.push(handle.spawn(async move { common.fail(lease.until_lost().await.into()) }));
         }
@@ -362,6 +372,16 @@ impl Volume {
     /// # Errors
     /// What the disk below answered; then what was not durable before is lost.
     pub async fn close(&self) -> Result<(), VolumeError> {
+        self.close_log().await?;
+        let keeper = self.keeper.take();
+        if let Some(keeper) = keeper {
+            keeper.lease.release().await?;
+        }
+        Ok(())
+    }
+
+    /// What [`close`](Self::close) does, but that the volume keeps its claim (V8).
+    pub(crate) async fn close_log(&self) -> Result<(), VolumeError> {
         if let Some(error) = self.common.watermark.failure() {
             return Err(error.into());
         }
@@ -376,9 +396,6 @@ impl Volume {
         let _none = self.discarder.on_the_way.acquire(1).await;
         let outcome = self.checkpointer.take_last().await;
         self.stop();
-        if let (Ok(()), Some(keeper)) = (outcome, &self.keeper) {
-            keeper.lease.release().await?;
-        }
         info!(ok = outcome.is_ok(), "closed");
         Ok(outcome?)
     }
@@ -524,6 +541,34 @@ impl Volume {
         }
     }
 
+    /// Waits until all that was submitted is transferred and durable. Nothing may be submitted meanwhile.
+    ///
+    /// # Errors
+    /// What the disk below answered.
+    pub(crate) async fn end_commands(&self) -> Result<(), Rejected> {
+        flush(self).await?;
+        loop {
+            let ended = self.common.slots.listen();
+            if self.commands_in_flight() == 0 {
+                return Ok(());
+            }
+            ended.await;
+        }
+    }
+
+    /// Opens a volume again that has its log closed, with its claim, if it has one.
+    pub(crate) async fn open_again(&self) -> Result<Volume, VolumeError> {
+        let Common { handle, disk, options, slots, .. } = &*self.common;
+        let (keeper, base) = (self.keeper.take(), self.base.as_ref().map(|base| base.below()));
+        let holding = Holding { keeper, slots: Rc::clone(slots) };
+        let on = (Rc::clone(disk), base);
+        let volume = Volume::open_owned(handle, on, options.clone(), holding, handle.now()).await?;
+        if let Some(recorder) = self.log.recorder() {
+            volume.set_recorder(recorder);
+        }
+        Ok(volume)
+    }
+
     /// Reads, and writes whose tickets wait for the disk below. Placed writes wait for nothing.
     fn commands_in_flight(&self) -> u64 {
         let writes = match self.common.options.completion {
@@ -634,7 +679,7 @@ pub(crate) async fn write_repaired(
     rules: Rules<VolumeMutant>,
 ) -> Result<(), VolumeError> {
     let options = VolumeOptions { rules, ..VolumeOptions::default() };
-    let volume = Volume::start(handle, disk, (geometry, None), options, found);
+    let volume = Volume::start(handle, disk, (geometry, None), options, (found, Rc::default()));
     volume.common.begin_closing();
     let _upkeep = volume.common.end_upkeep().await;
     Ok(volume.checkpointer.take_last().await?)

@@ -4,16 +4,18 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, Command, Extent, Image, Lba, Part, Rules, Storage, flush, read,
-    submit_when_free, write,
+    AdversaryDisk, AdversaryOptions, Command, Extent, Image, Lba, Part, Rejected, Rules, Storage, flush,
+    read, submit_when_free, write,
 };
 use weir_volume::{
-    Format, NewSize, RepairOptions, ResizeError, Resized, Volume, VolumeError, VolumeMutant, VolumeOptions,
-    check, grow, inspect, repair, shrink,
+    Format, NewSize, RepairOptions, ResizableVolume, ResizeError, Resized, Volume, VolumeError, VolumeMutant,
+    VolumeOptions, check, grow, inspect, repair, shrink,
 };
 
 use crate::snapshots::{disk_options, open, page};
@@ -73,6 +75,7 @@ struct Run {
     mutant: Option<VolumeMutant>,
     next: u64,
     grown: u32,
+    grown_open: u32,
     shrunk: u32,
     refused: BTreeSet<String>,
     states: u32,
@@ -95,6 +98,7 @@ impl Run {
             mutant,
             next: 1,
             grown: 0,
+            grown_open: 0,
             shrunk: 0,
             refused: BTreeSet::new(),
             states: 0,
@@ -168,9 +172,11 @@ impl Run {
         let images = self.collect_crash_states();
         let size = NewSize { physical_blocks, logical_blocks };
         let disk = Rc::clone(&self.disk) as Rc<dyn Storage>;
-        let outcome = match grows {
-            true => grow(&self.handle, disk, size, options(self.mutant)).await,
-            false => shrink(&self.handle, disk, size, options(self.mutant)).await,
+        let is_open = grows && self.random.below(2) == 0;
+        let outcome = match (grows, is_open) {
+            (true, true) => self.grow_open(size).await,
+            (true, false) => grow(&self.handle, disk, size, options(self.mutant)).await,
+            (false, _) => shrink(&self.handle, disk, size, options(self.mutant)).await,
         };
         let sizes = self.note(&before.logical_blocks, before.physical_blocks, size, &outcome);
         let found = inspect(&*self.disk).await.unwrap();
@@ -189,6 +195,17 @@ impl Run {
             let blocks = inspect(&*self.disk).await.unwrap().physical_blocks;
             self.disk = disk_of(&self.handle, &with_blocks(&self.disk.image(), blocks));
         }
+    }
+
+    /// Grows the volume while it is open, closes it, and sees that it has what it had.
+    async fn grow_open(&mut self, size: NewSize) -> Result<Resized, ResizeError> {
+        let disk = Rc::clone(&self.disk) as Rc<dyn Storage>;
+        let volume = ResizableVolume::from(Volume::open(&self.handle, disk, options(self.mutant)).await?);
+        let grown = volume.grow(size).await;
+        self.grown_open += u32::from(grown.is_ok());
+        assert_eq!(content_of(&volume.current()).await, self.content);
+        volume.current().close().await?;
+        grown
     }
 
     /// The sizes that the volume may have: the old one, and if it was resized the new one.
@@ -262,7 +279,7 @@ impl Run {
     }
 }
 
-fn run(seed: u64, mutant: Option<VolumeMutant>) -> (u32, u32, BTreeSet<String>, u32) {
+fn run(seed: u64, mutant: Option<VolumeMutant>) -> (u32, u32, u32, BTreeSet<String>, u32) {
     let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
     let handle = runtime.handle();
     runtime
@@ -273,24 +290,25 @@ fn run(seed: u64, mutant: Option<VolumeMutant>) -> (u32, u32, BTreeSet<String>, 
                 run.resize().await;
             }
             run.use_volume().await;
-            (run.grown, run.shrunk, run.refused, run.states)
+            (run.grown, run.grown_open, run.shrunk, run.refused, run.states)
         })
         .unwrap()
 }
 
 #[test]
 fn a_resized_volume_has_its_old_size_or_the_new_one_and_all_its_content_after_a_power_cut_at_any_event() {
-    let (mut grown, mut shrunk, mut states) = (0, 0, 0);
+    let (mut grown, mut grown_open, mut shrunk, mut states) = (0, 0, 0, 0);
     let mut refused = BTreeSet::new();
     for seed in 0..SEEDS {
         let found = run(seed, None);
         grown += found.0;
-        shrunk += found.1;
-        refused.extend(found.2);
-        states += found.3;
+        grown_open += found.1;
+        shrunk += found.2;
+        refused.extend(found.3);
+        states += found.4;
     }
-    println!("{grown} grown, {shrunk} shrunk, {refused:?}, {states} crash states");
-    assert!(grown > 20 && shrunk > 10 && states > 1000);
+    println!("{grown} grown, {grown_open} of them open, {shrunk} shrunk, {refused:?}, {states} crash states");
+    assert!(grown > 20 && grown_open > 10 && shrunk > 10 && states > 1000);
     for kind in ["InUse", "Snapshots", "TooLittle"] {
         assert!(refused.contains(kind), "{kind}");
     }
@@ -409,4 +427,97 @@ fn a_volume_of_scattered_blocks_takes_writes_when_it_was_shrunk() {
             volume.close().await.unwrap();
         })
         .unwrap();
+}
+
+/// Writes blocks of its own one after the other, and reads each once it is there.
+async fn write_and_read(handle: Handle, volume: Rc<ResizableVolume>, writer: u64) -> Result<(), Rejected> {
+    for number in 1..=900 {
+        handle.sleep(Duration::from_micros(2)).await;
+        let lba = Lba(writer * 64 + number % 64);
+        write(&*volume, Part::bytes(lba, &page(number))).await?;
+        let found = read(&*volume, Extent::new(lba, 1)).await?;
+        assert_eq!(found[..], page(number)[..], "writer {writer}");
+    }
+    Ok(())
+}
+
+/// Grows a volume in three steps; its capacity after each.
+async fn grow_in_steps(handle: Handle, volume: Rc<ResizableVolume>) -> Result<Vec<u64>, ResizeError> {
+    let mut grown = Vec::new();
+    for physical_blocks in [900, 2500, 6000] {
+        handle.sleep(Duration::from_micros(400)).await;
+        let size = NewSize { physical_blocks, logical_blocks: None };
+        grown.push(volume.grow(size).await?.logical_blocks);
+    }
+    Ok(grown)
+}
+
+/// Programs write and read while it grows: none gets an error, and each finds what it wrote; after a power cut at any time, what
+/// each wrote is there as a prefix.
+fn grow_under_programs(seeds: Range<u64>, mutant: Option<VolumeMutant>) -> u32 {
+    let mut cut_while_growing = 0;
+    for seed in seeds {
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let handle = runtime.handle();
+        runtime
+            .block_on(async {
+                let mut random = handle.random("cut");
+                let format = Format { segment_blocks: SEGMENT_BLOCKS, ..Format::default() };
+                let small = AdversaryDisk::new(&handle, AdversaryOptions { blocks: 700, ..disk_options() });
+                Volume::create(&handle, &*small, format).await.unwrap();
+                let timed = AdversaryOptions { latency_ns_max: 20_000, ..disk_options() };
+                let disk = AdversaryDisk::from_image(&handle, timed, &with_blocks(&small.image(), 6000));
+                let below = Rc::clone(&disk) as Rc<dyn Storage>;
+                let volume = Volume::open(&handle, below, options(mutant)).await.unwrap();
+                let volume = Rc::new(ResizableVolume::from(volume));
+                let start = |writer| handle.spawn(write_and_read(handle.clone(), Rc::clone(&volume), writer));
+                let writers: Vec<_> = (0..4).map(start).collect();
+                let growing = handle.spawn(grow_in_steps(handle.clone(), Rc::clone(&volume)));
+                if seed % 2 == 0 {
+                    for writer in writers {
+                        assert_eq!(writer.await, Ok(Ok(())));
+                    }
+                    let grown = growing.await.unwrap().unwrap();
+                    assert!(grown.is_sorted() && volume.blocks() == grown[2] && grown[2] > 4000, "{grown:?}");
+                    volume.current().close().await.unwrap();
+                    assert_eq!(check(&*disk).await.unwrap().damaged_total, 0);
+                    return;
+                }
+                handle.sleep(Duration::from_micros(random.below(3000))).await;
+                disk.cut_power();
+                let left = disk.crash_states().sample(&mut random);
+                let recovered = open(&handle, &disk_of(&handle, &left), None).await;
+                cut_while_growing += u32::from((600..4000).contains(&recovered.blocks()));
+                for writer in 0..4 {
+                    require_prefix(&recovered, writer).await;
+                }
+            })
+            .unwrap();
+    }
+    cut_while_growing
+}
+
+#[test]
+fn a_volume_grows_under_programs_that_write_and_read() {
+    let cut_while_growing = grow_under_programs(0..40, None);
+    assert!(cut_while_growing > 5, "{cut_while_growing}");
+}
+
+#[test]
+fn a_volume_that_takes_commands_while_it_grows_is_found() {
+    assert!(std::panic::catch_unwind(|| grow_under_programs(0..4, Some(VolumeMutant::GrownUnheld))).is_err());
+}
+
+/// The blocks of a writer are those after one of its writes.
+async fn require_prefix(volume: &Volume, writer: u64) {
+    let mut found = Vec::new();
+    for place in 0..64 {
+        let block = read(volume, Extent::new(Lba(writer * 64 + place), 1)).await.unwrap();
+        found.push(u64::from_le_bytes(block[..8].try_into().unwrap()));
+    }
+    let newest = found.iter().copied().max().unwrap_or(0);
+    for (place, stamp) in (0..64).zip(found) {
+        let expected = (newest.saturating_sub(63)..=newest).find(|number| number % 64 == place);
+        assert_eq!(stamp, expected.unwrap_or(0), "writer {writer}, place {place}, the newest {newest}");
+    }
 }

@@ -1,0 +1,124 @@
+//! An open volume that can grow while it is used.
+//!
+//! 1. Commands are refused, as by a full queue, and those under way end: all that was submitted is durable.
+//! 2. The volume is closed, but for its claim (V8), and grown as one that no process has open (V11).
+//! 3. It is opened again, and commands are taken.
+//!
+//! So nothing of a layout changes under a command, and a power cut meanwhile leaves what it leaves of `weir volume grow`. Step 2 takes as
+//! long as closing and opening the volume does.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use event_listener::Event;
+use tracing::{error, info};
+use weir_storage::{Capabilities, Command, Lba, Rejected, Storage, Ticket};
+
+use crate::error::ResizeError;
+use crate::geometry::Geometry;
+use crate::mutants::VolumeMutant;
+use crate::placement::NewSize;
+use crate::resize::{Resized, prepare, resize_closed};
+use crate::volume::Volume;
+
+/// A volume, open, that can [grow](Self::grow). It keeps no marks for those above it (V13).
+pub struct ResizableVolume {
+    open: RefCell<Rc<Volume>>,
+    capabilities: Capabilities,
+    slots: Rc<Event>,
+    is_resizing: Cell<bool>,
+}
+
+impl ResizableVolume {
+    /// The volume as it is now. It is closed, and another one has its place, once the volume has grown.
+    #[must_use]
+    pub fn current(&self) -> Rc<Volume> {
+        Rc::clone(&self.open.borrow())
+    }
+
+    /// Makes the volume larger. The disk must have as many blocks already. Commands wait meanwhile.
+    ///
+    /// # Errors
+    /// [`ResizeError`]. The volume goes on with its old size, but after [`ResizeError::Volume`] it may take no command any more.
+    pub async fn grow(&self, size: NewSize) -> Result<Resized, ResizeError> {
+        let volume = self.current();
+        self.require_growable(&volume, size)?;
+        self.is_resizing.set(!volume.common().drops(VolumeMutant::GrownUnheld));
+        let resized = self.grow_held(&volume, size).await;
+        self.is_resizing.set(false);
+        self.slots.notify(usize::MAX);
+        match &resized {
+            Ok(Resized { logical_blocks, physical_blocks }) => {
+                info!(logical_blocks, physical_blocks, "grown")
+            }
+            Err(error) => error!(%error, "not grown"),
+        }
+        resized
+    }
+
+    fn require_growable(&self, volume: &Volume, size: NewSize) -> Result<(), ResizeError> {
+        let common = volume.common();
+        if self.is_resizing.get() {
+            return Err(ResizeError::UnderWay);
+        }
+        if common.marks.is_some() {
+            return Err(ResizeError::Marks);
+        }
+        if common.geometry.base.is_some() || common.tap.borrow().is_some() {
+            return Err(ResizeError::Shipped);
+        }
+        let found = common.disk.blocks();
+        if found < size.physical_blocks {
+            return Err(ResizeError::DiskTooSmall { needed: size.physical_blocks, found });
+        }
+        Ok(())
+    }
+
+    async fn grow_held(&self, volume: &Volume, size: NewSize) -> Result<Resized, ResizeError> {
+        // None is made between the preparation and the end, and moves.
+        let _snapshots = volume.branches().hold().await;
+        volume.end_commands().await?;
+        let plan = |geometry: &Geometry, _| geometry.grown_to(size);
+        prepare(volume, &plan).await?;
+        volume.close_log().await?;
+        let resized = resize_closed(volume, &plan).await;
+        self.open.replace(Rc::new(volume.open_again().await?));
+        resized
+    }
+}
+
+impl From<Volume> for ResizableVolume {
+    fn from(volume: Volume) -> ResizableVolume {
+        ResizableVolume {
+            capabilities: *volume.capabilities(),
+            slots: Rc::clone(&volume.common().slots),
+            open: RefCell::new(Rc::new(volume)),
+            is_resizing: Cell::new(false),
+        }
+    }
+}
+
+impl Storage for ResizableVolume {
+    fn blocks(&self) -> u64 {
+        self.open.borrow().blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        if self.is_resizing.get() {
+            return Err(Rejected::Busy);
+        }
+        self.open.borrow().submit(command)
+    }
+
+    fn slots(&self) -> &Event {
+        &self.slots
+    }
+
+    fn next_data(&self, from: Lba) -> Option<Lba> {
+        self.open.borrow().next_data(from)
+    }
+}
