@@ -47,16 +47,9 @@ pub(crate) struct ShrinkArguments {
 pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<Verdict, CliError> {
     let path = &arguments.path;
     let (disk, before) = open_closed(handle, path).await?;
-    let found = disk.blocks() * BLOCK_BYTES as u64 + disk.unused_bytes();
-    let longer = arguments.size.filter(|asked| is_file(path) && asked.0 > found);
-    let disk = match longer {
-        None => disk,
-        Some(asked) => {
-            set_file_bytes(path, asked.0).map_err(|source| file_error("enlarge", path, source))?;
-            drop(disk);
-            open_disk(handle, path, FileDiskOptions::default()).await?
-        }
-    };
+    let found = disk.bytes();
+    let longer = arguments.size.map(|asked| asked.0).filter(|asked| *asked > found);
+    disk.resize(longer).map_err(CliError::Disk)?;
     let physical_blocks = arguments.size.map_or(disk.blocks(), Size::blocks);
     let size = NewSize { physical_blocks, logical_blocks: arguments.logical.map(Size::blocks) };
     let grown = weir_volume::grow(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default()).await;
@@ -71,7 +64,7 @@ pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<V
         Err(source) => {
             // If a write has failed, the new size may be on the disk.
             if longer.is_some() && !matches!(source, ResizeError::Volume(VolumeError::Disk(_))) {
-                let _ = set_file_bytes(path, found);
+                let _ = disk.resize(Some(found));
             }
             Err(resize_error(path, &source))
         }

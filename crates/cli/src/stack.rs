@@ -579,8 +579,7 @@ impl Stack {
             self.below.volume().and_then(|volume| volume.failure()).map(|failure| failure.to_string());
         let facts = self.facts(handle).await;
         let DiskFacts { readers, free_below, file_bytes } = facts.unwrap_or_default();
-        let disk_bytes =
-            self.file().map_or(0, |disk| disk.blocks() * BLOCK_BYTES as u64 + disk.unused_bytes());
+        let disk_bytes = self.file().map_or(0, |disk| disk.bytes());
         StackStatus {
             kind: self.kind().to_owned(),
             readable_by: readable_by(readers),

@@ -214,7 +214,7 @@ pub(crate) fn ground(
         return Ok((disk, Made::Room));
     }
     let disk = FileDisk::open(handle, path, options)?;
-    let found = Size(disk.blocks() * BLOCK_BYTES as u64 + disk.unused_bytes());
+    let found = Size(disk.bytes());
     match size {
         Some(asked) if asked != found => Err(CliError::OtherSize { path: path.to_owned(), found, asked }),
         _ => Ok((disk, Made::Nothing)),

@@ -45,6 +45,8 @@ impl Feature {
     pub const NEEDS_RECOVERY: Self = feature(Incompatible, 0x4, "needs_recovery");
     /// Files are mapped by extent trees.
     pub const EXTENT: Self = feature(Incompatible, 0x40, "extent");
+    /// The descriptors of the last groups lie in them, and not behind the superblock.
+    pub const META_BG: Self = feature(Incompatible, 0x10, "meta_bg");
     /// Block numbers of more than 32 bits, descriptors of 64 bytes.
     pub const WIDE: Self = feature(Incompatible, 0x80, "64bit");
     /// Bitmaps and inode tables may lie outside their group.
@@ -78,13 +80,12 @@ impl Feature {
     pub const ORPHAN_PRESENT: Self = feature(ReadOnlyCompatible, 0x10000, "orphan_present");
 
     /// The features with a name that are refused.
-    pub const REFUSED: [Self; 24] = [
+    pub const REFUSED: [Self; 23] = [
         feature(Compatible, 0x200, "sparse_super2"),
         feature(Compatible, 0x400, "fast_commit"),
         feature(Compatible, 0x800, "stable_inodes"),
         feature(Incompatible, 0x1, "compression"),
         feature(Incompatible, 0x8, "journal_dev"),
-        feature(Incompatible, 0x10, "meta_bg"),
         feature(Incompatible, 0x100, "mmp"),
         feature(Incompatible, 0x400, "ea_inode"),
         feature(Incompatible, 0x1000, "dirdata"),
@@ -106,7 +107,7 @@ impl Feature {
     ];
 
     /// The features that are read and written.
-    pub const SUPPORTED: [Self; 22] = [
+    pub const SUPPORTED: [Self; 23] = [
         Self::HAS_JOURNAL,
         Self::EXT_ATTR,
         Self::RESIZE_INODE,
@@ -115,6 +116,7 @@ impl Feature {
         Self::FILETYPE,
         Self::NEEDS_RECOVERY,
         Self::EXTENT,
+        Self::META_BG,
         Self::WIDE,
         Self::FLEX_BG,
         Self::METADATA_CSUM_SEED,

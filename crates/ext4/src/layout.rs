@@ -5,6 +5,9 @@
 //! and of all descriptors. A *flexible group* is a number of groups whose bitmaps and inode tables lie
 //! together in the first of them, so that the others are free for long files; where exactly, the descriptors
 //! say.
+//!
+//! With the feature `meta_bg` the descriptors of the last groups are not behind the superblock: each block of them lies in the first
+//! group that it describes, with copies in the second and the last one. So a filesystem grows that has no room left there.
 
 use std::ops::Range;
 
@@ -31,6 +34,8 @@ pub struct Layout {
     inodes_per_group: u32,
     descriptor_bytes: u32,
     reserved_descriptor_blocks: u32,
+    /// The first block of descriptors that lies in a group that it describes; none, without `meta_bg`.
+    first_meta_block: Option<u32>,
     groups_per_flex: u32,
     sparse: bool,
     huge_files: bool,
@@ -60,16 +65,29 @@ impl Layout {
             inodes_per_group: superblock.inodes_per_group.get(),
             descriptor_bytes: if features.has(Feature::WIDE) { 64 } else { 32 },
             reserved_descriptor_blocks: superblock.reserved_descriptor_blocks.get().into(),
+            first_meta_block: features.has(Feature::META_BG).then(|| superblock.first_meta_group.get()),
             groups_per_flex: if flexible { 1 << superblock.log_groups_per_flex.min(31) } else { 1 },
             sparse: features.has(Feature::SPARSE_SUPER),
             huge_files: features.has(Feature::HUGE_FILE),
             checksums: superblock.checksums(),
         };
-        let base = 1 + layout.descriptor_blocks() + u64::from(layout.reserved_descriptor_blocks);
+        let base = 1 + layout.descriptor_blocks_in_front() + u64::from(layout.reserved_descriptor_blocks);
         if base >= u64::from(blocks_per_group) || base >= layout.blocks {
             return Err(corrupt("room for the descriptors"));
         }
         Ok(layout)
+    }
+
+    /// Whether it is the layout of the same filesystem when that has grown.
+    pub fn is_grown_from(&self, before: &Layout) -> bool {
+        let same = Layout {
+            blocks: before.blocks,
+            groups: before.groups,
+            first_meta_block: before.first_meta_block,
+            ..*self
+        };
+        let stays = before.first_meta_block.is_none_or(|first| self.first_meta_block == Some(first));
+        same == *before && stays && self.blocks > before.blocks
     }
 
     /// Blocks in the filesystem.
@@ -139,6 +157,53 @@ impl Layout {
         (u64::from(self.groups) * u64::from(self.descriptor_bytes)).div_ceil(BLOCK_BYTES as u64)
     }
 
+    /// Of these, the blocks behind the superblock.
+    pub fn descriptor_blocks_in_front(&self) -> u64 {
+        let all = self.descriptor_blocks();
+        self.first_meta_block.map_or(all, |first| all.min(first.into()))
+    }
+
+    /// Descriptors in a block of them.
+    fn descriptors_per_block(&self) -> u32 {
+        BLOCK_BYTES as u32 / self.descriptor_bytes
+    }
+
+    /// Whether the block of descriptors that describes a group lies in a group that it describes.
+    fn has_descriptors_inside(&self, group: u32) -> bool {
+        self.first_meta_block.is_some_and(|first| group / self.descriptors_per_block() >= first)
+    }
+
+    /// The groups that the block of descriptors of `group` describes.
+    fn described_with(&self, group: u32) -> Range<u32> {
+        let each = self.descriptors_per_block();
+        let first = group - group % each;
+        first..first.saturating_add(each)
+    }
+
+    /// The place of a block of descriptors: the block with this index, from 0.
+    pub(crate) fn descriptor_block(&self, index: u64) -> u64 {
+        let first = (index * u64::from(self.descriptors_per_block())) as u32;
+        match self.has_descriptors_inside(first) {
+            true => self.first_block(first) + u64::from(self.has_superblock(first)),
+            false => 1 + index,
+        }
+    }
+
+    /// The places of the copies of the block of descriptors with this index.
+    pub(crate) fn descriptor_copies(&self, index: u64) -> Vec<u64> {
+        let first = (index * u64::from(self.descriptors_per_block())) as u32;
+        if self.has_descriptors_inside(first) {
+            let described = self.described_with(first);
+            let copies = [first + 1, described.end - 1].into_iter().filter(|group| *group < self.groups);
+            return copies
+                .map(|group| self.first_block(group) + u64::from(self.has_superblock(group)))
+                .collect();
+        }
+        let copies = (1..self.groups).filter(|group| self.has_superblock(*group));
+        let copies = copies.filter(|group| !self.has_descriptors_inside(*group));
+        copies.map(|group| self.first_block(group) + 1 + index).collect()
+    }
+
     /// The group that a block lies in; `None` beyond the end.
     pub fn group_of(&self, block: u64) -> Option<u32> {
         (block < self.blocks).then(|| (block / u64::from(self.blocks_per_group)) as u32)
@@ -163,11 +228,16 @@ impl Layout {
 
     /// Blocks at the start of a group for the superblock, the descriptors and their reserve.
     pub fn base_blocks(&self, group: u32) -> u32 {
+        if self.has_descriptors_inside(group) {
+            let described = self.described_with(group);
+            let has_descriptors = group < described.start + 2 || group == described.end - 1;
+            return u32::from(self.has_superblock(group)) + u32::from(has_descriptors);
+        }
         if !self.has_superblock(group) {
             return 0;
         }
         // `new` checked that they fit in a group.
-        1 + self.descriptor_blocks() as u32 + self.reserved_descriptor_blocks
+        1 + self.descriptor_blocks_in_front() as u32 + self.reserved_descriptor_blocks
     }
 
     /// The groups that share a flexible group with `group`.
@@ -195,7 +265,7 @@ impl Layout {
         }
         let byte = u64::from(group) * u64::from(self.descriptor_bytes);
         let start = (byte % BLOCK_BYTES as u64) as usize;
-        Ok((1 + byte / BLOCK_BYTES as u64, start..start + self.descriptor_bytes()))
+        Ok((self.descriptor_block(byte / BLOCK_BYTES as u64), start..start + self.descriptor_bytes()))
     }
 
     /// The group of an inode, and its place in the group's bitmap and table.

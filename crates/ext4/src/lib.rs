@@ -32,6 +32,7 @@ pub mod directory;
 mod dirhash;
 mod extent;
 mod features;
+mod grow;
 mod inode;
 pub mod journal;
 mod layout;
@@ -46,6 +47,7 @@ pub use descriptor::{Descriptor, group_flags};
 pub use dirhash::{HashVersion, NameHash, NameHasher};
 pub use extent::{Extent, ExtentTree, check_extents};
 pub use features::{Feature, FeatureSet, Features};
+pub use grow::{Growth, descriptor_copies, superblock_copies};
 pub use inode::{
     BAD_BLOCKS_INODE, BLOCK_AREA_BYTES, INODE_BYTES, Inode, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE,
     inode_flags,

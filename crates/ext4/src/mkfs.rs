@@ -29,7 +29,7 @@ const BLOCKS_MIN: u64 = 2048;
 /// 16 TiB.
 const BLOCKS_MAX: u64 = 1 << 32;
 /// What a last group must have besides its own metadata to be worth it.
-const LAST_GROUP_ROOM: u32 = 50;
+pub(crate) const LAST_GROUP_ROOM: u32 = 50;
 
 /// What a new filesystem is like.
 #[derive(Clone, Debug, PartialEq, Eq)]

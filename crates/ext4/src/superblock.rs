@@ -245,6 +245,18 @@ impl Superblock {
         }
     }
 
+    /// The block of a group that it is in: the primary one in group 0, and a copy in others.
+    pub fn to_block(&self, group: u32) -> [u8; BLOCK_BYTES] {
+        let mut copy = *self;
+        // Sixteen bits: groups beyond cannot say who they are, and no program asks.
+        copy.group = (group as u16).into();
+        copy.update_checksum();
+        let mut block = [0; BLOCK_BYTES];
+        let start = if group == 0 { SUPERBLOCK_OFFSET } else { 0 };
+        block[start..start + size_of::<Self>()].copy_from_slice(copy.as_bytes());
+        block
+    }
+
     /// This copy, found in block `block`, in place of the primary superblock, of which `damaged` is left. `None` if it
     /// is no copy for that place.
     ///

@@ -8,6 +8,7 @@ mod directory;
 mod dirhash;
 mod extents;
 mod format;
+mod grow;
 mod hostile;
 mod image;
 mod journal;

@@ -13,12 +13,12 @@ use weir_ext4::{
     Superblock,
 };
 
-fn options(blocks: u64) -> Mkfs {
+pub(crate) fn options(blocks: u64) -> Mkfs {
     Mkfs::new(blocks, *b"sixteen bytes id", *b"another sixteen.", 1_700_000_000)
 }
 
 /// Writes an image to a sparse file. `None` where the host's filesystem has no such large files.
-fn write(image: &NewImage, blocks: u64) -> Option<Scratch> {
+pub(crate) fn write(image: &NewImage, blocks: u64) -> Option<Scratch> {
     let scratch = Scratch::new("mkfs");
     let file = File::create(scratch.path()).expect("a scratch file");
     if file.set_len(blocks * BLOCK_BYTES as u64).is_err() {
@@ -35,7 +35,7 @@ fn write(image: &NewImage, blocks: u64) -> Option<Scratch> {
 }
 
 /// What e2fsck, which changes nothing, says of a clean image is nothing.
-fn assert_clean(scratch: &Scratch) {
+pub(crate) fn assert_clean(scratch: &Scratch) {
     let path = scratch.path().to_str().expect("a plain path");
     let Some(output) = judge::run("e2fsck", &["-fn", path], b"") else { return };
     let told = String::from_utf8_lossy(&output.stdout);

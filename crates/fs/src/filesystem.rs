@@ -176,7 +176,7 @@ impl BarrierFs {
         let journal = fs.changes.mounted_with().map_or(0, |journal| journal.log_blocks());
         let held = self.held_inodes() * HOLD_BYTES;
         let bound =
-            MemoryBound::from_options(&fs.options, fs.metadata.space.layout(), fs.cache.most(), journal);
+            MemoryBound::from_options(&fs.options, &fs.metadata.space.layout(), fs.cache.most(), journal);
         MemoryBound { caches: bound.caches + held, ..bound }
     }
 }
@@ -217,6 +217,10 @@ impl MountedCalls for BarrierFs {
                 name_bytes_max: NAME_BYTES_MAX as u32,
             }
         })
+    }
+
+    fn grow(&self, blocks: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
+        Box::pin(async move { self.0.grow(blocks).await })
     }
 
     fn trim(&self, range: Range<u64>, minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {

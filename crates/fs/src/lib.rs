@@ -25,6 +25,7 @@
 //! | `atomic` | atomic files, whose updates go into the journal as a whole |
 //! | `attributes`, `accesses` | attributes, extended ones, access control lists; times of access |
 //! | `deletion` | inodes without names |
+//! | `grow` | more blocks while it is mounted |
 //! | `moments` | marks of the storage at which a crash leaves the whole tree (J11) |
 //! | `names` | `Directories`, which finds names, and `Namespace`, which gives, takes and moves them |
 //!
@@ -93,6 +94,7 @@
 //!   cannot fit is not allocated in part.
 //! - **superblock** A write of the superblock changes one sector of 512 bytes, so that a torn one is whole. If it is
 //!   damaged in another way, a copy takes its place; to write, what is left of it has to name the same filesystem.
+//! - **growth** A filesystem that grows has, after a crash, its old size or the new one, and all that is in it.
 //! - **reads** What a read brings counts only for blocks that were not freed while it was under way. It holds no lock
 //!   while it waits, and is overtaken only a bounded number of times.
 //! - **tails** Behind the end of a file, in its last block, are zeros: made so when it is cut, and looked at before it
@@ -114,6 +116,7 @@ mod deletion;
 mod device;
 mod files;
 mod filesystem;
+mod grow;
 mod inodes;
 mod make;
 mod mapping;

@@ -20,6 +20,7 @@ use weir_runtime::Handle as Clock;
 use weir_storage::{Capabilities, Ordering, Recorder, Storage, run_with_marks};
 use weir_vfs::{FsError, ReadOnlyReason};
 
+use crate::grow::write_copies;
 use crate::inodes::Metadata;
 use crate::moments::Moments;
 use crate::mounted::Mounted;
@@ -192,8 +193,14 @@ impl DiskContents {
             Err(FsError::Format(_)) if from_copy => (superblock, true),
             read => (read?, false),
         };
-        if Layout::new(&superblock)? != layout {
-            return Err(damaged("the log holds one of another size").into());
+        let (before, layout) = (layout, Layout::new(&superblock)?);
+        if layout != before {
+            if !layout.is_grown_from(&before) || superblock.blocks() > device_blocks {
+                return Err(damaged("the log holds one of another size").into());
+            }
+            // The crash came before the copies were written.
+            write_copies(&disk, &superblock, &layout, async |block| Ok(Rc::new(disk.read(block, 1).await?)))
+                .await?;
         }
         if ours || has_log_of_ours(&superblock) {
             // Nothing is in the log any more that only we can replay.

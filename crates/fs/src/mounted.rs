@@ -7,6 +7,7 @@ use weir_block::Class;
 use weir_cache::PageCache;
 use weir_ext4::Superblock;
 use weir_journal::{Disk, Journal, SyncedFile};
+use weir_runtime::Semaphore;
 use weir_vfs::{FsError, InodeNumber, ReadOnlyReason, Timer};
 
 use crate::accesses::Accesses;
@@ -44,6 +45,8 @@ pub(crate) struct Mounted {
     pub(crate) deletion: Rc<Deletion>,
     pub(crate) directories: Rc<Directories>,
     pub(crate) namespace: Namespace,
+    /// Held while it grows.
+    pub(crate) growing: Semaphore,
     /// Of a mount that takes moments.
     pub(crate) moments: OnceCell<Rc<Moments>>,
 }
@@ -114,6 +117,7 @@ impl Mounted {
             deletion,
             directories,
             namespace,
+            growing: Semaphore::new(1),
             moments: OnceCell::new(),
         })
     }

@@ -14,6 +14,7 @@ mod blocks;
 mod discard;
 mod freed;
 mod group;
+mod grow;
 mod inodes;
 mod set;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use discard::DiscardStats;
 use discard::Discarding;
 pub(crate) use discard::READY_GROUPS_MAX;
 use group::Group;
+pub(crate) use grow::GROWTH_CREDITS;
 
 /// Journaled blocks that change in each group that is allocated from, or that something is freed in: a bitmap and
 /// its descriptor. A new inode changes its block of the table besides.
@@ -58,7 +60,7 @@ pub(crate) enum Use {
 /// The blocks and inodes of all groups.
 pub(crate) struct Space {
     buffers: Rc<Buffers>,
-    layout: Layout,
+    layout: Cell<Layout>,
     options: MountOptions,
     groups: RefCell<Vec<Group>>,
     /// Groups that have a map of what is taken, in the order in which they are looked at for eviction.
@@ -69,13 +71,13 @@ pub(crate) struct Space {
     waiting: Cell<u64>,
     free_inodes: Cell<u32>,
     directories: Cell<u32>,
-    overhead: u64,
+    overhead: Cell<u64>,
     first_inode: u32,
     /// Blocks that are reserved for the superuser, and the other users and groups that may use them.
-    for_superuser: u64,
+    for_superuser: Cell<u64>,
     reserve_owners: ReserveOwners,
     /// Blocks that only extent trees may take.
-    for_trees: u64,
+    for_trees: Cell<u64>,
     discarding: Discarding,
     /// Times that blocks could be allocated again.
     given_back: Cell<u64>,
@@ -112,7 +114,7 @@ impl Space {
         }
         let space = Rc::new(Space {
             buffers: Rc::clone(buffers),
-            layout,
+            layout: Cell::new(layout),
             options,
             groups: RefCell::new(groups),
             loaded: RefCell::default(),
@@ -120,11 +122,11 @@ impl Space {
             waiting: Cell::new(0),
             free_inodes: Cell::new(free_inodes),
             directories: Cell::new(directories),
-            overhead: overhead.min(layout.blocks()),
+            overhead: Cell::new(overhead.min(layout.blocks())),
             first_inode: superblock.first_inode.get(),
-            for_superuser: superblock.reserved_blocks(),
+            for_superuser: Cell::new(superblock.reserved_blocks()),
             reserve_owners: ReserveOwners::from_superblock(superblock),
-            for_trees: options.tree_reserve_blocks.min(layout.blocks() / TREE_RESERVE_SHARE),
+            for_trees: Cell::new(tree_reserve(&options, &layout)),
             discarding: Discarding::default(),
             given_back: Cell::new(0),
         });
@@ -140,13 +142,13 @@ impl Space {
     }
 
     /// Where what is on the disk.
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout.get()
     }
 
     /// Whether a file can have this number: neither is it one of the format itself, nor behind the last.
     pub(crate) fn is_file_number(&self, number: u32) -> bool {
-        number == ROOT_INODE || (self.first_inode..=self.layout.inodes()).contains(&number)
+        number == ROOT_INODE || (self.first_inode..=self.layout().inodes()).contains(&number)
     }
 
     /// Whether a caller may take what the superuser has reserved.
@@ -165,7 +167,8 @@ impl Space {
     }
 
     fn available_with(&self, reserve: bool) -> u64 {
-        let kept = if reserve { self.for_trees } else { self.for_trees + self.for_superuser };
+        let kept =
+            if reserve { self.for_trees.get() } else { self.for_trees.get() + self.for_superuser.get() };
         self.free_blocks.get().saturating_sub(kept)
     }
 
@@ -176,8 +179,8 @@ impl Space {
         let kept = match purpose {
             Use::Tree => 0,
             Use::Content if self.options.rules.drops(FsMutant::NoTreeReserve) => 0,
-            Use::Content if superuser => self.for_trees,
-            Use::Content => self.for_trees + self.for_superuser,
+            Use::Content if superuser => self.for_trees.get(),
+            Use::Content => self.for_trees.get() + self.for_superuser.get(),
         };
         let unusable = self.waiting.get() + self.discarding.under_way();
         self.free_blocks.get().saturating_sub(unusable).saturating_sub(kept)
@@ -200,7 +203,7 @@ impl Space {
 
     /// Blocks that the format takes: superblocks, descriptors, bitmaps, inode tables, the journal.
     pub(crate) fn overhead_blocks(&self) -> u64 {
-        self.overhead
+        self.overhead.get()
     }
 
     /// Where an inode is: the block of its table, and the bytes in it.
@@ -208,13 +211,13 @@ impl Space {
     /// # Errors
     /// [`FormatError::Corrupt`] for a number that no inode has, or one that was never used.
     pub(crate) fn inode_place(&self, number: u32) -> Result<(u64, Range<usize>), FormatError> {
-        let (group, index) = self.layout.inode_group(number)?;
+        let (group, index) = self.layout().inode_group(number)?;
         let descriptor = self.descriptor(group);
-        if index >= self.layout.inodes_per_group() - descriptor.unused_inodes() {
+        if index >= self.layout().inodes_per_group() - descriptor.unused_inodes() {
             let place = Place::Inode(number);
             return Err(FormatError::corrupt(Structure::Inode, place, "it was never used"));
         }
-        Ok(self.layout.inode_place(&descriptor, index))
+        Ok(self.layout().inode_place(&descriptor, index))
     }
 
     fn descriptor(&self, group: u32) -> Descriptor {
@@ -223,7 +226,7 @@ impl Space {
 
     /// The block that holds the descriptor of a group.
     async fn descriptor_buffer(&self, group: u32) -> Result<Rc<BufferHead>, FsError> {
-        let (block, _) = self.layout.descriptor_place(group)?;
+        let (block, _) = self.layout().descriptor_place(group)?;
         Ok(self.buffers.get(block, Kind::Descriptors).await?)
     }
 
@@ -235,11 +238,11 @@ impl Space {
         buffer: &Rc<BufferHead>,
         change: impl FnOnce(&mut Descriptor),
     ) -> Result<(), FsError> {
-        let (_, range) = self.layout.descriptor_place(group)?;
+        let (_, range) = self.layout().descriptor_place(group)?;
         let mut groups = self.groups.borrow_mut();
         let descriptor = &mut groups[group as usize].descriptor;
         change(descriptor);
-        handle.modify(buffer, range, |bytes| descriptor.write(bytes, group, &self.layout));
+        handle.modify(buffer, range, |bytes| descriptor.write(bytes, group, &self.layout()));
         Ok(())
     }
 
@@ -253,15 +256,20 @@ impl Space {
 
     /// The parts of an extent in each group: the group, and the bits in its bitmap.
     fn parts(&self, extent: Extent) -> impl Iterator<Item = (u32, Range<u32>)> + '_ {
-        let (start, end) = (extent.start.0, extent.end().0.min(self.layout.blocks()));
-        let (first, last) = (self.layout.group_of(start), self.layout.group_of(end.saturating_sub(1)));
+        let (start, end) = (extent.start.0, extent.end().0.min(self.layout().blocks()));
+        let (first, last) = (self.layout().group_of(start), self.layout().group_of(end.saturating_sub(1)));
         let groups = first.zip(last).map_or(0..0, |(first, last)| first..last + 1);
         groups.map(move |group| {
-            let base = self.layout.first_block(group);
-            let bit = |block: u64| block.saturating_sub(base).min(u64::from(self.layout.blocks_in(group)));
+            let base = self.layout().first_block(group);
+            let bit = |block: u64| block.saturating_sub(base).min(u64::from(self.layout().blocks_in(group)));
             (group, bit(start) as u32..bit(end) as u32)
         })
     }
+}
+
+/// Blocks that only extent trees may take.
+fn tree_reserve(options: &MountOptions, layout: &Layout) -> u64 {
+    options.tree_reserve_blocks.min(layout.blocks() / TREE_RESERVE_SHARE)
 }
 
 impl Reuse for Space {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tracing::warn;
 use weir_block::Durable;
 use weir_ext4::journal::LogFeatures;
-use weir_ext4::{Feature, Kind, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::{Feature, Growth, Kind, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock};
 use weir_format::FormatError;
 use weir_journal::{BufferHead, Disk, TxHandle};
 use weir_runtime::{Buffer as Memory, Handle as Clock};
@@ -56,6 +56,16 @@ impl MountedSuperblock {
         modify(handle, &block, at, &features.read_only_compatible.to_le_bytes());
         self.superblock.borrow_mut().set_features(features);
         Ok(())
+    }
+
+    /// Says that the filesystem has grown: how many blocks are reserved now. Costs [`SUPERBLOCK_CREDITS`].
+    pub(crate) async fn grow(&self, handle: &TxHandle, growth: &Growth) -> Result<u64, FsError> {
+        let block = self.block().await?;
+        let mut superblock = *self.borrow();
+        growth.update_superblock(&mut superblock);
+        modify(handle, &block, 0, superblock.as_bytes());
+        *self.superblock.borrow_mut() = superblock;
+        Ok(superblock.reserved_blocks())
     }
 
     /// Brings the superblock's totals up to date with the groups'. They are kept lazily, as ext4 does: no mount
@@ -180,6 +190,14 @@ pub(crate) async fn write_superblock(
     block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
     disk.write_in_place(0, &Rc::new(block), Durable::Nothing).await?;
     Ok(disk.flush().await?)
+}
+
+/// A superblock as a copy has it: what the log needs is in the primary one.
+pub(crate) fn without_recovery(superblock: &Superblock) -> Superblock {
+    let mut copy = *superblock;
+    set_needs_recovery(&mut copy, false, LogFeatures::default(), &MountOptions::default());
+    copy.last_orphan = 0.into();
+    copy
 }
 
 /// Says whether the log has to be looked at before anything else, and whether only we can (J5).

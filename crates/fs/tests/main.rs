@@ -12,6 +12,7 @@ mod failures;
 mod files;
 mod flushes;
 mod full;
+mod grow;
 mod held;
 mod million;
 mod moments;

@@ -93,8 +93,8 @@ pub struct FileDisk {
     engine: Rc<Engine>,
     path: PathBuf,
     capabilities: Capabilities,
-    blocks: u64,
-    unused_bytes: u64,
+    /// Of its file or device, as it was measured last.
+    bytes: Cell<u64>,
     direct: bool,
     read_only: bool,
     /// This process.
@@ -136,8 +136,7 @@ impl FileDisk {
             engine: Engine::new(handle, ring, (file, below.files), options),
             path,
             capabilities: Capabilities { fua: direct, discard, ..legacy },
-            blocks: bytes / BLOCK_BYTES as u64,
-            unused_bytes: bytes % BLOCK_BYTES as u64,
+            bytes: Cell::new(bytes),
             direct,
             read_only: options.read_only,
             unnamed: Cell::new(false),
@@ -212,7 +211,23 @@ impl FileDisk {
     /// Bytes behind the last whole block, which the disk never touches.
     #[must_use]
     pub fn unused_bytes(&self) -> u64 {
-        self.unused_bytes
+        self.bytes.get() % BLOCK_BYTES as u64
+    }
+
+    /// Bytes of its file or device.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    /// Gives a regular file so many bytes, if that is asked for, and takes in the size that the file or device has then. What is
+    /// added to a file reads zero, is durable after a flush, and is not reserved. Nothing may be under way behind the new end.
+    ///
+    /// # Errors
+    /// [`FileDiskError::Io`] and its like; [`FileDiskError::TooSmall`].
+    pub fn resize(&self, bytes: Option<u64>) -> Result<(), FileDiskError> {
+        self.bytes.set(open::resize(self.engine.file(), &self.path, bytes)?);
+        Ok(())
     }
 
     /// What the system says of its file or device now; none if no thread can be started for that. A filesystem below that does
@@ -255,7 +270,7 @@ impl FileDisk {
 
 impl Storage for FileDisk {
     fn blocks(&self) -> u64 {
-        self.blocks
+        self.bytes.get() / BLOCK_BYTES as u64
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -263,7 +278,7 @@ impl Storage for FileDisk {
     }
 
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        self.capabilities.check(&command, self.blocks)?;
+        self.capabilities.check(&command, self.blocks())?;
         self.accepts(&command)?;
         self.engine.submit(command)
     }
@@ -273,7 +288,7 @@ impl Storage for FileDisk {
     }
 
     fn next_data(&self, from: Lba) -> Option<Lba> {
-        if from.0 >= self.blocks {
+        if from.0 >= self.blocks() {
             return None;
         }
         let at = match self.engine.next_data(from.0 * BLOCK_BYTES as u64) {
@@ -282,7 +297,7 @@ impl Storage for FileDisk {
             // Nothing is known of holes here.
             Err(_) => from,
         };
-        (at.0 < self.blocks).then_some(at)
+        (at.0 < self.blocks()).then_some(at)
     }
 
     fn allocate(&self, bytes: usize) -> Buffer {

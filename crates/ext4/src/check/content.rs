@@ -284,7 +284,7 @@ impl<R: ImageReader> Contents<'_, R> {
             .filter(|group| self.subject.layout.has_superblock(*group))
             .map(|group| self.subject.layout.first_block(group))
             .collect();
-        let first = 1 + self.subject.layout.descriptor_blocks();
+        let first = 1 + self.subject.layout.descriptor_blocks_in_front();
         let mut wanted = [0; BLOCK_BYTES];
         let mut right = true;
         for block in first..first + reserve {

@@ -1,5 +1,7 @@
 //! Superblock, descriptors, their copies, and the blocks that groups need for themselves.
 
+use std::collections::BTreeSet;
+
 use weir_format::{BLOCK_BYTES, FormatError, ImageReader, Place, Structure};
 
 use super::Problem;
@@ -74,10 +76,10 @@ impl<R: ImageReader> Groups<'_, '_, R> {
         }
         for group in 1..self.subject.layout.groups() {
             if self.subject.layout.has_superblock(group) {
-                self.copies(group).await?;
+                self.check_superblock_copy(group).await?;
             }
         }
-        Ok(())
+        self.check_descriptor_copies().await
     }
 
     fn superblock_fields(&mut self) {
@@ -157,9 +159,9 @@ impl<R: ImageReader> Groups<'_, '_, R> {
         self.known.names_unknown = true;
     }
 
-    /// The copies at the start of a group. Counts and flags in them are as old as the last change of the
+    /// The copy at the start of a group. Counts and flags in copies are as old as the last change of the
     /// filesystem's size, so only what never changes is compared.
-    async fn copies(&mut self, group: u32) -> Result<(), R::Error> {
+    async fn check_superblock_copy(&mut self, group: u32) -> Result<(), R::Error> {
         let first = self.subject.layout.first_block(group);
         let bytes = self.subject.image.block(first).await?;
         let same = |copy: Superblock| {
@@ -174,24 +176,32 @@ impl<R: ImageReader> Groups<'_, '_, R> {
         if !Superblock::read(&bytes[..SUPERBLOCK_BYTES]).is_ok_and(same) {
             self.known.findings.push(Place::Group(group), Problem::CopyDiffers(Structure::Superblock));
         }
-        let mut differs = false;
-        let size = self.subject.layout.descriptor_bytes();
+        Ok(())
+    }
+
+    /// The copies of the descriptors, of which the same is compared.
+    async fn check_descriptor_copies(&mut self) -> Result<(), R::Error> {
+        let layout = self.subject.layout;
+        let size = layout.descriptor_bytes();
         let a_block = BLOCK_BYTES / size;
-        for block in 0..self.subject.layout.descriptor_blocks() {
-            let bytes = self.subject.image.block(first + 1 + block).await?;
-            let own =
-                self.subject.descriptors.iter().enumerate().skip(block as usize * a_block).take(a_block);
-            for (bytes, (of, own)) in bytes.chunks_exact(size).zip(own) {
-                let Some(own) = own else { continue };
-                let copy = Descriptor::read(bytes, of as u32, &self.subject.layout);
-                differs |= !copy.is_ok_and(|copy| {
-                    copy.block_bitmap() == own.block_bitmap()
-                        && copy.inode_bitmap() == own.inode_bitmap()
-                        && copy.inode_table() == own.inode_table()
-                });
+        let mut differ = BTreeSet::new();
+        for index in 0..layout.descriptor_blocks() {
+            for at in layout.descriptor_copies(index) {
+                let bytes = self.subject.image.block(at).await?;
+                let own = self.subject.descriptors.iter().enumerate().skip(index as usize * a_block);
+                for (bytes, (of, own)) in bytes.chunks_exact(size).zip(own) {
+                    let Some(own) = own else { continue };
+                    let copy = Descriptor::read(bytes, of as u32, &layout);
+                    let is_same = copy.is_ok_and(|copy| {
+                        copy.block_bitmap() == own.block_bitmap()
+                            && copy.inode_bitmap() == own.inode_bitmap()
+                            && copy.inode_table() == own.inode_table()
+                    });
+                    differ.extend(layout.group_of(at).filter(|_| !is_same));
+                }
             }
         }
-        if differs {
+        for group in differ {
             self.known.findings.push(Place::Group(group), Problem::CopyDiffers(Structure::Descriptor));
         }
         Ok(())

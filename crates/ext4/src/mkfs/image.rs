@@ -13,7 +13,7 @@ use crate::descriptor::{Descriptor, group_flags};
 use crate::extent::{Extent, leaves_of, new_tree};
 use crate::journal::JournalSuperblock;
 use crate::layout::Layout;
-use crate::superblock::{SUPERBLOCK_OFFSET, Superblock};
+use crate::superblock::Superblock;
 use crate::{inode::Inode, inode::JOURNAL_INODE, inode::ROOT_INODE, inode::inode_flags};
 
 type Block = [u8; BLOCK_BYTES];
@@ -245,18 +245,7 @@ impl NewImage {
             }
             (first + 1 + u64::from(at), block)
         });
-        descriptors.chain(iter::once_with(move || (first, self.superblock_block(group))))
-    }
-
-    fn superblock_block(&self, group: u32) -> Block {
-        let mut copy = self.superblock;
-        // Sixteen bits: groups beyond cannot say who they are, and no program asks.
-        copy.group = (group as u16).into();
-        copy.update_checksum();
-        let mut block = [0; BLOCK_BYTES];
-        let start = if group == 0 { SUPERBLOCK_OFFSET } else { 0 };
-        block[start..start + size_of::<Superblock>()].copy_from_slice(copy.as_bytes());
-        block
+        descriptors.chain(iter::once_with(move || (first, self.superblock.to_block(group))))
     }
 
     /// The blocks of inode tables that a reader may look at: the first, as the inodes behind it were never used; and

@@ -43,7 +43,7 @@ impl Space {
             false => blocks_to_end(index),
         };
         let room = u32::try_from(self.room(handle, purpose)).unwrap_or(u32::MAX);
-        let most = most.min(room).clamp(1, self.layout.blocks_per_group());
+        let most = most.min(room).clamp(1, self.layout().blocks_per_group());
         let (home, from) = self.place_of(goal);
         self.load_group(home).await?;
         let run = self.groups.borrow()[home as usize].run_at(from, most);
@@ -119,13 +119,13 @@ impl Space {
 
     /// The group of a goal, and the bit in it; the first of all for one beyond the end.
     pub(super) fn place_of(&self, goal: u64) -> (u32, u32) {
-        let Some(group) = self.layout.group_of(goal) else { return (0, 0) };
-        (group, (goal - self.layout.first_block(group)) as u32)
+        let Some(group) = self.layout().group_of(goal) else { return (0, 0) };
+        (group, (goal - self.layout().first_block(group)) as u32)
     }
 
     /// All groups, from one on and round.
     fn groups_from(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
-        (first..self.layout.groups()).chain(0..first)
+        (first..self.layout().groups()).chain(0..first)
     }
 
     /// Allocates blocks of one group, if there is such a run.
@@ -158,7 +158,7 @@ impl Space {
         {
             self.discarding.freed.borrow_mut().allocated(group, &run);
         }
-        let start = self.layout.first_block(group) + u64::from(run.start);
+        let start = self.layout().first_block(group) + u64::from(run.start);
         Ok(Some(Extent::new(Lba(start), run.end - run.start)))
     }
 
@@ -168,7 +168,7 @@ impl Space {
     /// # Errors
     /// [`FormatError::Corrupt`] for blocks that are free, that belong to the format, or that do not exist.
     pub(crate) async fn free(&self, handle: &TxHandle, extent: Extent) -> Result<(), FsError> {
-        if extent.end().0 > self.layout.blocks() {
+        if extent.end().0 > self.layout().blocks() {
             let place = Place::Block(extent.start.0);
             let what = "beyond the filesystem";
             return Err(FormatError::corrupt(Structure::BlockBitmap, place, what).into());
@@ -190,7 +190,7 @@ impl Space {
                 self.groups.borrow_mut()[group as usize].release(run);
             } else {
                 self.groups.borrow_mut()[group as usize].hold_freed(&run);
-                let start = self.layout.first_block(group) + u64::from(run.start);
+                let start = self.layout().first_block(group) + u64::from(run.start);
                 self.waiting.set(self.waiting.get() + u64::from(run.end - run.start));
                 handle.free(Extent::new(Lba(start), run.end - run.start));
             }
@@ -199,7 +199,7 @@ impl Space {
     }
 
     /// Marks blocks used or free in the bitmap, and counts them in the descriptor.
-    fn mark(
+    pub(super) fn mark(
         &self,
         handle: &TxHandle,
         group: u32,
@@ -212,7 +212,7 @@ impl Space {
         let descriptor = self.descriptor(group);
         if descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
             handle.modify(bits, 0..BLOCK_BYTES, |bits| {
-                self.layout.fresh_block_bitmap(group, &descriptor, bits);
+                self.layout().fresh_block_bitmap(group, &descriptor, bits);
             });
         }
         let bytes = run.start as usize / 8..run.end.div_ceil(8) as usize;
@@ -230,18 +230,18 @@ impl Space {
         self.change_descriptor(handle, group, descriptors, |descriptor| {
             descriptor.set_free_blocks(in_group);
             descriptor.set_flag(group_flags::BLOCKS_UNINITIALISED, false);
-            bits.read(|bits| descriptor.seal_block_bitmap(bits, &self.layout));
+            bits.read(|bits| descriptor.seal_block_bitmap(bits, &self.layout()));
         })
     }
 
     /// The bitmap of a group's blocks. Of one that was never written the content is not yet there.
-    async fn block_bitmap(&self, group: u32) -> Result<Rc<BufferHead>, FsError> {
+    pub(super) async fn block_bitmap(&self, group: u32) -> Result<Rc<BufferHead>, FsError> {
         let descriptor = self.descriptor(group);
         let (block, kind) = (descriptor.block_bitmap(), Kind::BlockBitmap { group });
         if descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
             return Ok(self.buffers.fresh(block, Role::Metadata(kind)));
         }
-        let verify = |bits: &[u8]| self.descriptor(group).verify_block_bitmap(bits, group, &self.layout);
+        let verify = |bits: &[u8]| self.descriptor(group).verify_block_bitmap(bits, group, &self.layout());
         Ok(self.buffers.get_verified(block, kind, verify).await?)
     }
 
@@ -258,11 +258,11 @@ impl Space {
         }
         let mut content = [0; BLOCK_BYTES];
         if known.descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
-            self.layout.fresh_block_bitmap(group, &known.descriptor, &mut content);
+            self.layout().fresh_block_bitmap(group, &known.descriptor, &mut content);
         } else {
             bits.read(|bits| content.copy_from_slice(bits));
             // What is beyond the group's end is no file's, whatever the bits say.
-            bitmap::set(&mut content, self.layout.blocks_in(group)..BLOCK_BYTES as u32 * 8);
+            bitmap::set(&mut content, self.layout().blocks_in(group)..BLOCK_BYTES as u32 * 8);
         }
         let free = known.descriptor.free_blocks();
         drop(groups);
@@ -297,12 +297,12 @@ impl Space {
     /// The bits of a group that the format's own blocks take, as far as the descriptors of its flexible group
     /// say.
     fn own_metadata(&self, group: u32) -> Vec<Range<u32>> {
-        let (first, length) = (self.layout.first_block(group), u64::from(self.layout.blocks_in(group)));
+        let (first, length) = (self.layout().first_block(group), u64::from(self.layout().blocks_in(group)));
         let bit = |block: u64| block.saturating_sub(first).min(length) as u32;
-        let mut own: Vec<Range<u32>> = std::iter::once(0..self.layout.base_blocks(group)).collect();
-        for member in self.layout.flex_members(group) {
+        let mut own: Vec<Range<u32>> = std::iter::once(0..self.layout().base_blocks(group)).collect();
+        for member in self.layout().flex_members(group) {
             let descriptor = self.descriptor(member);
-            let table = u64::from(self.layout.table_blocks());
+            let table = u64::from(self.layout().table_blocks());
             let places = [
                 (descriptor.block_bitmap(), 1),
                 (descriptor.inode_bitmap(), 1),

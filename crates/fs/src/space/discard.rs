@@ -210,7 +210,7 @@ impl Space {
     }
 
     fn extent_of(&self, group: u32, run: &Range<u32>) -> Extent {
-        Extent::new(Lba(self.layout.first_block(group) + u64::from(run.start)), run.end - run.start)
+        Extent::new(Lba(self.layout().first_block(group) + u64::from(run.start)), run.end - run.start)
     }
 
     /// What is ready of groups whose free blocks are known, as much as one command takes; in order, up to the first other group.

@@ -111,6 +111,15 @@ impl Group {
         self.take_run(run);
     }
 
+    /// Has more blocks, which are free.
+    pub(super) fn grow(&mut self, run: Range<u32>) {
+        self.available += run.end - run.start;
+        self.longest = self.available;
+        if let Some(taken) = self.taken.as_deref_mut() {
+            bitmap::clear(taken, run);
+        }
+    }
+
     /// No run of free blocks here is longer than this.
     pub(super) fn longest(&self) -> u32 {
         self.longest

@@ -30,11 +30,11 @@ impl Space {
         let group = self.choose_group(near, kind).ok_or(FsError::NoSpace)?;
         let descriptors = self.descriptor_buffer(group).await?;
         let bits = self.inode_bitmap(group).await?;
-        let per_group = self.layout.inodes_per_group();
+        let per_group = self.layout().inodes_per_group();
         // Nothing waits from here on but for another group, so no other task comes between.
         let descriptor = self.descriptor(group);
         if descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
-            handle.modify(&bits, 0..BLOCK_BYTES, |bits| self.layout.fresh_inode_bitmap(bits));
+            handle.modify(&bits, 0..BLOCK_BYTES, |bits| self.layout().fresh_inode_bitmap(bits));
         }
         let reserved = if group == 0 { self.first_inode.saturating_sub(1) } else { 0 };
         let Some(index) = bits.read(|bits| bitmap::next_clear(bits, reserved..per_group)) else {
@@ -47,7 +47,7 @@ impl Space {
         };
         self.clear_table(handle, group, index);
         self.mark_inode(handle, group, &descriptors, &bits, index, true, kind == FileType::Directory)?;
-        Ok(self.layout.inode_at(group, index))
+        Ok(self.layout().inode_at(group, index))
     }
 
     /// Gives an inode back; the caller has emptied it. Costs
@@ -61,7 +61,7 @@ impl Space {
         number: u32,
         directory: bool,
     ) -> Result<(), FsError> {
-        let (group, index) = self.layout.inode_group(number)?;
+        let (group, index) = self.layout().inode_group(number)?;
         let descriptors = self.descriptor_buffer(group).await?;
         let bits = self.inode_bitmap(group).await?;
         let never = self.descriptor(group).has_flag(group_flags::INODES_UNINITIALISED);
@@ -74,7 +74,7 @@ impl Space {
 
     /// Whether the bitmap says that an inode is in use.
     pub(crate) async fn inode_is_used(&self, number: u32) -> Result<bool, FsError> {
-        let (group, index) = self.layout.inode_group(number)?;
+        let (group, index) = self.layout().inode_group(number)?;
         if self.descriptor(group).has_flag(group_flags::INODES_UNINITIALISED) {
             return Ok(false);
         }
@@ -87,17 +87,17 @@ impl Space {
             0..ROOT_INODE => ROOT_INODE,
             last => (last + 1).max(self.first_inode),
         };
-        if first > self.layout.inodes() {
+        if first > self.layout().inodes() {
             return Ok(None);
         }
-        let (mut group, mut index) = self.layout.inode_group(first)?;
-        while group < self.layout.groups() {
+        let (mut group, mut index) = self.layout().inode_group(first)?;
+        while group < self.layout().groups() {
             let descriptor = self.descriptor(group);
             if !descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
                 let bits = self.inode_bitmap(group).await?;
-                let rest = index..self.layout.inodes_per_group();
+                let rest = index..self.layout().inodes_per_group();
                 if let Some(found) = bits.read(|bits| bitmap::next_set(bits, rest)) {
-                    return Ok(Some(self.layout.inode_at(group, found)));
+                    return Ok(Some(self.layout().inode_at(group, found)));
                 }
             }
             (group, index) = (group + 1, 0);
@@ -107,7 +107,7 @@ impl Space {
 
     fn choose_group(&self, near: u32, kind: FileType) -> Option<u32> {
         let groups = self.groups.borrow();
-        let count = self.layout.groups();
+        let count = self.layout().groups();
         let near = near.min(count - 1);
         let order = || (near..count).chain(0..near);
         let has_inodes = |group: &u32| groups[*group as usize].descriptor.free_inodes() > 0;
@@ -128,7 +128,7 @@ impl Space {
     /// disk there may be anything. As inodes are used from the lowest on, that is one block at most.
     fn clear_table(&self, handle: &TxHandle, group: u32, index: u32) {
         let descriptor = self.descriptor(group);
-        let used = self.layout.inodes_per_group() - descriptor.unused_inodes();
+        let used = self.layout().inodes_per_group() - descriptor.unused_inodes();
         for block in used.div_ceil(INODES_PER_BLOCK)..=index / INODES_PER_BLOCK {
             let place = descriptor.inode_table() + u64::from(block);
             let buffer = self.buffers.fresh(place, Role::Metadata(Kind::InodeTable));
@@ -163,11 +163,11 @@ impl Space {
                 descriptor.set_directories(change(descriptor.directories(), used));
             }
             if used {
-                let behind = self.layout.inodes_per_group() - index - 1;
+                let behind = self.layout().inodes_per_group() - index - 1;
                 descriptor.set_unused_inodes(descriptor.unused_inodes().min(behind));
             }
             descriptor.set_flag(group_flags::INODES_UNINITIALISED, false);
-            bits.read(|bits| descriptor.seal_inode_bitmap(bits, &self.layout));
+            bits.read(|bits| descriptor.seal_inode_bitmap(bits, &self.layout()));
         })
     }
 
@@ -178,7 +178,7 @@ impl Space {
         if descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
             return Ok(self.buffers.fresh(block, Role::Metadata(kind)));
         }
-        let verify = |bits: &[u8]| self.descriptor(group).verify_inode_bitmap(bits, group, &self.layout);
+        let verify = |bits: &[u8]| self.descriptor(group).verify_inode_bitmap(bits, group, &self.layout());
         Ok(self.buffers.get_verified(block, kind, verify).await?)
     }
 }

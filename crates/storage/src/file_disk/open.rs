@@ -87,6 +87,18 @@ pub(super) fn enlarge(
     })
 }
 
+/// Gives a regular file so many bytes, if that is asked for; the bytes that the file or device has then.
+pub(super) fn resize(mut file: &File, path: &Path, bytes: Option<u64>) -> Result<u64, FileDiskError> {
+    let is_file = file.metadata().map_err(|source| refused("look at", path, source))?.is_file();
+    if let Some(bytes) = bytes.filter(|_| is_file) {
+        if bytes < BLOCK {
+            return Err(FileDiskError::TooSmall { path: path.into(), bytes });
+        }
+        file.set_len(bytes).map_err(|source| refused("resize", path, source))?;
+    }
+    file.seek(SeekFrom::End(0)).map_err(|source| refused("measure", path, source))
+}
+
 /// Bytes that the directory of a file has free for this user, if the kernel tells.
 fn free_bytes(path: &Path) -> Option<u64> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

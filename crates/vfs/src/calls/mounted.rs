@@ -54,4 +54,14 @@ pub trait MountedCalls {
         let _ = (range, minimum);
         refuse()
     }
+
+    /// Makes the filesystem as large as fits into `blocks` blocks of the storage, which has them: its size then, in blocks. It is
+    /// durable when this returns.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`]; [`FsError::Unsupported`] if it cannot grow, or not on this storage.
+    fn grow(&self, blocks: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
+        let _ = blocks;
+        refuse()
+    }
 }
