@@ -7,6 +7,7 @@ package order
 import (
 	"errors"
 	"os"
+	"runtime"
 	"syscall"
 )
 
@@ -27,11 +28,15 @@ func (kept Kept) String() string {
 	return "durable"
 }
 
-// The ioctls _IO('W', 1) and _IO('W', 2) of crates/capi/include/weir.h.
+// The ioctls _IO('W', 1), 2 and 11 of crates/capi/include/weir.h.
 const (
 	fbarrier     = 0x5701
 	fdatabarrier = 0x5702
+	orderAll     = 0x570B
 )
+
+// The number of syncfs, which the package syscall does not name.
+var syncfs = map[string]uintptr{"386": 344, "amd64": 306, "arm": 373, "arm64": 267, "riscv64": 267}
 
 // Order puts all that was written to the file, its attributes and its name before whatever is written later. Errors are those of Sync.
 // Call msync before, where the file is mapped.
@@ -49,6 +54,22 @@ func OrderData(file *os.File) (Kept, error) {
 // MakeDurable returns when all that was written to the file survives a power cut.
 func MakeDurable(file *os.File) error {
 	return file.Sync()
+}
+
+// OrderTree puts all that was changed on the filesystem of a file or directory, by any program, before whatever is changed later.
+// Elsewhere it is syncfs, whose errors it returns.
+func OrderTree(directory *os.File) (Kept, error) {
+	// The kernel hands over what it keeps of files; on a mount of Weir that is all that it does.
+	err := control(directory, func(descriptor uintptr) error {
+		if _, _, errno := syscall.Syscall(syncfs[runtime.GOARCH], descriptor, 0, 0); errno != 0 {
+			return os.NewSyscallError("syncfs", errno)
+		}
+		return nil
+	})
+	if err != nil {
+		return Durable, err
+	}
+	return call(directory, orderAll, func() error { return nil })
 }
 
 func call(file *os.File, request uintptr, flush func() error) (Kept, error) {

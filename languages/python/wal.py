@@ -9,7 +9,7 @@ import sys
 import time
 import zlib
 
-from weir_order import make_durable, order, order_data
+from weir_order import make_durable, order, order_data, order_tree
 
 RECORD = 512  # a number, the checksum of its bytes, and zeros
 
@@ -61,8 +61,13 @@ def measure(directory):
     print(calls)
 
 
+def tree(directory):
+    """Orders all that is on the mount: how."""
+    print(order_tree(directory).value)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "check":
         check(sys.argv[2], int(sys.argv[3]))
     else:
-        {"write": write, "measure": measure}[sys.argv[1]](sys.argv[2])
+        {"write": write, "measure": measure, "tree": tree}[sys.argv[1]](sys.argv[2])

@@ -18,6 +18,10 @@ int fbarrier(int fd);
 /* The same of the file's data, and of what is needed to find it. Elsewhere it is fdatasync. */
 int fdatabarrier(int fd);
 
+/* Orders everything that was changed before on the filesystem of a file or directory, by any program, before everything that
+ * is changed later. Elsewhere it is syncfs. 0, or -1 with errno as syncfs sets it. */
+int weir_order_tree(int fd);
+
 /* 1 if the file is on a mount of Weir, 0 if not, -1 with errno. */
 int weir_is_mounted(int fd);
 
@@ -61,6 +65,8 @@ struct weir_group {
     unsigned long long inodes[126];  /* st_ino of each */
 };
 #define WEIR_IOC_SYNC_GROUP _IOW('W', 10, struct weir_group)
+/* weir_order_tree, for a program that has called syncfs before. */
+#define WEIR_IOC_ORDER_ALL _IO('W', 11)
 
 #ifdef __cplusplus
 }

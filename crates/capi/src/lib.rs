@@ -20,6 +20,8 @@ pub const FDATABARRIER: u32 = 0x5702;
 const FBARRIER_AFTER_PAGES: u32 = 0x5705;
 /// `_IO('W', 6)`: the same of [`FDATABARRIER`].
 const FDATABARRIER_AFTER_PAGES: u32 = 0x5706;
+/// `_IO('W', 11)`.
+const ORDER_ALL: u32 = 0x570B;
 /// `_IO('W', 4)`.
 pub const ORDER_WRITES: u32 = 0x5704;
 pub use updates::{abandon_update, begin_update, end_update, is_atomic, set_atomic};
@@ -42,6 +44,28 @@ pub extern "C" fn fbarrier(fd: c_int) -> c_int {
 pub extern "C" fn fdatabarrier(fd: c_int) -> c_int {
     // SAFETY: fdatasync takes any number, and no memory.
     order(fd, FDATABARRIER).unwrap_or_else(|| unsafe { libc::fdatasync(fd) })
+}
+
+/// Orders all that was changed before on the filesystem of a file or directory, by any program, before whatever is changed
+/// later; `syncfs` elsewhere. Answers 0, or -1 with errno as of `syncfs`.
+// SAFETY: the name is this library's to give.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_order_tree(fd: c_int) -> c_int {
+    // The kernel hands over what it keeps of files, and on a mount of Weir that is all it does.
+    // SAFETY: syncfs takes any number, and no memory.
+    if unsafe { libc::syncfs(fd) } != 0 {
+        return -1;
+    }
+    if !may_be_weirs(fd) {
+        return 0;
+    }
+    // SAFETY: this request takes no argument, so no memory is read or written.
+    match unsafe { libc::ioctl(fd, ORDER_ALL as c_ulong) } {
+        0 => 0,
+        // Another filesystem by FUSE: it has done what it does for syncfs.
+        _ if matches!(errno(), libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => 0,
+        _ => -1,
+    }
 }
 
 /// Whether a file is on a mount of Weir: 1, 0, or -1 with errno.

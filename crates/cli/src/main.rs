@@ -6,6 +6,7 @@
 //! check found damage, and 2 where the program could not do what it was asked to; [`fsck`] ends with 4 and 8 for
 //! the two, as `e2fsck` does.
 
+mod barrier;
 mod bench;
 mod branch_status;
 mod by_name;
@@ -22,6 +23,7 @@ mod figures;
 mod fsck;
 mod generate;
 mod get;
+mod grow;
 mod health;
 mod helper;
 mod image;
@@ -69,6 +71,7 @@ mod time_limit;
 mod trace;
 mod umount;
 mod volume;
+mod volume_calls;
 
 use std::future::Future;
 use std::io::Write as _;
@@ -121,6 +124,8 @@ enum Command {
     /// docs/status.md explains each line. Exit codes: 0 healthy, 1 something is wrong, 2 there is no mount or its server has
     /// ended, 3 its server does not answer.
     Status(status::StatusArguments),
+    /// Order all that was done on a mount before, by any program, before all that comes after
+    Barrier(barrier::BarrierArguments),
     /// Make everything on a mount durable and end it
     ///
     /// The command returns when the server has ended and the volume is free, and reports errors of the server. Exit code 3: the
@@ -270,6 +275,7 @@ fn run(command: Command) -> Result<Verdict, CliError> {
         Command::Disk(arguments) => disk::run(&arguments).map(|()| Verdict::Good),
         Command::Serve(arguments) => serve::run(&arguments).map(|()| Verdict::Good),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Barrier(arguments) => barrier::run(&arguments).map(|()| Verdict::Good),
         Command::Umount(arguments) => umount::run(&arguments).map(|()| Verdict::Good),
         Command::Ls(arguments) => list::run(&arguments).map(|()| Verdict::Good),
         Command::Cat(arguments) => list::cat(&arguments).map(|()| Verdict::Good),

@@ -24,7 +24,7 @@ use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
-use crate::{cache, messages, mount_f2fs, replica_mount, snapshot, status};
+use crate::{cache, messages, mount_f2fs, replica_mount, status, volume_calls};
 
 /// Bytes of dirty data and of the journal that a moment writes at most: of a large volume that is the room that is kept for it.
 const MOMENT_BYTES: u64 = 64 << 20;
@@ -418,9 +418,9 @@ async fn serve_filesystem(
         }
     };
     let filesystem = Filesystem::from(filesystem);
-    let snapshots = snapshot::serving(Rc::clone(&stack), filesystem.clone());
+    let change_volume = volume_calls::serving(Rc::clone(&stack), filesystem.clone());
     let server =
-        Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, snapshots).await?;
+        Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, change_volume).await?;
     if engine.is_some_and(|engine| !engine.facts().flushes) {
         messages::print_message(
             "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \

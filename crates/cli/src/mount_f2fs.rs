@@ -13,7 +13,7 @@ use crate::mount::{MountArguments, serve_until_unmounted};
 use crate::replication::Shipping;
 use crate::service::Service;
 use crate::stack::Stack;
-use crate::{snapshot, status};
+use crate::{status, volume_calls};
 
 /// Mounts what is on a stack.
 pub(crate) async fn mount(
@@ -58,8 +58,8 @@ pub(crate) async fn serve(
         async move |range, minimum| filesystem.trim(range, minimum).await
     };
     let filesystem = Filesystem::from(filesystem);
-    let snapshots = snapshot::serving(Rc::clone(&stack), filesystem.clone());
+    let change_volume = volume_calls::serving(Rc::clone(&stack), filesystem.clone());
     let server =
-        Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, snapshots).await?;
+        Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, change_volume).await?;
     serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server), shipping).await
 }

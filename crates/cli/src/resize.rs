@@ -1,4 +1,5 @@
-//! `weir volume grow` and `weir volume shrink`: another size for a volume that is closed.
+//! `weir volume grow` and `weir volume shrink`: another size for a volume. One that is open is grown by its server
+//! ([`grow`](crate::grow)).
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,19 +15,20 @@ use crate::open::open_disk;
 use crate::size::Size;
 use crate::stack::{Stack, find_volume};
 use crate::volume::set_file_bytes;
-use crate::{Verdict, print};
+use crate::{Verdict, grow, print, serve_status};
 
 /// Arguments of `weir volume grow`.
 #[derive(Debug, Args)]
 pub(crate) struct GrowArguments {
-    /// The volume's file or block device; it must not be mounted
+    /// The volume's file or block device; or, while it is open, the directory that it is mounted on, or unix:PATH of `weir serve`
+    #[arg(value_name = "VOLUME|DIRECTORY|unix:PATH")]
     path: PathBuf,
     /// New size of the file, such as 8G; leave it out for a file or device that is larger already
     #[arg(long, value_name = "SIZE")]
-    size: Option<Size>,
+    pub(crate) size: Option<Size>,
     /// Capacity shown to users [default: as much as fits]
     #[arg(long, value_name = "SIZE")]
-    logical: Option<Size>,
+    pub(crate) logical: Option<Size>,
 }
 
 /// Arguments of `weir volume shrink`.
@@ -46,6 +48,12 @@ pub(crate) struct ShrinkArguments {
 /// Runs `weir volume grow`. Where the volume cannot grow, its file has the size that it had.
 pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<Verdict, CliError> {
     let path = &arguments.path;
+    if let Some(socket) = serve_status::socket_of(path) {
+        return grow::ask_served(path, &socket, arguments);
+    }
+    if path.is_dir() {
+        return grow::ask_mount(path, arguments);
+    }
     let (disk, before) = open_closed(handle, path).await?;
     let found = disk.bytes();
     let longer = arguments.size.map(|asked| asked.0).filter(|asked| *asked > found);
@@ -57,7 +65,7 @@ pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<V
         Ok(grown) => {
             let verdict = tell_size(path, &grown, before)?;
             print(
-                "a filesystem in it keeps its size until its own tool resizes it: see docs/users/resize.md",
+                "a filesystem in it keeps its size: mount it, and run `weir volume grow DIRECTORY`, or its own tool; see docs/users/resize.md",
             )?;
             Ok(verdict)
         }
@@ -111,7 +119,7 @@ pub(crate) async fn shrink(handle: &Handle, arguments: &ShrinkArguments) -> Resu
 async fn open_closed(handle: &Handle, path: &Path) -> Result<(Rc<FileDisk>, Resized), CliError> {
     if path.is_dir() {
         return Err(CliError::Usage(
-            "a volume is resized while it is not mounted: unmount it, and name its file or device",
+            "a volume is made smaller while it is not mounted: unmount it, and name its file or device",
         ));
     }
     let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
@@ -150,12 +158,16 @@ fn file_error(doing: &'static str, path: &Path, source: std::io::Error) -> CliEr
 }
 
 /// The error in the words of the command line, which has sizes and not blocks.
-fn resize_error(path: &Path, error: &ResizeError) -> CliError {
+pub(crate) fn resize_error(path: &Path, error: &ResizeError) -> CliError {
     let (size, path) = (Size::of_blocks, path.to_owned());
     let whole_mib = |blocks| size(blocks).0.div_ceil(1 << 20);
     let cause = match error {
         ResizeError::Volume(source) => return CliError::of_volume(&path, source.clone()),
-        ResizeError::Unchanged | ResizeError::Snapshots => error.to_string(),
+        ResizeError::Unchanged
+        | ResizeError::Snapshots
+        | ResizeError::UnderWay
+        | ResizeError::Marks
+        | ResizeError::Shipped => error.to_string(),
         ResizeError::Larger { logical, physical } => format!(
             "the volume is larger than that: {} on {}; `weir volume shrink` makes it smaller",
             size(*logical),

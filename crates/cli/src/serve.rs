@@ -1,10 +1,11 @@
 //! `weir serve`: a volume for virtual machines and tools, by a socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::{Args, ValueEnum};
 use futures_util::{FutureExt as _, select_biased};
+use weir_fuse::VolumeCall;
 use weir_nbd::{CONNECTIONS_MAX, Connections, Export, ExportOptions, FlushMode, NbdServer};
 use weir_runtime::{Handle, Task};
 use weir_storage::flush;
@@ -12,11 +13,11 @@ use weir_volume::{Completion, VolumeOptions};
 
 use crate::error::CliError;
 use crate::replication::{ReplicationArguments, Shipping};
-use crate::serve_status::{ServedStatus, require_room_for_status, send_status, status_address};
+use crate::serve_status::{ServedStatus, answer_all, require_room_for_status, status_address};
 use crate::service::{self, Service, ServiceArguments};
 use crate::socket_address::SocketAddress;
 use crate::stack::Stack;
-use crate::{messages, status};
+use crate::{grow, messages, status};
 
 /// Arguments of `weir serve`.
 #[derive(Debug, Args)]
@@ -158,7 +159,11 @@ async fn serve_stack(
             View { handle: handle.clone(), stack: Rc::clone(stack), export, clients: server.connections() };
         let served = describe(arguments, &view.export);
         let asked = handle.clone();
-        handle.spawn(async move { send_status(&asked, listener, async || view.status(&served).await).await })
+        let path = arguments.volume.clone();
+        handle.spawn(async move {
+            answer_all(&asked, listener, async |request: &str| view.answer(&served, &path, request).await)
+                .await;
+        })
     });
     let stop = service.announce(handle, &format!("serving on {}", arguments.nbd))?;
     let ended = select_biased! {
@@ -182,9 +187,17 @@ struct View {
 }
 
 impl View {
+    /// The status, or what comes of a request.
+    async fn answer(&self, served: &ServedStatus, path: &Path, request: &str) -> String {
+        match VolumeCall::from_value(request.as_bytes()) {
+            Some(call) => grow::answer_served(&self.stack, path, &call).await,
+            None => self.status(served).await,
+        }
+    }
+
     async fn status(&self, served: &ServedStatus) -> String {
-        let clients = self.clients.count() as u64;
-        let served = ServedStatus { clients, ..served.clone() };
+        let (clients, bytes) = (self.clients.count() as u64, self.export.bytes());
+        let served = ServedStatus { clients, bytes, ..served.clone() };
         status::of_served(&self.handle, &self.stack, self.export.requests_under_way(), served).await
     }
 }

@@ -1,13 +1,15 @@
-//! What `weir serve` tells of itself: a socket beside the one for clients, on which whoever connects gets the status.
+//! What `weir serve` tells of itself: a socket beside the one for clients, on which whoever connects gets the status, or asks for a
+//! change of the volume first.
 
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, select_biased};
 use serde::{Deserialize, Serialize};
-use weir_runtime::{Handle, Listener};
+use weir_runtime::{Handle, Listener, Socket};
 
 use crate::error::CliError;
 use crate::size::Size;
@@ -19,6 +21,13 @@ const SUFFIX: &str = ".status";
 const SOCKET_PATH_MAX: usize = 107;
 /// How long whoever asks may take for the answer: others wait.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+/// How long they may take to ask for more than the status, by words before the end of what they send.
+const ASKED_WITHIN: Duration = Duration::from_millis(200);
+/// Bytes of such a request at most, and of the answer to it.
+const REQUEST_MAX: usize = 128;
+pub(crate) const ANSWER_MAX: usize = 4096;
+/// What the answer to one begins with that was done.
+pub(crate) const DONE: &str = "done: ";
 
 /// What a status says of what is served.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -88,11 +97,15 @@ pub(crate) fn socket_of(asked: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Gives the status to all who connect, one after the other. Ends when nobody can connect any more.
-pub(crate) async fn send_status(handle: &Handle, listener: Listener, status: impl AsyncFn() -> String) {
+/// Answers all who connect, one after the other. Ends when nobody can connect any more.
+pub(crate) async fn answer_all(handle: &Handle, listener: Listener, answer: impl AsyncFn(&str) -> String) {
     loop {
         let Ok(socket) = listener.accept().await else { return };
-        let document = status().await;
+        let request = select_biased! {
+            request = receive_request(&socket).fuse() => request,
+            () = handle.sleep(ASKED_WITHIN).fuse() => String::new(),
+        };
+        let document = answer(&request).await;
         select_biased! {
             // Who went away does not want it.
             _ = socket.send(document.as_bytes()).fuse() => {}
@@ -101,9 +114,25 @@ pub(crate) async fn send_status(handle: &Handle, listener: Listener, status: imp
     }
 }
 
-/// Asks the server of a socket, for `most` bytes at most.
-pub(crate) fn ask_server(socket: &Path, most: usize) -> io::Result<Vec<u8>> {
-    let mut status = Vec::new();
-    UnixStream::connect(status_path(socket))?.take(most as u64).read_to_end(&mut status)?;
-    Ok(status)
+/// What a client sends up to its end; nothing of one that sends too much.
+async fn receive_request(socket: &Socket) -> String {
+    let mut request = [0; REQUEST_MAX];
+    let mut length = 0;
+    loop {
+        match socket.receive(&mut request[length..]).await {
+            Ok(0) => return String::from_utf8_lossy(&request[..length]).into_owned(),
+            Ok(received) if length + received < REQUEST_MAX => length += received,
+            _ => return String::new(),
+        }
+    }
+}
+
+/// Asks the server of a socket, for its status if the request is empty, and for `most` bytes at most.
+pub(crate) fn ask_server(socket: &Path, request: &str, most: usize) -> io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    let mut stream = UnixStream::connect(status_path(socket))?;
+    stream.write_all(request.as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    stream.take(most as u64).read_to_end(&mut answer)?;
+    Ok(answer)
 }

@@ -1,16 +1,14 @@
 //! `weir snapshot` and `weir clone`: snapshots and clones of a volume, closed or mounted.
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open, syncfs};
 use rustix::io::Errno;
-use weir_fuse::SnapshotCall;
-use weir_fuse::control::SNAPSHOT_ATTRIBUTE;
+use weir_fuse::control::VOLUME_ATTRIBUTE;
+use weir_fuse::{SnapshotCall, VolumeCall};
 use weir_runtime::Handle;
-use weir_storage::place_mark;
-use weir_vfs::{Filesystem, FsError, ReadOnlyReason};
+use weir_vfs::{FsError, ReadOnlyReason};
 use weir_volume::{SnapshotError, Volume, VolumeOptions};
 
 use crate::branch_status::BranchStatus;
@@ -123,29 +121,8 @@ async fn apply(volume: &Volume, call: SnapshotCall) -> Result<(), SnapshotError>
     }
 }
 
-/// What a server of a mount does when it is asked to change snapshots.
-pub(crate) fn serving(
-    stack: Rc<Stack>,
-    filesystem: Filesystem,
-) -> impl AsyncFn(SnapshotCall) -> Result<(), FsError> + Clone {
-    async move |call| {
-        serve(&stack, call).await?;
-        // On a volume with marks it would be gone after a crash, until a moment is taken.
-        let storage = stack.storage();
-        if storage.marks().is_none() {
-            return Ok(());
-        }
-        filesystem.sync().await?;
-        // Nothing changes a tree that was mounted without changes, so each mark is one of it.
-        if filesystem.read_only().is_some() {
-            place_mark(&*storage).await?.transferred().await?;
-        }
-        Ok(())
-    }
-}
-
 /// Does what a call asks; its error is one that the kernel can pass on.
-async fn serve(stack: &Stack, call: SnapshotCall) -> Result<(), FsError> {
+pub(crate) async fn change_served(stack: &Stack, call: SnapshotCall) -> Result<(), FsError> {
     let volume = stack.volume().ok_or(FsError::Unsupported("snapshots without a volume"))?;
     // A snapshot would be of the volume, not of what is mounted here.
     if stack.is_branch() {
@@ -172,7 +149,8 @@ fn ask_server(path: &Path, call: &SnapshotCall) -> Result<(), CliError> {
     let directory = directory.map_err(failed)?;
     // What the kernel still has of files belongs into the snapshot, too.
     syncfs(&directory).map_err(failed)?;
-    fsetxattr(&directory, SNAPSHOT_ATTRIBUTE, call.to_value().as_bytes(), XattrFlags::empty()).map_err(failed)
+    let value = VolumeCall::Snapshot(call.clone()).to_value();
+    fsetxattr(&directory, VOLUME_ATTRIBUTE, value.as_bytes(), XattrFlags::empty()).map_err(failed)
 }
 
 fn explain(path: &Path, call: &SnapshotCall, errno: Errno) -> CliError {

@@ -15,13 +15,13 @@ use weir_replica::{ReplicaStorage, Replication};
 use weir_runtime::Handle;
 use weir_stack::{Base, Disk, StackName, StackSpec};
 use weir_storage::{
-    BLOCK_BYTES, DiskFacts, Extent, FileDisk, FileDiskOptions, Lba, Overlay, Readers, Rejected, Storage,
-    StorageError, read,
+    DiskFacts, Extent, FileDisk, FileDiskOptions, Lba, Overlay, Readers, Rejected, Storage, StorageError,
+    read,
 };
 use weir_vfs::FsError;
 use weir_volume::{
-    Branch, BranchKind, BranchStorage, Info, LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError,
-    VolumeOptions,
+    Branch, BranchKind, BranchStorage, Info, LossWindow, LossWindowSeen, RepairOptions, ResizableVolume,
+    Volume, VolumeError, VolumeOptions,
 };
 
 use crate::branch_status::BranchStatus;
@@ -497,7 +497,7 @@ impl Stack {
     }
 
     /// Its file or block device, if it is on one.
-    fn file(&self) -> Option<&Rc<FileDisk>> {
+    pub(crate) fn file(&self) -> Option<&Rc<FileDisk>> {
         match self.below.disk() {
             Disk::File(disk) => Some(disk),
             Disk::Emulated(_) | Disk::Adversary(_) | Disk::Remote(_) => None,
@@ -525,6 +525,11 @@ impl Stack {
     /// Its volume, if it has one.
     pub(crate) fn volume(&self) -> Option<Rc<Volume>> {
         self.below.volume()
+    }
+
+    /// Its volume, to make it larger.
+    pub(crate) fn resizable_volume(&self) -> Option<&Rc<ResizableVolume>> {
+        self.below.resizable_volume()
     }
 
     /// The volume is shipped from here on; with `waits`, flushes wait for the store.
@@ -574,7 +579,7 @@ impl Stack {
 
     /// What a status says of it.
     pub(crate) async fn status(&self, handle: &Handle) -> StackStatus {
-        let volume = self.below.volume().map(|volume| VolumeStatus::of(volume));
+        let volume = self.below.volume().map(|volume| VolumeStatus::of(&volume));
         let failed =
             self.below.volume().and_then(|volume| volume.failure()).map(|failure| failure.to_string());
         let facts = self.facts(handle).await;

@@ -398,7 +398,7 @@ async fn status_of(
 /// Asks the server of the mount that `path` is on, or that has the socket.
 pub(crate) fn ask(path: &Path) -> Result<Status, CliError> {
     if let Some(socket) = socket_of(path) {
-        let told = ask_server(&socket, STATUS_MAX).map_err(|source| match source.kind() {
+        let told = ask_server(&socket, "", STATUS_MAX).map_err(|source| match source.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => CliError::NotServed(path.to_owned()),
             _ => unreadable(path)(source),
         })?;

@@ -38,7 +38,7 @@ pub(crate) enum VolumeCommand {
     /// Say what can be saved of a damaged volume, and which files have lost something; with --write, save it. Exit code 1
     /// if anything is damaged or lost
     Repair(RepairArguments),
-    /// Make a closed volume larger, and its file. The filesystem in it grows by its own tools
+    /// Make a volume larger, and its file; on a mount, its filesystem, too
     Grow(GrowArguments),
     /// Make a closed volume smaller, and its file. What is behind the new capacity must be discarded before
     Shrink(ShrinkArguments),

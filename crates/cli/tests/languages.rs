@@ -51,10 +51,18 @@ fn kill_and_check(place: &Place, example: Example<'_>) -> (Server, String) {
     (server, durable)
 }
 
-/// The same of an example with a log and a table.
+/// The same of an example with a log and a table, which also orders the tree.
 fn keep_order(example: Example<'_>) {
     let place = Place::with_volume("64M");
     let (_server, durable) = kill_and_check(&place, example);
+    for (directory, kept) in [(place.path().join("host"), "durable"), (place.mountpoint(), "ordered")] {
+        assert_eq!(
+            runs(&mut in_directory(example, &directory, &["tree"])).trim(),
+            kept,
+            "{}",
+            directory.display()
+        );
+    }
     // The example that looks would see a table that is ahead of its log, and one that has lost what was durable.
     let log = std::fs::File::options().write(true).open(place.mountpoint().join("log")).unwrap();
     log.set_len(512).unwrap();

@@ -574,3 +574,29 @@ print("done")
     assert_eq!(runs(&mut python("strange")), "['Bad file descriptor', 'Bad file descriptor']\n");
     place.umount();
 }
+
+#[test]
+fn a_barrier_for_the_tree_flushes_nothing() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    for options in [&[][..], &["--writeback-cache"], &["--moment", "100ms"]] {
+        let root = place.mount(options);
+        let mut file = File::create(root.join("file")).unwrap();
+        file.sync_all().unwrap();
+        let before = flushes(&place);
+        for nth in 0..20 {
+            file.write_all(&[nth; 3000]).unwrap();
+            fs::write(root.join(format!("{nth}")), [nth; 100]).unwrap();
+            works(&["barrier", root.to_str().unwrap()]);
+        }
+        let since = flushes(&place) - before;
+        assert!(since <= 1, "{options:?}: {since} flushes for 20 barriers");
+        works(&["barrier", root.join("file").to_str().unwrap()]);
+        drop(file);
+        place.umount();
+        place.check();
+    }
+    fails(&["barrier", place.path().to_str().unwrap()], &["no filesystem of Weir is mounted"]);
+}

@@ -3,8 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::support::{Place, error_of, fails, mounts, runs, weir, works};
 
@@ -56,7 +61,7 @@ fn a_volume_and_its_filesystem_grow_and_keep_what_is_in_them() {
     resize_filesystem(&place, &volume);
     place.check();
     let root = place.mount(&[]);
-    fails(&["volume", "grow", root.to_str().unwrap(), "--size", "1G"], &["unmount it"]);
+    fails(&["volume", "shrink", root.to_str().unwrap(), "--size", "1G"], &["unmount it"]);
     fails(&["volume", "grow", &volume, "--size", "1G"], &[root.to_str().unwrap()]);
     assert_eq!(bytes_of(&volume), 512 * MIB);
     let found = rustix::fs::statvfs(&root).unwrap();
@@ -141,4 +146,91 @@ fn a_replica_is_not_continued_by_a_volume_of_another_size() {
         works(&["fsck", &copy]);
         fs::remove_file(&copy).unwrap();
     }
+}
+
+/// Appends numbers to files of its own and synchronises each time, until told to stop; how many, and the longest time of one.
+fn append_and_sync(file: &Path, stop: &AtomicBool) -> (u64, Duration) {
+    let mut file = File::create(file).unwrap();
+    let (mut written, mut longest) = (0_u64, Duration::ZERO);
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        file.write_all(&written.to_le_bytes()).unwrap();
+        file.sync_data().unwrap();
+        longest = longest.max(began.elapsed());
+        written += 1;
+    }
+    (written, longest)
+}
+
+fn capacity_of(root: &Path) -> u64 {
+    let found = rustix::fs::statvfs(root).unwrap();
+    found.f_blocks * found.f_frsize
+}
+
+#[test]
+fn a_mounted_volume_and_its_filesystem_grow_under_programs() {
+    if !mounts() {
+        return;
+    }
+    let (place, volume) = made("64M");
+    let root = place.mount(&[]);
+    let directory = root.to_str().unwrap();
+    let stop = AtomicBool::new(false);
+    let files: Vec<_> = (0..3).map(|number| root.join(format!("log {number}"))).collect();
+    let written = thread::scope(|scope| {
+        let stop = &stop;
+        let start = |file: &PathBuf| {
+            let file = file.clone();
+            scope.spawn(move || append_and_sync(&file, stop))
+        };
+        let writers: Vec<_> = files.iter().map(start).collect();
+        let mut capacity = capacity_of(&root);
+        // Within the last group, by groups, and beyond the blocks of descriptors that there are.
+        for size in ["80M", "1G", "10G"] {
+            let told = works(&["volume", "grow", directory, "--size", size]);
+            assert!(told.contains("a filesystem of "), "{told}");
+            let grown = capacity_of(&root);
+            assert!(grown > capacity, "{size}: {grown}");
+            capacity = grown;
+        }
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
+    });
+    println!("{written:?}");
+    assert!(capacity_of(&root) > 9 << 30);
+    fails(&["volume", "grow", directory], &["this size already"]);
+    fails(&["volume", "grow", directory, "--size", "1G"], &["larger than that"]);
+    fs::write(root.join("large"), vec![8; 100 << 20]).unwrap();
+    for (file, (count, _)) in files.iter().zip(&written) {
+        let expected: Vec<u8> = (0..*count).flat_map(u64::to_le_bytes).collect();
+        assert!(fs::read(file).unwrap() == expected, "{}", file.display());
+    }
+    place.umount();
+    place.check();
+    works(&["volume", "check", &volume]);
+    let root = place.mount(&[]);
+    assert_eq!(fs::read(root.join("large")).unwrap().len(), 100 << 20);
+    place.umount();
+}
+
+#[test]
+fn what_cannot_grow_while_it_is_mounted_says_so_and_keeps_its_size() {
+    if !mounts() {
+        return;
+    }
+    let (place, volume) = made("64M");
+    for options in [&["--moment", "100ms"][..], &["--read-only"]] {
+        let root = place.mount(options);
+        let capacity = capacity_of(&root);
+        fails(&["volume", "grow", root.to_str().unwrap(), "--size", "1G"], &[]);
+        assert_eq!((capacity_of(&root), bytes_of(&volume)), (capacity, 64 * MIB), "{options:?}");
+        place.umount();
+    }
+    works(&["snapshot", "create", &volume, "one"]);
+    let root = place.mount(&[]);
+    fails(&["volume", "grow", root.to_str().unwrap(), "--size", "1G"], &["snapshots"]);
+    assert_eq!(bytes_of(&volume), 64 * MIB);
+    fs::write(root.join("file"), [1; 5000]).unwrap();
+    place.umount();
+    place.check();
 }

@@ -94,6 +94,7 @@
 //!   cannot fit is not allocated in part.
 //! - **superblock** A write of the superblock changes one sector of 512 bytes, so that a torn one is whole. If it is
 //!   damaged in another way, a copy takes its place; to write, what is left of it has to name the same filesystem.
+//! - **tree** After a barrier for all files, what was changed before it, by any caller, is before all that is changed later.
 //! - **growth** A filesystem that grows has, after a crash, its old size or the new one, and all that is in it.
 //! - **reads** What a read brings counts only for blocks that were not freed while it was under way. It holds no lock
 //!   while it waits, and is overtaken only a bounded number of times.

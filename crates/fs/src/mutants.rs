@@ -101,6 +101,8 @@ pub enum FsMutant {
     TearsSuperblock,
     /// superblock: a damaged superblock is not made up for by a copy.
     TrustsNoCopy,
+    /// tree: a barrier for all files commits, and leaves the data of files where it is.
+    TreeBarrierForgetsData,
     /// growth: what describes new groups is written behind the transaction by which they belong to the filesystem.
     GroupsDescribedLate,
     /// I1: names are read as they are, those too that no path can have.

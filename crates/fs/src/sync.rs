@@ -11,6 +11,7 @@
 //! | `fdatasync` | as `fsync` if size, allocation or what is written has changed (J3), else only D: `{D} ->` wait, flush | `{D} ->` wait, flush | wait for what is on its way, flush |
 //! | `fdatabarrier` | as `fbarrier` if one of these has changed (J3), else only D: `{D} ->` | `{D} ->` | `->`: a bare barrier mark |
 //! | `sync` | all D, JD and JC there are, wait, flush | the same | flush |
+//! | `order_all` | all D, `{D, JD} -> {JC} ->` | the same | `{JC} ->` |
 //!
 //! With [`MountOptions::forces_commits`] calls that find nothing dirty commit the running transaction, as the paper has it
 //! (*forced commit*): `{JD} -> {JC} ->` in place of the bare mark and before the flush, and JC alone if nothing has changed.

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_vfs::{Fallocate, Filesystem, InodeNumber};
+use weir_vfs::{Fallocate, Filesystem, InodeNumber, RenameFlags};
 
 use crate::support::{
     BLOCKS, content, disk, disk_for, mount, new_image, prefix_disk, read_file, simulated_with, write_file,
@@ -830,5 +830,70 @@ fn a_write_in_place_is_ordered_by_itself() {
         assert_eq!(ordered(BLOCK + 1, &content(BLOCK)).await, (true, 0), "it makes the file longer");
         assert_eq!(ordered(usize::MAX - BLOCK, &content(BLOCK)).await, (false, 0), "no file is so long");
         assert_eq!(fs.statistics().pages_dirty, 2, "neither is written for that");
+    });
+}
+
+/// Overwrites files, makes a file and renames one, orders all, and then overwrites the last file, with no other call for order.
+fn tree_barrier(engine: Engine, mutant: Option<FsMutant>) -> Result<(), String> {
+    let mut reached = 0;
+    for seed in 0..4 {
+        let options = MountOptions { engine: Some(engine), ..options(mutant) };
+        let images = crashes(seed, options, async |clock, fs, begin| {
+            let mut files = Vec::new();
+            for number in 0..4 {
+                files.push(write_file(fs, format!("file {number}").as_bytes(), &[1; 3 * BLOCK]).await);
+            }
+            let last = write_file(fs, b"last", &[1; BLOCK]).await;
+            fs.sync().await.expect("durable");
+            begin();
+            for inode in &files {
+                fs.write(*inode, 0, &[2; 3 * BLOCK]).await.expect("written");
+            }
+            write_file(fs, b"made", &[2; BLOCK]).await;
+            let flags = RenameFlags { no_replace: false, exchange: false, whiteout: false };
+            fs.rename((ROOT_INODE, b"file 0"), (ROOT_INODE, b"renamed"), flags).await.expect("renamed");
+            fs.order_all().await.expect("ordered");
+            fs.write(last, 0, &[2; BLOCK]).await.expect("written");
+            fs.fbarrier(last).await.expect("ordered");
+            clock.sleep(Duration::from_millis(20)).await;
+        });
+        for image in &images {
+            let (later, missing) = after_crash(image, async |fs| {
+                let later = read_file(&fs, b"last").await.expect("there")[0] == 2;
+                let mut missing = Vec::new();
+                for name in ["renamed", "file 1", "file 2", "file 3", "made"] {
+                    let found = read_file(&fs, name.as_bytes()).await;
+                    if !found.is_ok_and(|found| !found.is_empty() && found.iter().all(|byte| *byte == 2)) {
+                        missing.push(name);
+                    }
+                }
+                (later, missing)
+            });
+            reached += u32::from(later);
+            require(!later || missing.is_empty(), || format!("seed {seed}: {missing:?} are not there"))?;
+        }
+    }
+    require(reached > 0, || "no crash left what came later".to_owned())
+}
+
+#[test]
+fn a_tree_barrier_orders_what_any_caller_has_changed() {
+    let dual = |mutant| tree_barrier(DUAL, mutant);
+    prove(&[FsMutant::TreeBarrierForgetsData], dual);
+    for engine in [Engine::Prefix, Engine::Jbd2 { barrier: true }] {
+        assert_eq!(tree_barrier(engine, None), Ok(()), "{engine:?}");
+    }
+}
+
+#[test]
+fn a_tree_barrier_waits_for_nothing() {
+    simulated_with(1, async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, options(None)).await.expect("mounted");
+        for number in 0..5 {
+            write_file(&fs, format!("{number}").as_bytes(), &content(BLOCK)).await;
+            let (_, took) = measured(&clock, &fs, fs.order_all()).await;
+            assert_eq!(took, Duration::ZERO);
+        }
     });
 }

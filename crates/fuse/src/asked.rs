@@ -48,7 +48,9 @@ impl Asked {
                 lost: LostWrites::default(),
                 status: Box::new(|_| Box::pin(async { "{}".to_owned() })),
                 make_way: Rc::default(),
-                snapshots: Box::new(|_| Box::pin(async { Err(weir_vfs::FsError::Unsupported("snapshots")) })),
+                change_volume: Box::new(|_| {
+                    Box::pin(async { Err(weir_vfs::FsError::Unsupported("a volume")) })
+                }),
                 trim: Box::new(move |range, minimum| {
                     let filesystem = trimmed.clone();
                     Box::pin(async move { filesystem.trim(range, minimum).await })

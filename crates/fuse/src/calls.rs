@@ -21,8 +21,8 @@ use crate::claims::Claims;
 use crate::control::{
     ABANDON_UPDATE, ATOMIC_ATTRIBUTE, BEGIN_UPDATE, END_UPDATE, F2FS_ABORT_ATOMIC_WRITE,
     F2FS_COMMIT_ATOMIC_WRITE, F2FS_GET_FEATURES, F2FS_START_ATOMIC_WRITE, FBARRIER, FBARRIER_AFTER_PAGES,
-    FDATABARRIER, FDATABARRIER_AFTER_PAGES, ORDER_WRITES, SET_SYNC, SNAPSHOT_ATTRIBUTE, STATUS_ATTRIBUTE,
-    SYNC_ALL, SYNC_ATTRIBUTE, SYNC_GROUP, SyncMode, TRIM, TrimRange,
+    FDATABARRIER, FDATABARRIER_AFTER_PAGES, ORDER_ALL, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL,
+    SYNC_ATTRIBUTE, SYNC_GROUP, SyncMode, TRIM, TrimRange, VOLUME_ATTRIBUTE,
 };
 use crate::convert;
 use crate::directories::Directories;
@@ -33,7 +33,7 @@ use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
 use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{NodeAttributes, WriteRequest};
-use crate::snapshots::{SnapshotCall, Snapshots};
+use crate::volume_call::{SnapshotCall, VolumeCall, VolumeCalls};
 
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
@@ -60,7 +60,7 @@ pub(crate) struct Calls {
     pub(crate) status: Box<Status<FileCounts>>,
     /// Discards what is free.
     pub(crate) trim: Box<Trim>,
-    pub(crate) snapshots: Box<Snapshots>,
+    pub(crate) change_volume: Box<VolumeCalls>,
     pub(crate) make_way: Rc<OnceCell<Box<MakeWay>>>,
     pub(crate) kernel: KernelCache,
     pub(crate) directories: Directories,
@@ -526,6 +526,10 @@ impl Calls {
                 self.keep(inode, SyncCall::from_promise(Promise::Ordered, data_only)).await?;
                 self.fails_sync(inode).await?;
             }
+            ORDER_ALL => {
+                self.filesystem.order_all().await.map_err(|error| errno_of_sync(&error))?;
+                self.lost.check(&self.filesystem).await?;
+            }
             TRIM => {
                 let asked = TrimRange::read_from_bytes(argument).map_err(|_| Errno::INVAL)?;
                 return Ok(self.trim(asked, caller).await?.as_bytes().to_vec());
@@ -653,8 +657,8 @@ impl Calls {
         if name == STATUS_ATTRIBUTE {
             return if value == SYNC_ALL { self.synchronise_all(caller).await } else { Err(Errno::PERM) };
         }
-        if name == SNAPSHOT_ATTRIBUTE {
-            return self.change_snapshots(value, caller).await;
+        if name == VOLUME_ATTRIBUTE {
+            return self.change_volume_for(value, caller).await;
         }
         let expect = match XattrFlags::from_bits_retain(flags.cast_unsigned()) {
             flags if flags.contains(XattrFlags::CREATE | XattrFlags::REPLACE) => Expect::AbsentAndPresent,
@@ -679,16 +683,16 @@ impl Calls {
         set.map_err(|error| errno(&error))
     }
 
-    /// Does what the superuser, or the user of the server, asks of the volume's snapshots.
-    async fn change_snapshots(&self, value: &[u8], caller: Caller) -> Result<(), Errno> {
+    /// Does what the superuser, or the user of the server, asks of the volume.
+    async fn change_volume_for(&self, value: &[u8], caller: Caller) -> Result<(), Errno> {
         if !caller.may_speak_for(geteuid().as_raw()) {
             return Err(Errno::PERM);
         }
-        let call = SnapshotCall::from_value(value).ok_or(Errno::INVAL)?;
-        if matches!(call, SnapshotCall::Create(_)) {
+        let call = VolumeCall::from_value(value).ok_or(Errno::INVAL)?;
+        if matches!(call, VolumeCall::Snapshot(SnapshotCall::Create(_))) {
             self.synchronise_all(caller).await?;
         }
-        (self.snapshots)(call).await.map_err(|error| errno(&error))
+        (self.change_volume)(call).await.map_err(|error| errno(&error))
     }
 
     /// Sets an access control list for a caller outside the file's group, which has no right to its set-group-ID bit.

@@ -1,4 +1,4 @@
-//! What a mount understands beyond the usual calls: fifteen ioctls, and four extended attributes.
+//! What a mount understands beyond the usual calls: sixteen ioctls, and four extended attributes.
 //!
 //! | number | name | argument | what it does |
 //! |---|---|---|---|
@@ -12,6 +12,7 @@
 //! | `_IO('W', 8)` | [`END_UPDATE`] | | it ends: after a crash all of it is there, or none |
 //! | `_IO('W', 9)` | [`ABANDON_UPDATE`] | | it is taken back |
 //! | `_IOW('W', 10, ...)` | [`SYNC_GROUP`] | [`SyncGroup`] | `fsync` or `fbarrier` of a group of files, whose updates go together |
+//! | `_IO('W', 11)` | [`ORDER_ALL`] | | orders everything on the mount, for a caller that has called `syncfs` |
 //! | `_IOR(0xf5, 12, u32)` | [`F2FS_GET_FEATURES`] | features | [`F2FS_FEATURE_ATOMIC_WRITE`] on F2FS |
 //! | `_IO(0xf5, 1)` | [`F2FS_START_ATOMIC_WRITE`] | | on F2FS, as [`BEGIN_UPDATE`] |
 //! | `_IO(0xf5, 2)` | [`F2FS_COMMIT_ATOMIC_WRITE`] | | on F2FS, as [`END_UPDATE`] and `fsync` |
@@ -25,8 +26,8 @@
 //! attribute [`STATUS_ATTRIBUTE`] of every file and directory is the status of
 //! the mount, as JSON; no list of attributes shows it. Setting it to [`SYNC_ALL`] makes everything on the mount durable,
 //! and fails with EIO if that cannot be done: the kernel does not pass on `sync` and `syncfs`. Any other value is
-//! refused. [`SNAPSHOT_ATTRIBUTE`] is set, by the superuser and the user of the server, to change the snapshots of the
-//! volume below. A storage that is mounted as one file understands this attribute, and nothing else of these.
+//! refused. [`VOLUME_ATTRIBUTE`] is set, by the superuser and the user of the server, to change the
+//! volume below: its snapshots, its size. A storage that is mounted as one file understands this attribute, and nothing else of these.
 
 use rustix::ioctl::opcode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -50,6 +51,9 @@ pub const ORDER_WRITES: u32 = opcode::none(b'W', 4);
 pub const FBARRIER_AFTER_PAGES: u32 = opcode::none(b'W', 5);
 /// The same of [`FDATABARRIER`].
 pub const FDATABARRIER_AFTER_PAGES: u32 = opcode::none(b'W', 6);
+/// Orders everything that was changed on the mount, by any program, before everything that is changed later. The caller has called
+/// `syncfs` before, which hands over what the kernel keeps. It may be called on any open file or directory.
+pub const ORDER_ALL: u32 = opcode::none(b'W', 11);
 /// Discards what is free in a range of the filesystem, in runs of a minimum of bytes. What it gives has the bytes that
 /// were discarded in place of the length. For the superuser; `fstrim` asks for it at the mountpoint.
 pub const TRIM: u32 = opcode::read_write::<TrimRange>(b'X', 121);
@@ -79,8 +83,8 @@ pub const SYNC_GROUP: u32 = opcode::write::<SyncGroup>(b'W', 10);
 pub const ATOMIC_ATTRIBUTE: &[u8] = b"user.weir.atomic";
 /// The status of the mount.
 pub const STATUS_ATTRIBUTE: &[u8] = b"user.weir.status";
-/// Set to the value of a [`SnapshotCall`](crate::SnapshotCall), it changes the snapshots of the volume below.
-pub const SNAPSHOT_ATTRIBUTE: &[u8] = b"user.weir.snapshot";
+/// Set to the value of a [`VolumeCall`](crate::VolumeCall), it changes the volume below.
+pub const VOLUME_ATTRIBUTE: &[u8] = b"user.weir.volume";
 /// What [`STATUS_ATTRIBUTE`] is set to so that all of the mount becomes durable.
 pub const SYNC_ALL: &[u8] = b"sync";
 /// What `fsync` of a file promises: `durable` or `order`.

@@ -54,9 +54,9 @@ mod read_ahead;
 mod requests;
 mod serve;
 mod server;
-mod snapshots;
 mod tails;
 mod updates;
+mod volume_call;
 
 #[cfg(feature = "asked")]
 pub use asked::Asked;
@@ -66,4 +66,4 @@ pub use disk::DISK_NAME;
 pub use lost::Lost;
 pub use serve::{Load, REQUEST_BYTES_UNDER_WAY_MAX};
 pub use server::{Server, ServerError, ServerOptions, StatusReader, absolute, require_device};
-pub use snapshots::SnapshotCall;
+pub use volume_call::{SnapshotCall, VolumeCall};

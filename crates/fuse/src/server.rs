@@ -33,7 +33,7 @@ use crate::marks::Marks;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
 use crate::read_ahead::{READ_BYTES, set_read_ahead};
 use crate::serve::{Load, Service, SharedLoad, serve};
-use crate::snapshots::{SnapshotCall, Snapshots};
+use crate::volume_call::{VolumeCall, VolumeCalls};
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
 const BACKGROUND: u16 = 256;
@@ -110,8 +110,8 @@ impl Server {
     /// Mounts a filesystem on a directory. `status` is what [`STATUS_ATTRIBUTE`](crate::control::STATUS_ATTRIBUTE)
     /// tells, of the load now and of what is counted of files: JSON of less than 64 KiB. `trim` is what
     /// [`TRIM`](crate::control::TRIM) does, to a range of bytes in runs of a minimum: as
-    /// [`trim`](weir_vfs::MountedCalls::trim), and what is to be done below it. `snapshots` does what
-    /// [`SNAPSHOT_ATTRIBUTE`](crate::control::SNAPSHOT_ATTRIBUTE) is set to.
+    /// [`trim`](weir_vfs::MountedCalls::trim), and what is to be done below it. `change_volume` does what
+    /// [`VOLUME_ATTRIBUTE`](crate::control::VOLUME_ATTRIBUTE) is set to.
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].
@@ -122,7 +122,7 @@ impl Server {
         options: &'a ServerOptions,
         status: impl AsyncFn(Load, FileCounts) -> String + Clone + 'static,
         trim: impl AsyncFn(Range<u64>, u64) -> Result<u64, FsError> + Clone + 'static,
-        snapshots: impl AsyncFn(SnapshotCall) -> Result<(), FsError> + Clone + 'static,
+        change_volume: impl AsyncFn(VolumeCall) -> Result<(), FsError> + Clone + 'static,
     ) -> LocalBoxFuture<'a, Result<Server, ServerError>> {
         Box::pin(async move {
             let (load, told) = shared_load();
@@ -130,9 +130,9 @@ impl Server {
                 let trim = trim.clone();
                 Box::pin(async move { trim(range, minimum).await })
             });
-            let snapshots: Box<Snapshots> = Box::new(move |call| {
-                let snapshots = snapshots.clone();
-                Box::pin(async move { snapshots(call).await })
+            let change_volume: Box<VolumeCalls> = Box::new(move |call| {
+                let change_volume = change_volume.clone();
+                Box::pin(async move { change_volume(call).await })
             });
             let (notifier, intake) = (Rc::default(), Rc::<Intake>::default());
             let forgotten = Rc::clone(&intake);
@@ -156,7 +156,7 @@ impl Server {
                     Box::pin(async move { status(load, files).await })
                 }),
                 trim,
-                snapshots,
+                change_volume,
                 kernel,
                 directories: Directories::default(),
             });

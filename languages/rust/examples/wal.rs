@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use weir_order::{make_durable, order, order_data};
+use weir_order::{make_durable, order, order_data, order_tree};
 
 /// A number, a checksum of it, and zeros.
 const RECORD: usize = 512;
@@ -72,7 +72,7 @@ fn measure(log: &File) -> io::Result<()> {
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, command, directory, rest @ ..] = &arguments[..] else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "wal write|check|measure DIRECTORY [NUMBER]"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "wal write|check|measure|tree DIRECTORY [NUMBER]"));
     };
     let open = |name: &str| {
         OpenOptions::new().read(true).write(true).create(true).open(Path::new(directory).join(name))
@@ -81,6 +81,10 @@ fn main() -> io::Result<()> {
     match command.as_str() {
         "write" => write(&log, &table),
         "measure" => measure(&log),
+        "tree" => {
+            println!("{}", format!("{:?}", order_tree(&File::open(directory)?)?).to_lowercase());
+            Ok(())
+        }
         _ => check(&log, &table, rest.first().and_then(|number| number.parse().ok()).unwrap_or(0)),
     }
 }

@@ -14,11 +14,14 @@ use std::os::raw::{c_int, c_ulong};
 const FBARRIER: c_ulong = 0x5701;
 /// `_IO('W', 2)`.
 const FDATABARRIER: c_ulong = 0x5702;
+/// `_IO('W', 11)`.
+const ORDER_ALL: c_ulong = 0x570B;
 /// What filesystems answer that do not know the call: ENOTTY, EINVAL, ENOSYS, EOPNOTSUPP.
 const UNKNOWN: [i32; 4] = [25, 22, 38, 95];
 
 extern "C" {
     fn ioctl(descriptor: c_int, request: c_ulong, ...) -> c_int;
+    fn syncfs(descriptor: c_int) -> c_int;
 }
 
 /// What a call has kept.
@@ -53,6 +56,22 @@ pub fn order_data(file: &File) -> io::Result<Kept> {
 /// Those of [`File::sync_all`].
 pub fn make_durable(file: &File) -> io::Result<()> {
     file.sync_all()
+}
+
+/// Puts all that was changed on the filesystem of a file or directory, by any program, before whatever is changed later. Elsewhere it
+/// is `syncfs`.
+///
+/// # Errors
+/// Those of `syncfs`.
+pub fn order_tree(directory: &File) -> io::Result<Kept> {
+    // SAFETY: the descriptor is open as long as `directory` lives.
+    let hand_over = |file: &File| match unsafe { syncfs(file.as_fd().as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    // The kernel hands over what it keeps of files; on a mount of Weir that is all that it does.
+    hand_over(directory)?;
+    call(directory, ORDER_ALL, |_| Ok(()))
 }
 
 fn call(file: &File, request: c_ulong, flush: fn(&File) -> io::Result<()>) -> io::Result<Kept> {

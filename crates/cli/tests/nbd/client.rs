@@ -10,7 +10,10 @@ pub const WRITE: u16 = 1;
 pub const FLUSH: u16 = 3;
 pub const FUA: u16 = 1;
 
-pub struct Client(UnixStream);
+pub struct Client {
+    stream: UnixStream,
+    bytes: u64,
+}
 
 impl Client {
     /// Connects and asks for the default export, by its old name.
@@ -22,8 +25,15 @@ impl Client {
         stream.read_exact(&mut [0; 18])?;
         let option = [b"IHAVEOPT", &EXPORT_NAME.to_be_bytes()[..], &0_u32.to_be_bytes()].concat();
         stream.write_all(&[&3_u32.to_be_bytes()[..], &option].concat())?;
-        stream.read_exact(&mut [0; 10])?;
-        Ok(Client(stream))
+        let mut answer = [0; 10];
+        stream.read_exact(&mut answer)?;
+        let (size, _) = answer.split_at(8);
+        Ok(Client { stream, bytes: u64::from_be_bytes(size.try_into().unwrap()) })
+    }
+
+    /// The size of what is served, as the server said when the client connected.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Sends a request; the error number of its reply.
@@ -38,9 +48,9 @@ impl Client {
         let kind = [flags.to_be_bytes(), command.to_be_bytes()].concat();
         let place = [7_u64.to_be_bytes(), offset.to_be_bytes()].concat();
         let header = [&0x2560_9513_u32.to_be_bytes()[..], &kind, &place, &length.to_be_bytes()].concat();
-        self.0.write_all(&[&header[..], data].concat())?;
+        self.stream.write_all(&[&header[..], data].concat())?;
         let mut reply = [0; 16];
-        self.0.read_exact(&mut reply)?;
+        self.stream.read_exact(&mut reply)?;
         assert_eq!(reply[8..], 7_u64.to_be_bytes());
         Ok(u32::from_be_bytes(reply[4..8].try_into().unwrap()))
     }
@@ -52,7 +62,7 @@ impl Client {
     pub fn read(&mut self, offset: u64, length: u32) -> io::Result<Vec<u8>> {
         assert_eq!(self.ask(READ, 0, offset, length, &[])?, 0);
         let mut data = vec![0; length as usize];
-        self.0.read_exact(&mut data)?;
+        self.stream.read_exact(&mut data)?;
         Ok(data)
     }
 

@@ -424,3 +424,44 @@ fn a_full_disk_below_is_told_as_no_space() {
     server.wait().unwrap();
     let _ = system("umount").arg("-l").arg(&below).status();
 }
+
+#[test]
+fn a_served_volume_grows_and_clients_see_it_when_they_connect_again() {
+    let mut served = Served::new("64M", &[]);
+    let mut client = served.client();
+    let before = client.bytes();
+    client.write(0, &[7; 8192], 0).unwrap();
+    let asked = format!("unix:{}", served.socket().display());
+    let told = works(&["volume", "grow", &asked, "--size", "1G"]);
+    assert!(told.contains("a volume of 950"), "{told}");
+    // The one that was there goes on.
+    assert_eq!(client.read(0, 8192).unwrap(), [7; 8192]);
+    let mut again = served.client();
+    assert!(again.bytes() > before * 10, "{before} and {}", again.bytes());
+    again.write(again.bytes() - 4096, &[8; 4096], 0).unwrap();
+    fails(&["volume", "grow", &asked], &["this size already"]);
+    fails(&["volume", "grow", &asked, "--size", "64M"], &["larger than that"]);
+    let status: serde_json::Value = serde_json::from_str(&works(&["status", &asked, "--json"])).unwrap();
+    assert_eq!(status["served"]["bytes"], again.bytes());
+    assert!(served.end());
+    works(&["volume", "check", served.place.volume().to_str().unwrap()]);
+}
+
+/// What is no request gets the status, and too much gets no answer that helps.
+#[test]
+fn what_else_is_sent_to_the_socket_of_the_status_does_no_harm() {
+    let served = Served::new("64M", &[]);
+    let socket = served.place.path().join("socket.status");
+    for sent in [&b"nonsense"[..], b"grow", b"grow 1 2 3", b"create a", &[0xFF; 5000], b""] {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let _ = stream.write_all(sent);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut told = Vec::new();
+        let _ = stream.read_to_end(&mut told);
+        assert!(!told.starts_with(b"done"), "{sent:?}");
+    }
+    // One that sends nothing and does not say so waits a moment.
+    let mut told = Vec::new();
+    UnixStream::connect(&socket).unwrap().read_to_end(&mut told).unwrap();
+    assert!(told.starts_with(b"{"));
+}

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weir_journal::SyncedFile as _;
+use weir_journal::{OrderBy, SyncedFile as _, Until};
 use weir_vfs::{FsError, InodeNumber, SyncCall, SyncCalls};
 
 use crate::filesystem::BarrierFs;
@@ -32,6 +32,26 @@ impl SyncCalls for BarrierFs {
                 return Ok(());
             }
             Ok(journal.flush().await?)
+        })
+    }
+
+    fn order_all(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let fs = &self.0;
+            let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
+            match fs.changes.journal()?.engine().facts().order {
+                // Whatever a crash leaves is in order (J11).
+                _ if fs.moments.get().is_some() => Ok(()),
+                OrderBy::Flushes => self.sync().await,
+                OrderBy::Barriers => {
+                    fs.submit_everything().await?;
+                    Ok(journal.force_commit(Until::Dispatched).await?)
+                }
+                OrderBy::Receipt => {
+                    fs.write_back_everything().await?;
+                    Ok(journal.force_commit(Until::Transferred).await?)
+                }
+            }
         })
     }
 

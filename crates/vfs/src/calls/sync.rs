@@ -51,6 +51,15 @@ pub trait SyncCalls {
     /// As [`fsync`](Self::fsync), of any file.
     fn sync(&self) -> LocalBoxFuture<'_, Result<(), FsError>>;
 
+    /// Orders everything that was changed before, by any caller, before everything that is changed later. Waits for no transfer, where
+    /// the filesystem keeps order without; elsewhere it is [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    fn order_all(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        self.sync()
+    }
+
     /// Does what a call promises. What [`fsync`](Self::fsync) and the others are short for.
     ///
     /// # Errors

@@ -83,6 +83,8 @@ func main() {
 		write(log, table)
 	case "measure":
 		measure(log)
+	case "tree":
+		fmt.Println(must(order.OrderTree(must(os.Open(os.Args[2])))))
 	default:
 		check(log, table, must(strconv.ParseUint(os.Args[3], 10, 64)))
 	}
