@@ -19,24 +19,26 @@ address = "$sockets/s"
 END
     containerd --config "$sockets/config" --log-level error >"$sockets/log" 2>&1 &
     server=$!
+    tries=0
     until images list >/dev/null 2>&1; do
-        kill -0 "$server" 2>/dev/null || { tail -n 3 "$sockets/log"; return 1; }
-        sleep 0.05
+        tries=$((tries + 1))
+        { kill -0 "$server" 2>/dev/null && [ $tries -lt 150 ]; } || { echo "it does not start"; tail -n 3 "$sockets/log"; return 1; }
+        sleep 0.1
     done
 }
 
 stop() {
-    kill "$server" 2>/dev/null || true
-    wait "$server" || true
+    kill -KILL "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
     rm -rf "$sockets"
 }
 
 images() {
-    ctr --address "$sockets/s" images "$@"
+    timeout 20 ctr --address "$sockets/s" images "$@"
 }
 
 snapshots() {
-    ctr --address "$sockets/s" snapshots --snapshotter native "$@"
+    timeout 20 ctr --address "$sockets/s" snapshots --snapshotter native "$@"
 }
 
 setup() {

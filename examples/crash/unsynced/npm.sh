@@ -22,14 +22,19 @@ take_step() {
     npm install "./step$1.tgz"
 }
 
-# npm writes package.json last: a step is there if its dependencies name it, and then all files are those of the package.
+# npm empties package.json and package-lock.json and writes them in place, both at one time, then that in node_modules: a kill in
+# between leaves them empty. So the steps are in the first that is not, and then all files are those of the packages.
 list_steps() {
     node -e '
         const { existsSync, readFileSync } = require("fs");
-        for (const name of ["package.json", "package-lock.json", "node_modules/.package-lock.json"])
-            if (existsSync(name)) JSON.parse(readFileSync(name));
-        const { dependencies } = JSON.parse(readFileSync("package.json"));
-        for (const name of Object.keys(dependencies)) console.log(name.slice("step".length));
+        const [project, lock, installed] = ["package.json", "package-lock.json", "node_modules/.package-lock.json"].map((name) => {
+            const text = existsSync(name) ? readFileSync(name, "utf8") : "";
+            return text && JSON.parse(text);
+        });
+        const packages = ({ packages }) => Object.keys(packages).filter((name) => name);
+        if (!project && !lock && !installed) throw Error("no list of packages is whole");
+        const names = project ? Object.keys(project.dependencies) : packages(lock || installed);
+        for (const name of names) console.log(name.replace(/.*step/, ""));
     ' >listed 2>&1 || { grep Error listed; return 1; }
     sort -n listed >steps
     for step in $(cat steps); do
@@ -37,7 +42,7 @@ list_steps() {
         quiet diff -r package "node_modules/step$step" || return 1
         rm -r package
     done
-    [ ! -s steps ] || quiet npm ls || return 1
+    [ ! -s steps ] || [ ! -s package.json ] || quiet npm ls || return 1
     cat steps
 }
 

@@ -35,7 +35,7 @@ run() {
 }
 
 check() {
-    found=$(list_steps 2>&1) || { echo "torn: $(echo "$found" | tail -n 2)"; exit 1; }
+    found=$(list_steps 2>&1) || { echo "torn: $(echo "$found" | tail -n 4)"; exit 1; }
     count=$(echo "$found" | wc -w)
     [ "$(echo $found)" = "$(echo $(seq "$count"))" ] || { echo "order: steps $(echo $found) are there, and not those before"; exit 1; }
     lost=$(awk -v count="$count" '
