@@ -42,7 +42,8 @@ list_steps() {
         quiet diff -r package "node_modules/step$step" || return 1
         rm -r package
     done
-    [ ! -s steps ] || [ ! -s package.json ] || quiet npm ls || return 1
+    # What is whole is not unpacked again; but a kill between the three lists leaves them different until then.
+    [ ! -s steps ] || [ ! -s package.json ] || { quiet npm install && quiet npm ls; } || return 1
     cat steps
 }
 
