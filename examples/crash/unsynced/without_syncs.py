@@ -38,5 +38,8 @@ def install(program):
             sys.exit(f"no filter: {os.strerror(ctypes.get_errno())}")
 
 
-install(filter_of(*NUMBERS[os.uname().machine]))
+machine = os.uname().machine
+if machine not in NUMBERS:
+    sys.exit(f"no filter for {machine}: add its numbers of system calls")
+install(filter_of(*NUMBERS[machine]))
 os.execvp(sys.argv[1], sys.argv[1:])
