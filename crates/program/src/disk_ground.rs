@@ -318,6 +318,7 @@ mod tests {
             (DiskFilesystem::Xfs, "wsync,logbsize=32k", true),
             (DiskFilesystem::Xfs, "logdev=a", false),
             (DiskFilesystem::BarrierFs, "engine=jbd2,journal=data", true),
+            (DiskFilesystem::BarrierFs, "moment=100ms,sync=order", true),
             (DiskFilesystem::BarrierFs, "foreground", false),
             (DiskFilesystem::F2fs, "log=a", false),
             (DiskFilesystem::F2fs, "data=ordered", false),

@@ -17,7 +17,7 @@ const BTRFS: &str = "acl noacl autodefrag noautodefrag barrier nobarrier clear_c
                      treelog notreelog space_cache nospace_cache ssd nossd ssd_spread nossd_spread thread_pool";
 /// Options of `weir mount`.
 const BARRIERFS: &str = "sync engine journal journal-coalition forced-commits writeback-cache no-open-requests no-file-handles \
-                         no-exec noatime relatime discard no-discard discard-below memory";
+                         no-exec noatime relatime discard no-discard discard-below memory moment";
 const F2FS: &str = "sync cleaner writeback-cache no-open-requests no-file-handles no-exec noatime no-discard";
 
 /// Whether a filesystem takes an option of that name.
