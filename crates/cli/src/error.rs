@@ -21,6 +21,7 @@ use weir_vfs::FsError;
 use weir_volume::{SnapshotError, StreamError, VolumeError};
 use weir_workload::TraceError;
 
+use crate::handover::HandoverError;
 use crate::occupant::{Content, Occupant};
 use crate::size::Size;
 
@@ -118,6 +119,18 @@ pub(crate) enum CliError {
     /// The filesystem could not be mounted.
     #[error(transparent)]
     Server(ServerError),
+    /// What the server before has handed over cannot be used.
+    #[error("cannot take a mount over: {0}")]
+    Handover(HandoverError),
+    /// The server of a mount cannot be restarted.
+    #[error("{}: its server cannot be restarted: only that of an ext4 filesystem can; unmount it, and mount it again", .0.display())]
+    NoRestart(PathBuf),
+    /// It was not.
+    #[error("{}: the server was not restarted, and goes on: {why}", path.display())]
+    RestartRefused { path: PathBuf, why: String },
+    /// It had closed everything, and could not start the next one.
+    #[error("{}: no program could take the server's place: {source}; everything is durable, mount it again", path.display())]
+    NoSuccessor { path: PathBuf, source: std::io::Error },
     /// A server's socket has failed.
     #[error("{address}: clients cannot connect any more: {source}; run the command again")]
     ListenerFailed {
@@ -565,7 +578,7 @@ impl From<ServerError> for CliError {
         match error {
             ServerError::Device(source) => CliError::NoFuse { source },
             ServerError::Mount { path, source } => CliError::NoMount { path, source },
-            ServerError::Session(_) => CliError::Server(error),
+            ServerError::Session(_) | ServerError::TakeOver { .. } => CliError::Server(error),
         }
     }
 }

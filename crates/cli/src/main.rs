@@ -24,6 +24,7 @@ mod fsck;
 mod generate;
 mod get;
 mod grow;
+mod handover;
 mod health;
 mod helper;
 mod image;
@@ -52,6 +53,8 @@ mod replicate;
 mod replication;
 mod report_file;
 mod resize;
+mod restart;
+mod restarts;
 mod restore;
 mod send;
 mod serve;
@@ -66,6 +69,7 @@ mod socket_address;
 mod sqlite;
 mod stack;
 mod status;
+mod successor;
 mod table;
 mod time_limit;
 mod trace;
@@ -131,6 +135,11 @@ enum Command {
     /// The command returns when the server has ended and the volume is free, and reports errors of the server. Exit code 3: the
     /// server does not answer, and is still mounted.
     Umount(umount::UmountArguments),
+    /// Have the program that is installed by now serve a mount, such as after an upgrade
+    ///
+    /// Programs that use the mount do not notice, but that their calls wait for a moment. The server's process stays, with the
+    /// options that it was started with. docs/operators.md says what keeps it from that.
+    Restart(restart::RestartArguments),
     /// Show a volume or an emulated device as one file, for a loop device
     Disk(disk::DiskArguments),
     /// Serve a volume to virtual machines and tools, as a network block device (NBD)
@@ -277,6 +286,7 @@ fn run(command: Command) -> Result<Verdict, CliError> {
         Command::Status(arguments) => status::run(&arguments),
         Command::Barrier(arguments) => barrier::run(&arguments).map(|()| Verdict::Good),
         Command::Umount(arguments) => umount::run(&arguments).map(|()| Verdict::Good),
+        Command::Restart(arguments) => restart::run(&arguments).map(|()| Verdict::Good),
         Command::Ls(arguments) => list::run(&arguments).map(|()| Verdict::Good),
         Command::Cat(arguments) => list::cat(&arguments).map(|()| Verdict::Good),
     }

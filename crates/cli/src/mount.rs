@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir_fs::{AccessTimes, BarrierFs, Discards, MountOptions};
-use weir_fuse::{Server, ServerOptions, SyncMode, require_device};
+use weir_fuse::{
+    Inherited, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerError, ServerOptions, SyncMode, require_device,
+};
 use weir_lfs::{Cleaner, F2fs};
 use weir_runtime::Handle;
 use weir_stack::{Base, StackName};
@@ -15,16 +17,18 @@ use weir_volume::VolumeOptions;
 
 use crate::cache::Opening;
 use crate::error::CliError;
+use crate::handover::{Handover, HandoverError, TakenOver};
 use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
 use crate::memory::{Limit, REQUEST_BYTES_MIN};
 use crate::replica::{At, parse_duration};
 use crate::replication::{ReplicationArguments, Shipping};
-use crate::service::{self, MountServiceArguments, Service};
+use crate::service::{self, Instructions, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
-use crate::{cache, messages, mount_f2fs, replica_mount, status, volume_calls};
+use crate::successor::{Closing, Successor};
+use crate::{cache, handover, messages, mount_f2fs, replica_mount, status, volume_calls};
 
 /// Bytes of dirty data and of the journal that a moment writes at most: of a large volume that is the room that is kept for it.
 const MOMENT_BYTES: u64 = 64 << 20;
@@ -138,6 +142,12 @@ pub(crate) struct MountArguments {
     replication: ReplicationArguments,
     #[command(flatten)]
     service: MountServiceArguments,
+    /// Go on with the mount that the server before hands over at standard input
+    #[arg(long, hide = true)]
+    take_over: bool,
+    /// Only say whether this program could
+    #[arg(long, hide = true)]
+    check_take_over: bool,
 }
 
 /// What `fsync` promises.
@@ -187,6 +197,26 @@ impl MountArguments {
         self.read_only
     }
 
+    /// What takes the server's place when it is restarted.
+    pub(crate) fn successor(
+        &self,
+        places: (&Path, &Path),
+        taken_over: Option<&Handover>,
+        is_shipped: bool,
+    ) -> Successor {
+        let is_replica = |path: &PathBuf| replica_mount::url_of(path).is_some();
+        let refusal = if self.device.is_some() {
+            Some("an emulated device is in the memory of this server")
+        } else if is_shipped || self.path.as_ref().is_some_and(is_replica) {
+            Some(
+                "it is connected to an object store, which may take long to answer: unmount it, and mount it again",
+            )
+        } else {
+            None
+        };
+        Successor::new(places, &self.service, taken_over, refusal)
+    }
+
     /// A replica is mounted to be read, and has no snapshots.
     fn require_read_only(&self) -> Result<(), CliError> {
         if self.snapshot.is_some() {
@@ -229,6 +259,9 @@ pub(crate) fn run(arguments: &MountArguments) -> Result<(), CliError> {
     if !arguments.options.is_empty() {
         return Err(options_of_mount(&arguments.options.join(",")));
     }
+    if arguments.take_over || arguments.check_take_over {
+        return go_on(arguments);
+    }
     let (source, mountpoint) = match (&arguments.device, &arguments.path, &arguments.mountpoint) {
         (None, Some(image), Some(mountpoint)) => (image.clone(), mountpoint),
         // There is no image, so the first argument is the directory.
@@ -241,6 +274,24 @@ pub(crate) fn run(arguments: &MountArguments) -> Result<(), CliError> {
     };
     service::run_mount(&arguments.service, mountpoint, async |handle, service| {
         serve(handle, arguments, service, &source, mountpoint).await
+    })
+}
+
+/// Goes on with what the server before hands over, or says whether that could be done.
+fn go_on(arguments: &MountArguments) -> Result<(), CliError> {
+    let (handover, device) = handover::receive().map_err(CliError::Handover)?;
+    let service = arguments.service.clone().within(&handover.directory);
+    let arguments = MountArguments { service, ..arguments.clone() };
+    if arguments.check_take_over {
+        arguments.service.check_log()?;
+        let options = arguments.server_options(&handover.source, REQUEST_BYTES_UNDER_WAY_MAX);
+        let (path, checked) = (handover.mountpoint, handover.mount.check(&options));
+        return checked.map_err(|source| CliError::Server(ServerError::TakeOver { path, source }));
+    }
+    let device = device.ok_or(CliError::Handover(HandoverError::Nothing))?;
+    let (source, mountpoint) = (handover.source.clone(), handover.mountpoint.clone());
+    service::run_taken_over(&arguments.service, TakenOver { handover, device }, async |handle, service| {
+        serve(handle, &arguments, service, &source, &mountpoint).await
     })
 }
 
@@ -358,6 +409,7 @@ async fn mount_ext4(
         discard: arguments.discards(),
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },
         moments: arguments.moment,
+        keeps_orphans: arguments.take_over,
         ..MountOptions::default()
     };
     let (options, request_bytes_max) = Limit::from_option(arguments.memory).apply(stack, options)?;
@@ -388,7 +440,7 @@ async fn try_out(
 async fn serve_filesystem(
     handle: Handle,
     arguments: &MountArguments,
-    service: Service,
+    mut service: Service,
     (source, mountpoint): (&Path, &Path),
     stack: Rc<Stack>,
     shipping: Option<Shipping>,
@@ -399,12 +451,21 @@ async fn serve_filesystem(
     let (filesystem, request_bytes_max) = mount_ext4(&handle, arguments, source, &stack).await?;
     let engine = filesystem.statistics().engine;
     let options = arguments.server_options(source, request_bytes_max);
+    let (taken_over, inherited) = match service.taken_over.take() {
+        Some(TakenOver { mut handover, device }) => {
+            let state = std::mem::take(&mut handover.mount);
+            (Some(handover), Some(Inherited { device, state }))
+        }
+        None => (None, None),
+    };
+    let successor = arguments.successor((source, mountpoint), taken_over.as_ref(), shipping.is_some());
     let status = {
         let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());
         let promises = (options.sync, options.writeback_cache);
-        let by_mounting = status::flushes(&filesystem);
+        let (by_mounting, restarts) = (status::flushes(&filesystem), successor.restarts());
         async move |load, files| {
-            status::of_filesystem(&handle, &stack, &filesystem, promises, (load, files), by_mounting).await
+            let since = (by_mounting, restarts.borrow().clone());
+            status::of_filesystem(&handle, &stack, &filesystem, promises, (load, files), since).await
         }
     };
     let trim = {
@@ -419,15 +480,17 @@ async fn serve_filesystem(
     };
     let filesystem = Filesystem::from(filesystem);
     let change_volume = volume_calls::serving(Rc::clone(&stack), filesystem.clone());
+    let at = (mountpoint, inherited);
     let server =
-        Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, change_volume).await?;
+        Server::mount(&handle, filesystem.clone(), at, &options, status, trim, change_volume).await?;
     if engine.is_some_and(|engine| !engine.facts().flushes) {
         messages::print_message(
             "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
              for which fsync has returned may be lost in a crash, newest first.",
         );
     }
-    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server), shipping).await
+    let mounted = (filesystem, server, successor);
+    serve_until_unmounted(handle, arguments, service, (source, &stack), mounted, shipping).await
 }
 
 /// Serves a mount until it is unmounted, and closes what is below it.
@@ -436,7 +499,7 @@ pub(crate) async fn serve_until_unmounted(
     arguments: &MountArguments,
     service: Service,
     (source, stack): (&Path, &Stack),
-    (filesystem, server): (Filesystem, Server),
+    (filesystem, server, successor): (Filesystem, Server, Successor),
     shipping: Option<Shipping>,
 ) -> Result<(), CliError> {
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
@@ -453,7 +516,11 @@ pub(crate) async fn serve_until_unmounted(
         server.make_way_for_sync(shipping.way_for_sync(&handle));
     }
     let begin_end = || shipping.iter().for_each(|shipping| shipping.begin_end(&handle));
-    service.until_unmounted(&handle, server, begin_end).await?;
+    let restart = async |server: &Server, instructions: &mut Instructions| {
+        let closing = Closing { filesystem: &filesystem, stack };
+        successor.take_place(&handle, server, instructions, closing).await
+    };
+    service.until_unmounted(&handle, server, restart, begin_end).await?;
     let unmounted = filesystem.unmount().await;
     if let Some(shipping) = shipping {
         shipping.end().await;

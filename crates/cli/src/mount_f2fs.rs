@@ -59,7 +59,10 @@ pub(crate) async fn serve(
     };
     let filesystem = Filesystem::from(filesystem);
     let change_volume = volume_calls::serving(Rc::clone(&stack), filesystem.clone());
+    let successor = arguments.successor((source, mountpoint), None, shipping.is_some());
+    let at = (mountpoint, None);
     let server =
-        Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim, change_volume).await?;
-    serve_until_unmounted(handle, arguments, service, (source, &stack), (filesystem, server), shipping).await
+        Server::mount(&handle, filesystem.clone(), at, &options, status, trim, change_volume).await?;
+    let mounted = (filesystem, server, successor);
+    serve_until_unmounted(handle, arguments, service, (source, &stack), mounted, shipping).await
 }

@@ -165,7 +165,7 @@ async fn serve_stack(
                 .await;
         })
     });
-    let stop = service.announce(handle, &format!("serving on {}", arguments.nbd))?;
+    let stop = service.announce(handle, &format!("serving on {}", arguments.nbd))?.until_end();
     let ended = select_biased! {
         () = stop.fuse() => Ok(()),
         source = server.failed().fuse() => {

@@ -4,7 +4,6 @@
 //! no open file. Otherwise a lock, a pipe or a mount of the caller's would be held as long as the server lives.
 
 use std::fs::File;
-use std::future::Future;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
@@ -20,9 +19,11 @@ use weir_fuse::Server;
 use weir_runtime::{CpuLatencyGuard, Handle, Listener, keep_heap_small};
 
 use crate::error::CliError;
+use crate::handover::TakenOver;
 use crate::messages::Log;
 use crate::metrics_server::serve_metrics;
 use crate::mountpoint::is_mountpoint;
+use crate::signals::Instruction;
 use crate::socket_address::{SocketAddress, SocketFile};
 use crate::{in_wall_time, memory, messages, print, service_manager, signals, status};
 
@@ -84,6 +85,24 @@ impl MountServiceArguments {
         self.service.foreground
     }
 
+    /// With paths that are in this directory, wherever the process is.
+    pub(crate) fn within(mut self, directory: &Path) -> MountServiceArguments {
+        self.service.log = self.service.log.map(|path| directory.join(path));
+        self.metrics = self.metrics.map(|address| address.within(directory));
+        self
+    }
+
+    /// Whether the log can be opened.
+    pub(crate) fn check_log(&self) -> Result<(), CliError> {
+        self.service.log.as_deref().map(Log::open).transpose().map(drop)
+    }
+
+    /// What a server with these arguments opens, or makes.
+    pub(crate) fn opened_paths(&self) -> Vec<PathBuf> {
+        let socket = self.metrics.as_ref().and_then(SocketAddress::path);
+        self.service.log.as_deref().into_iter().chain(socket).map(Path::to_owned).collect()
+    }
+
     /// Whether processors are kept awake: where it was asked for, or can be done.
     pub(crate) fn awake(&self) -> bool {
         self.awake || !self.no_awake && CpuLatencyGuard::new().is_ok()
@@ -99,6 +118,8 @@ pub(crate) struct Service {
     metrics: Option<(Listener, Option<SocketFile>)>,
     /// Where it serves.
     place: PathBuf,
+    /// What the server before has handed over.
+    pub(crate) taken_over: Option<TakenOver>,
 }
 
 /// Runs `work` in wall time, which mounts: here, or in a process of its own, of which this one waits until it has mounted.
@@ -117,13 +138,40 @@ pub(crate) fn run_mount(
     if is_mountpoint(mountpoint) && status::ask(mountpoint).is_ok() {
         return Err(CliError::MountedThere(mountpoint.to_owned()));
     }
+    run_server(arguments, mountpoint, None, work)
+}
+
+/// The same, here, with a mount that is there already. Its directory is not looked at: nothing is answered yet.
+pub(crate) fn run_taken_over(
+    arguments: &MountServiceArguments,
+    taken_over: TakenOver,
+    work: impl AsyncFnOnce(Handle, Service) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mountpoint = taken_over.handover.mountpoint.clone();
+    run_server(arguments, &mountpoint, Some(taken_over), work)
+}
+
+fn run_server(
+    arguments: &MountServiceArguments,
+    mountpoint: &Path,
+    taken_over: Option<TakenOver>,
+    work: impl AsyncFnOnce(Handle, Service) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     if arguments.awake {
         // Only to see that it can be done.
         drop(CpuLatencyGuard::new().map_err(CliError::Awake)?);
     }
     run(&arguments.service, mountpoint, MAPPED_FROM, async |handle, mut service| {
         let listen = |address: &SocketAddress| address.listen(&handle);
-        service.metrics = arguments.metrics.as_ref().map(listen).transpose()?;
+        service.metrics = match arguments.metrics.as_ref().map(listen).transpose() {
+            // Programs use the mount: it goes on without them.
+            Err(error) if taken_over.is_some() => {
+                messages::print_message(&format!("there are no metrics: {error}"));
+                None
+            }
+            listening => listening?,
+        };
+        service.taken_over = taken_over;
         work(handle, service).await
     })
 }
@@ -152,7 +200,14 @@ pub(crate) fn run(
     }
     let log = arguments.log.as_deref().map(Log::open).transpose()?;
     messages::send_to(log.as_ref(), arguments.detach).map_err(failed("write messages about"))?;
-    let service = Service { signals, detach: arguments.detach, log, metrics: None, place: place.to_owned() };
+    let service = Service {
+        signals,
+        detach: arguments.detach,
+        log,
+        metrics: None,
+        place: place.to_owned(),
+        taken_over: None,
+    };
     keep_heap_small(mapped_from);
     in_wall_time(0, async |handle: Handle| {
         let _dated = messages::dated_by(&handle);
@@ -183,36 +238,47 @@ fn in_background() -> std::io::Result<Result<(), CliError>> {
 }
 
 impl Service {
-    /// Says that it is mounted, and waits until it is unmounted, or a signal says to. `begin_end` is called when the mount begins to
-    /// end.
+    /// Says that it is mounted, and waits until it is unmounted, or a signal says to. `restart` is called for a signal that asks
+    /// for that, and returns where it cannot be done; with an error where the server cannot go on. `begin_end` is called when the
+    /// mount begins to end.
     pub(crate) async fn until_unmounted(
         mut self,
         handle: &Handle,
         mut server: Server,
+        mut restart: impl AsyncFnMut(&Server, &mut Instructions) -> Result<(), CliError>,
         begin_end: impl FnOnce(),
     ) -> Result<(), CliError> {
-        let message = format!("mounted on {}", self.place.display());
+        let done = if server.is_taken_over() { "goes on with the mount on" } else { "mounted on" };
+        let message = format!("{done} {}", self.place.display());
         let serve_metrics =
             |(listener, file)| (serve_metrics(handle, listener, server.status_reader()), file);
         let _metrics = self.metrics.take().map(serve_metrics);
-        let stop = self.announce(handle, &message)?;
-        let ended = select_biased! {
-            ended = server.ended().fuse() => Some(ended),
-            () = stop.fuse() => None,
+        let mut instructions = self.announce(handle, &message)?;
+        if server.is_taken_over() && !instructions.in_foreground {
+            messages::print_message(&message);
+        }
+        let ended = loop {
+            let instruction = select_biased! {
+                ended = server.ended().fuse() => break Some(ended),
+                instruction = instructions.next().fuse() => instruction,
+            };
+            match instruction {
+                Instruction::Restart => restart(&server, &mut instructions).await?,
+                Instruction::End => break None,
+            }
         };
         begin_end();
         match ended {
             Some(ended) => Ok(ended?),
-            None => Ok(server.unmount().await?),
+            None => {
+                service_manager::notify_stopping();
+                Ok(server.unmount().await?)
+            }
         }
     }
 
-    /// Says by `message` that it serves; what is returned ends when a signal says to.
-    pub(crate) fn announce(
-        self,
-        handle: &Handle,
-        message: &str,
-    ) -> Result<impl Future<Output = ()> + use<>, CliError> {
+    /// Says by `message` that it serves; what is returned tells what signals say.
+    pub(crate) fn announce(self, handle: &Handle, message: &str) -> Result<Instructions, CliError> {
         let Service { signals, detach, log, .. } = self;
         if detach {
             leave_terminal()?;
@@ -223,11 +289,47 @@ impl Service {
             log.take_standard_error();
         }
         service_manager::notify_ready(handle);
-        let waiting = handle.blocking(move || signals::until_end(signals, log.as_ref(), !detach));
-        Ok(async move {
-            let _ = waiting.await;
-            service_manager::notify_stopping();
-        })
+        let (handle, in_foreground) = (handle.clone(), !detach);
+        Ok(Instructions { handle, signals: Some(signals), is_ending: false, log, in_foreground })
+    }
+}
+
+/// What signals tell a service that runs.
+pub(crate) struct Instructions {
+    handle: Handle,
+    /// None while a thread waits for one.
+    signals: Option<Signals>,
+    is_ending: bool,
+    log: Option<Log>,
+    in_foreground: bool,
+}
+
+impl Instructions {
+    /// Waits for the next one. To be called again only when it has returned; where no thread can wait, it is the end.
+    pub(crate) async fn next(&mut self) -> Instruction {
+        let Some(mut signals) = self.signals.take().filter(|_| !self.is_ending) else {
+            return Instruction::End;
+        };
+        let (log, in_foreground) = (self.log.clone(), self.in_foreground);
+        let waiting = self.handle.blocking(move || {
+            let instruction = signals::next_instruction(&mut signals, log.as_ref(), in_foreground);
+            (instruction, signals)
+        });
+        let Ok((instruction, signals)) = waiting.await else { return Instruction::End };
+        self.signals = Some(signals);
+        instruction
+    }
+
+    /// Waits for the end of a service that cannot be restarted.
+    pub(crate) async fn until_end(mut self) {
+        while self.next().await != Instruction::End {}
+        service_manager::notify_stopping();
+    }
+
+    /// Whether the service was told to end, and [`next`](Self::next) has not said so yet.
+    pub(crate) fn end_is_pending(&mut self) -> bool {
+        self.is_ending |= self.signals.as_mut().is_some_and(signals::end_is_pending);
+        self.is_ending
     }
 }
 

@@ -1,6 +1,7 @@
 //! What signals do to a command that serves a mount. A signal that does nothing here by itself would end the program at once,
 //! and take with it what programs have written and not synchronised.
 
+use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use signal_hook::consts::{
     SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU,
@@ -12,22 +13,51 @@ use crate::messages::Log;
 /// These make everything durable, and unmount.
 const ENDING: [i32; 5] = [SIGTERM, SIGINT, SIGQUIT, SIGXCPU, Signal::POWER.as_raw()];
 /// These do nothing; of SIGUSR1, `weir disk --cuts` makes something else. SIGPIPE and SIGXFSZ do nothing in any command.
-const IGNORED: [i32; 7] = [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, Signal::STKFLT.as_raw()];
+const IGNORED: [i32; 6] = [SIGUSR1, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, Signal::STKFLT.as_raw()];
 
-/// Catches the signals from now on; they are pending until [`until_end`] reads them.
-pub(crate) fn take() -> std::io::Result<Signals> {
-    Signals::new(ENDING.iter().chain(&IGNORED).chain(&[SIGHUP]))
+/// What a signal tells a service to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Instruction {
+    End,
+    /// Hand over to the program that is installed by now (SIGUSR2). Only the mount of a filesystem does.
+    Restart,
 }
 
-/// Waits for a signal that ends the service. SIGHUP opens the log anew, as a program that rotates logs wants it. Without a log it
-/// ends a service in the foreground, whose terminal has gone, and does nothing to one in the background.
-pub(crate) fn until_end(mut signals: Signals, log: Option<&Log>, in_foreground: bool) {
+/// Catches the signals from now on, and those that the server before has [left](block); they are pending until [`next_instruction`] reads
+/// them.
+pub(crate) fn take() -> std::io::Result<Signals> {
+    let signals = Signals::new(ENDING.iter().chain(&IGNORED).chain(&[SIGHUP, SIGUSR2]))?;
+    SigSet::all().thread_unblock()?;
+    Ok(signals)
+}
+
+/// Leaves signals pending for the program that takes the place of this one.
+pub(crate) fn block() {
+    // It fails for no set that there is.
+    let _ = SigSet::all().thread_block();
+}
+
+/// Lets signals through again, where no program has taken the place.
+pub(crate) fn unblock() {
+    let _ = SigSet::all().thread_unblock();
+}
+
+/// Whether a signal that ends the service has come.
+pub(crate) fn end_is_pending(signals: &mut Signals) -> bool {
+    signals.pending().any(|signal| ENDING.contains(&signal))
+}
+
+/// Waits for a signal that tells the service something. SIGHUP opens the log anew, as a program that rotates logs wants it. Without a
+/// log it ends a service in the foreground, whose terminal has gone, and does nothing to one in the background.
+pub(crate) fn next_instruction(signals: &mut Signals, log: Option<&Log>, in_foreground: bool) -> Instruction {
     for signal in signals.forever() {
         match (signal, log) {
             (SIGHUP, Some(log)) => log.reopen(),
-            (SIGHUP, None) if in_foreground => return,
-            (ending, _) if ENDING.contains(&ending) => return,
+            (SIGHUP, None) if in_foreground => return Instruction::End,
+            (SIGUSR2, _) => return Instruction::Restart,
+            (ending, _) if ENDING.contains(&ending) => return Instruction::End,
             _ => {}
         }
     }
+    Instruction::End
 }

@@ -79,6 +79,22 @@ impl Drop for SocketFile {
 }
 
 impl SocketAddress {
+    /// With a path that is in this directory, wherever the process is.
+    pub(crate) fn within(self, directory: &Path) -> SocketAddress {
+        match self {
+            SocketAddress::Unix(path) => SocketAddress::Unix(directory.join(path)),
+            SocketAddress::Tcp(port) => SocketAddress::Tcp(port),
+        }
+    }
+
+    /// The path, if it has one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            SocketAddress::Unix(path) => Some(path),
+            SocketAddress::Tcp(_) => None,
+        }
+    }
+
     /// The address as NBD clients take it.
     pub(crate) fn uri(&self) -> String {
         match self {

@@ -23,6 +23,7 @@ use crate::mountpoint::owner_if_other;
 use crate::plain::counted;
 use crate::replica_mount::ReplicaLine;
 use crate::replication::ReplicationLine;
+use crate::restarts::Restarts;
 use crate::serve_status::{ServedStatus, ask_server, socket_of};
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
@@ -154,6 +155,9 @@ pub(crate) struct FilesystemStatus {
     order_files: Option<u64>,
     #[serde(flatten)]
     pub(crate) lost: LostStatus,
+    /// Restarts of the server; none of one that does not know them.
+    #[serde(flatten)]
+    restarts: Option<Restarts>,
     /// Discards that were sent, the blocks in them, and blocks that wait for theirs.
     #[serde(default)]
     discards: u64,
@@ -259,6 +263,11 @@ impl Status {
         self.filesystem.as_ref().map(|found| found.lost).or(of_f2fs)
     }
 
+    /// Restarts of the server, if it can be restarted.
+    pub(crate) fn restarts(&self) -> Option<&Restarts> {
+        self.filesystem.as_ref().and_then(|found| found.restarts.as_ref())
+    }
+
     /// Why it takes no changes, if it takes none.
     pub(crate) fn read_only(&self) -> Option<&String> {
         let of_f2fs = self.f2fs.as_ref().and_then(|found| found.read_only.as_ref());
@@ -280,7 +289,7 @@ pub(crate) async fn of_filesystem(
     filesystem: &BarrierFs,
     (sync, writeback_cache): (SyncMode, bool),
     (load, files): (Load, FileCounts),
-    by_mounting: u64,
+    (by_mounting, restarts): (u64, Restarts),
 ) -> String {
     let found = filesystem.statistics();
     let flushes = flushes(filesystem) - by_mounting;
@@ -313,6 +322,7 @@ pub(crate) async fn of_filesystem(
             pages_dirty: found.pages_dirty as u64,
             order_files: files.order_files,
             lost: files.lost.into(),
+            restarts: Some(restarts),
             discards: found.discards.commands,
             blocks_discarded: found.discards.blocks,
             blocks_to_discard: found.discards.waiting,
@@ -579,6 +589,8 @@ fn of_files(found: &FilesystemStatus, Space { all, free, .. }: &Space) -> Vec<(&
         )
     }));
     lines.extend(found.lost.line());
+    let restarts = found.restarts.as_ref().and_then(Restarts::line);
+    lines.extend(restarts.map(|line| ("restarts of the server", line)));
     lines
 }
 

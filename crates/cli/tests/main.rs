@@ -25,6 +25,7 @@ mod full;
 mod full_below;
 mod generate;
 mod growth;
+mod handover;
 mod held;
 mod images;
 mod languages;

@@ -48,6 +48,15 @@ const WAITING_MANY: usize = 256;
 /// How long a call waits for deletions before it takes the space for what it is.
 const RECLAIM_MAX: Duration = Duration::from_secs(1);
 
+/// Which inodes without names are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Orphaned {
+    /// All of them: no caller comes back to those that are open or held.
+    All,
+    /// Those that are neither open nor held.
+    Unused,
+}
+
 /// Takes in what the client of a door has let go.
 type TakeIn = dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -200,17 +209,20 @@ impl Deletion {
 
     /// Finishes what a crash has interrupted: inodes without names are deleted, truncations are done to their
     /// end. Each leaves the chain with the transaction that finishes it, so this can be interrupted as well.
-    pub(crate) async fn finish_orphans(&self) -> Result<(), FsError> {
+    pub(crate) async fn finish_orphans(&self, of: Orphaned) -> Result<(), FsError> {
         if self.changes.mounted_with().is_err() {
             return Ok(());
         }
-        self.changes.undivided(self.finish_all_orphans()).await
+        self.changes.undivided(self.finish_each_orphan(of)).await
     }
 
-    async fn finish_all_orphans(&self) -> Result<(), FsError> {
+    async fn finish_each_orphan(&self, of: Orphaned) -> Result<(), FsError> {
         self.orphans.empty_orphan_file(&self.changes).await?;
-        while let Some(number) = self.orphans.first() {
+        for number in self.orphans.list() {
             let node = self.nodes.get_orphan(number).await?;
+            if of == Orphaned::Unused && node.links() == 0 && self.nodes.is_in_use(&node) {
+                continue;
+            }
             if node.links() == 0 {
                 self.delete(&node).await?;
             } else {

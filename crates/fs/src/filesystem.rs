@@ -12,12 +12,14 @@ use weir_journal::{CheckpointBy, Engine, HomeIntegrity, JournalStats, Waits};
 use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
 use weir_vfs::{
-    Caller, Filesystem, FilesystemCalls, FsError, HOLD_BYTES, InodeNumber, MountedCalls, NAME_BYTES_MAX,
-    ReadOnlyReason, Statfs,
+    AttributeCalls as _, Caller, Filesystem, FilesystemCalls, FsError, HOLD_BYTES, HandoverCalls,
+    HandoverRefusal, HeldInode, InodeNumber, MountedCalls, NAME_BYTES_MAX, ReadOnlyReason, Statfs,
 };
 
+use crate::deletion::Orphaned;
 use crate::memory::MemoryBound;
 use crate::mounted::Mounted;
+use crate::mutants::FsMutant;
 use crate::options::{JournalMode, MountOptions};
 use crate::space::DiscardStats;
 use crate::sync::Answered;
@@ -187,7 +189,7 @@ impl MountedCalls for BarrierFs {
     }
 
     fn unmount(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async move { mount::unmount(&self.0).await })
+        Box::pin(async move { mount::unmount(&self.0, Orphaned::All).await })
     }
 
     fn for_caller(&self, caller: Caller) -> Filesystem {
@@ -225,6 +227,56 @@ impl MountedCalls for BarrierFs {
 
     fn trim(&self, range: Range<u64>, minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
         Box::pin(async move { self.0.changes.trim(&self.0.disk, range, minimum).await })
+    }
+}
+
+impl HandoverCalls for BarrierFs {
+    fn check_handover(&self) -> Result<(), HandoverRefusal> {
+        match self.0.changes.read_only() {
+            None | Some(ReadOnlyReason::Mounted) => {}
+            Some(reason) => return Err(HandoverRefusal::Stopped(reason)),
+        }
+        let nodes = self.0.nodes.all();
+        let updated = nodes.iter().find(|node| node.update.borrow().is_some() || node.update_begun.get());
+        updated.map_or(Ok(()), |node| Err(HandoverRefusal::UpdateOpen(node.number)))
+    }
+
+    fn list_holds(&self) -> Vec<HeldInode> {
+        let nodes = &self.0.nodes;
+        let takes_first_name =
+            |inode| nodes.find_nameless(inode).is_some_and(|node| node.takes_first_name.get());
+        let counts = nodes.holds.counts().into_iter();
+        counts
+            .map(|(inode, holds)| HeldInode { inode, holds, takes_first_name: takes_first_name(inode) })
+            .collect()
+    }
+
+    fn unmount_for_handover(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        let deleted = match self.0.options.rules.drops(FsMutant::HandoverDeletesHeld) {
+            true => Orphaned::All,
+            false => Orphaned::Unused,
+        };
+        Box::pin(async move { mount::unmount(&self.0, deleted).await })
+    }
+
+    fn restore_holds<'a>(&'a self, held: &'a [HeldInode]) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move {
+            let nodes = &self.0.nodes;
+            for HeldInode { inode, holds, .. } in held {
+                if !self.is_file_number(*inode) {
+                    return Err(FsError::Invalid("an inode that cannot be held"));
+                }
+                nodes.holds.add_many(*inode, *holds);
+            }
+            for first in held.iter().filter(|held| held.takes_first_name) {
+                let node = nodes.get_orphan(first.inode).await?;
+                if node.links() > 0 {
+                    return Err(FsError::Invalid("a file that has a name is to get its first"));
+                }
+                node.takes_first_name.set(true);
+            }
+            self.0.deletion.finish_orphans(Orphaned::Unused).await
+        })
     }
 }
 

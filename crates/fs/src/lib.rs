@@ -75,6 +75,8 @@
 //! - **holds** An inode that a door has told its client of lives until the client has forgotten it, with or without a
 //!   name: a name that is replaced leads each caller to the old or the new inode. What is let go last and has no name
 //!   is deleted; a call that reports free space or finds none waits for that.
+//! - **handover** What is open or held and has no name when a mount is handed over is as it was in the next mount, once that has
+//!   been told of the holds; without that it is deleted, as after a crash.
 //! - **errors** A failed write or flush of the journal ends it: no call reports order or durability any more. What
 //!   failed is not forgotten when it was reported: no later flush makes up for a failed one, and no later call for a
 //!   page that was not written.

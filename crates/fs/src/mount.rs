@@ -20,6 +20,7 @@ use weir_runtime::Handle as Clock;
 use weir_storage::{Capabilities, Ordering, Recorder, Storage, run_with_marks};
 use weir_vfs::{FsError, ReadOnlyReason};
 
+use crate::deletion::Orphaned;
 use crate::grow::write_copies;
 use crate::inodes::Metadata;
 use crate::moments::Moments;
@@ -72,7 +73,9 @@ pub(crate) async fn mount(
             true => found.mount_read_only(options).await?,
             false => found.mount_writable(options, engine, selective).await?,
         };
-        mounted.deletion.finish_orphans().await?;
+        if !options.keeps_orphans {
+            mounted.deletion.finish_orphans(Orphaned::All).await?;
+        }
         Ok::<Rc<Mounted>, FsError>(mounted)
     });
     let mounted = mounted.await?;
@@ -93,24 +96,23 @@ pub(crate) async fn recover(clock: &Clock, device: Rc<dyn Storage>) -> Result<()
     DiskContents::read_disk(disk, device_blocks, &options).await.map(drop)
 }
 
-/// Ends a mount.
-pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
+/// Ends a mount. Of inodes without names it deletes these.
+pub(crate) async fn unmount(mounted: &Mounted, deleted: Orphaned) -> Result<(), FsError> {
     let journal = match mounted.changes.mounted_with() {
         Ok(_) => mounted.changes.journal()?,
         Err(_) => return Ok(()),
     };
     mounted.accesses.log().await?;
     mounted.changes.close().await?;
-    let Some(moments) = mounted.moments.get() else { return end_mount(mounted, journal).await };
+    let Some(moments) = mounted.moments.get() else { return end_mount(mounted, journal, deleted).await };
     moments.take_last(mounted).await?;
-    run_with_marks(moments.device(), end_mount(mounted, journal)).await
+    run_with_marks(moments.device(), end_mount(mounted, journal, deleted)).await
 }
 
 /// Writes everything back, when no call changes anything any more, and marks the filesystem clean.
-async fn end_mount(mounted: &Mounted, journal: &Rc<Journal>) -> Result<(), FsError> {
+async fn end_mount(mounted: &Mounted, journal: &Rc<Journal>, deleted: Orphaned) -> Result<(), FsError> {
     mounted.atomic.commit_rest(&mounted.nodes.all()).await?;
-    // No caller will come back to files that are open and have no name.
-    mounted.deletion.finish_orphans().await?;
+    mounted.deletion.finish_orphans(deleted).await?;
     mounted.write_back_everything().await?;
     journal.close().await?;
     mounted.metadata.space.discard_the_rest(&mounted.disk).await;

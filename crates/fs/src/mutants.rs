@@ -63,6 +63,8 @@ pub enum FsMutant {
     UnitInTwoRuns,
     /// space: operations that look for space once more take turns, each with its locks.
     RetriesTakeTurns,
+    /// handover: what is held and has no name is deleted when the mount is handed over.
+    HandoverDeletesHeld,
     /// Space: data takes the blocks that are kept for extent trees.
     NoTreeReserve,
     /// Space: where an extent finds no block to be divided, nothing is written with zeros in its place.

@@ -117,6 +117,9 @@ pub struct MountOptions {
     pub forces_commits: bool,
     /// No changes; a journal that is not empty is refused then.
     pub read_only: bool,
+    /// The server before has handed the filesystem over: what has no name stays, until
+    /// [`restore_holds`](weir_vfs::HandoverCalls::restore_holds) says what of it is held.
+    pub keeps_orphans: bool,
     /// A transaction is committed when it is this old. Default: 5 s, as ext4's `commit`.
     pub commit_interval: Duration,
     /// File data that may be kept in memory, in bytes. Default: 256 MiB.
@@ -167,6 +170,7 @@ impl Default for MountOptions {
             journal_blocks_max: u32::MAX,
             forces_commits: false,
             read_only: false,
+            keeps_orphans: false,
             commit_interval: Duration::from_secs(5),
             cache_bytes: 256 << 20,
             dirty_background_bytes: 16 << 20,

@@ -45,6 +45,13 @@ impl Orphans {
         self.chain.borrow().first()
     }
 
+    /// All inodes of the chain, first to last.
+    pub(crate) fn list(&self) -> Vec<u32> {
+        let chain = self.chain.borrow();
+        let next = |number: &u32| chain.neighbours(*number).and_then(|(_, next)| next);
+        std::iter::successors(chain.first(), next).collect()
+    }
+
     /// Whether an inode is in it.
     pub(crate) fn contains(&self, number: u32) -> bool {
         self.chain.borrow().contains(number)

@@ -13,6 +13,7 @@ mod files;
 mod flushes;
 mod full;
 mod grow;
+mod handover;
 mod held;
 mod million;
 mod moments;

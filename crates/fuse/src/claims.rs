@@ -54,6 +54,12 @@ impl Claims {
         files.range((inode, 0)..=(inode, u32::MAX)).map(|(_, handle)| *handle).collect()
     }
 
+    /// The inode, the process and the handle of each.
+    pub(crate) fn list(&self) -> Vec<(InodeNumber, u32, u64)> {
+        let files = self.files.borrow();
+        files.iter().map(|((inode, process), handle)| (*inode, *process, *handle)).collect()
+    }
+
     fn handle_of(&self, inode: InodeNumber, process: u32) -> Option<u64> {
         self.files.borrow().get(&(inode, process)).copied()
     }
@@ -162,6 +168,14 @@ impl Calls {
         let handle = self.files.insert(OpenFile::new(inode, false, true));
         self.claims.insert(inode, process, handle);
         self.files.get(handle).ok_or(Errno::BADF)
+    }
+
+    /// Goes on with a claim that the server before has made, on a file that is open again. It is closed if the process has ended.
+    pub(crate) async fn restore_claim(&self, inode: InodeNumber, process: u32, handle: u64) {
+        match self.claims.watch(process) {
+            Ok(()) => self.claims.insert(inode, process, handle),
+            Err(_) => self.close_all(vec![handle]).await,
+        }
     }
 
     /// The process of a caller. A thread that has made a claim on the inode under its own number is the first of its process.

@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Deref;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,14 +89,14 @@ impl Connection {
     /// What the system says where it cannot be used without waiting, and Unsupported in virtual time.
     pub(crate) fn new(
         handle: &Handle,
-        device: OwnedFd,
+        device: Arc<File>,
         cpu_guard: Option<BusyCpuGuard>,
     ) -> io::Result<Connection> {
         fcntl_setfl(&device, fcntl_getfl(&device)? | OFlags::NONBLOCK)?;
         Ok(Connection {
             handle: handle.clone(),
             ring: handle.ring().ok_or(io::ErrorKind::Unsupported)?,
-            device: Arc::new(File::from(device)),
+            device,
             buffer: RefCell::new(Buffer::new(REQUEST_BYTES)),
             cpu_guard,
             active: Cell::new(handle.now()),

@@ -9,17 +9,18 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use weir_format::FileType;
 use weir_vfs::InodeNumber;
 
 use crate::calls::Calls;
 use crate::convert;
 use crate::errno::errno;
-use crate::positions::{PlacedEntry, Positions};
+use crate::positions::{PlacedEntry, Positions, REMEMBERED_MAX};
 use crate::protocol::{DirectoryName, Names};
 
 /// Directories that are remembered, those that were read last.
-const DIRECTORIES_MAX: usize = 64;
+pub(crate) const DIRECTORIES_MAX: usize = 64;
 
 /// What is remembered of the readers of a directory.
 #[derive(Default)]
@@ -29,11 +30,47 @@ struct Reading {
     left: (u64, VecDeque<PlacedEntry>),
 }
 
+/// What a server tells the next one of the readers of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DirectoryState {
+    inode: InodeNumber,
+    /// As [`Positions::list`] has them.
+    positions: [Vec<(u64, u64)>; 2],
+}
+
+impl DirectoryState {
+    pub(crate) fn new(inode: InodeNumber, positions: [Vec<(u64, u64)>; 2]) -> DirectoryState {
+        DirectoryState { inode, positions }
+    }
+
+    /// Whether it has no more positions than are remembered.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.positions.iter().all(|given| given.len() <= REMEMBERED_MAX)
+    }
+}
+
 /// The directories that were read last, the latest at the end.
 #[derive(Default)]
 pub(crate) struct Directories(RefCell<VecDeque<(InodeNumber, Rc<RefCell<Reading>>)>>);
 
 impl Directories {
+    /// What the next server has to know. Names that did not fit into an answer are read again.
+    pub(crate) fn list(&self) -> Vec<DirectoryState> {
+        let all = self.0.borrow();
+        let state = |(inode, reading): &(InodeNumber, Rc<RefCell<Reading>>)| {
+            DirectoryState::new(*inode, reading.borrow().positions.list())
+        };
+        all.iter().map(state).collect()
+    }
+
+    /// Goes on with what the server before has listed.
+    pub(crate) fn restore(&self, list: &[DirectoryState]) {
+        for DirectoryState { inode, positions } in list {
+            self.reading(*inode).borrow_mut().positions = Positions::from_list(positions);
+        }
+    }
+
     fn reading(&self, inode: InodeNumber) -> Rc<RefCell<Reading>> {
         let mut all = self.0.borrow_mut();
         let known = all.iter().rposition(|(other, _)| *other == inode);

@@ -114,6 +114,12 @@ impl Files {
     pub(crate) fn insert(&self, file: OpenFile) -> u64 {
         let handle = self.opened.get() + 1;
         self.opened.set(handle);
+        self.insert_as(handle, file);
+        handle
+    }
+
+    /// Takes in a file that the kernel calls by this handle already.
+    pub(crate) fn insert_as(&self, handle: u64, file: OpenFile) {
         if file.is_dirtying() {
             self.dirtying.add(file.inode);
         }
@@ -124,7 +130,43 @@ impl Files {
             self.direct.add(file.inode);
         }
         self.open.borrow_mut().insert(handle, Rc::new(file));
-        handle
+    }
+
+    /// The handle that was given out last.
+    pub(crate) fn last_handle(&self) -> u64 {
+        self.opened.get()
+    }
+
+    /// Gives out handles behind this one.
+    pub(crate) fn begin_behind(&self, last: u64) {
+        self.opened.set(last);
+    }
+
+    /// All open files, by handle.
+    pub(crate) fn list_open(&self) -> Vec<(u64, Rc<OpenFile>)> {
+        self.open.borrow().iter().map(|(handle, file)| (*handle, Rc::clone(file))).collect()
+    }
+
+    /// What programs have said of `fsync`, by inode.
+    pub(crate) fn list_promises(&self) -> Vec<(InodeNumber, SyncMode)> {
+        self.promises.borrow().iter().map(|(inode, mode)| (*inode, *mode)).collect()
+    }
+
+    /// Inodes that were written directly, where the kernel does not tell of opens; otherwise the open files say which.
+    pub(crate) fn list_direct(&self) -> Vec<InodeNumber> {
+        let direct = self.direct.0.borrow();
+        if self.are_told { Vec::new() } else { direct.keys().copied().collect() }
+    }
+
+    /// Inodes that [may be cached](Self::may_be_cached).
+    pub(crate) fn list_cached(&self) -> Vec<InodeNumber> {
+        self.cached.borrow().iter().copied().collect()
+    }
+
+    /// Goes on with what the server before has listed.
+    pub(crate) fn restore_direct(&self, direct: &[InodeNumber], cached: &[InodeNumber]) {
+        direct.iter().for_each(|inode| self.direct.add(*inode));
+        self.cached.borrow_mut().extend(cached);
     }
 
     pub(crate) fn get(&self, handle: u64) -> Option<Rc<OpenFile>> {

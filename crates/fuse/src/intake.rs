@@ -44,7 +44,7 @@ impl Intake {
     /// Waits until the server has read what the kernel had forgotten by now.
     pub(crate) async fn taken_in(&self) {
         let (ends, last) = (self.ends.get(), self.requests.get() + REQUESTS);
-        let _waiting = Waiting::new(&self.waiting);
+        let _waiting = Counted::new(&self.waiting);
         while self.ends.get() == ends && self.requests.get() < last {
             self.changed.listen().await;
         }
@@ -52,16 +52,16 @@ impl Intake {
 }
 
 /// Counts a caller that waits, until dropped.
-struct Waiting<'a>(&'a Cell<u32>);
+pub(crate) struct Counted<'a>(&'a Cell<u32>);
 
-impl Waiting<'_> {
-    fn new(count: &Cell<u32>) -> Waiting<'_> {
+impl Counted<'_> {
+    pub(crate) fn new(count: &Cell<u32>) -> Counted<'_> {
         count.set(count.get() + 1);
-        Waiting(count)
+        Counted(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

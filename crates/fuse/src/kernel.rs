@@ -15,12 +15,13 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fuser::{INodeNo, Notifier};
 use rustix::io::Errno;
 use weir_runtime::{Handle, Semaphore};
 use weir_vfs::{Filesystem, InodeNumber};
 
 use crate::convert;
+use crate::intake::Counted;
+use crate::notifier::Notifier;
 use crate::protocol::node_id;
 use crate::serve::REQUEST_BYTES_UNDER_WAY_MAX;
 
@@ -49,6 +50,8 @@ pub(crate) struct KernelCache {
     asked: Rc<Semaphore>,
     /// The bytes of the direct writes that wait.
     direct_bytes: Rc<Cell<u64>>,
+    /// Calls that wait for the kernel.
+    waiting: Rc<Cell<u32>>,
 }
 
 impl KernelCache {
@@ -60,7 +63,20 @@ impl KernelCache {
     ) -> KernelCache {
         let asked = Rc::new(Semaphore::new(ASKED_MAX));
         let (handle, filesystem) = (handle.clone(), filesystem.clone());
-        KernelCache { handle, filesystem, is_writeback, notifier, asked, direct_bytes: Rc::default() }
+        KernelCache {
+            handle,
+            filesystem,
+            is_writeback,
+            notifier,
+            asked,
+            direct_bytes: Rc::default(),
+            waiting: Rc::default(),
+        }
+    }
+
+    /// Whether a call waits for the kernel, which may have to be answered first.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.get() > 0
     }
 
     /// Has the kernel forget the attributes of a node, and so many bytes of its pages from an offset on: all behind it for 0
@@ -73,9 +89,10 @@ impl KernelCache {
         if self.asked.waiting() >= WAITING_MAX {
             return Err(Errno::AGAIN);
         }
+        let _waiting = Counted::new(&self.waiting);
         let _asked = self.asked.acquire(1).await;
         // On another thread: this one takes in the pages meanwhile. It fails for what is not cached.
-        let job = move || drop(notifier.inval_inode(INodeNo(node), offset, bytes));
+        let job = move || drop(notifier.invalidate_node(node, offset, bytes));
         // Where no thread can be had, nothing was handed over.
         self.handle.blocking(job).await.map_err(|_| Errno::AGAIN)
     }
@@ -121,11 +138,11 @@ impl KernelCache {
         }
         let node = node_id(convert::number(inode, self.filesystem.root()), found.generation);
         let zeros = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
-        let kernel = self.clone();
+        let (kernel, _waiting) = (self.clone(), Counted::new(&self.waiting));
         let storing = self.handle.spawn(async move {
             let _asked = kernel.asked.acquire(1).await;
             // On another thread: a page may be locked by a read that this one has to answer.
-            let job = move || drop(notifier.store(INodeNo(node), range.start, &zeros));
+            let job = move || drop(notifier.store(node, range.start, &zeros));
             // Where no thread can be had, the kernel keeps what it has.
             let _ = kernel.handle.blocking(job).await;
         });
@@ -143,7 +160,7 @@ impl KernelCache {
         if let Some(notifier) = self.notifier.get() {
             // It fails for what is not cached.
             let node = node_id(convert::number(inode, self.filesystem.root()), found.generation);
-            let _ = notifier.inval_inode(INodeNo(node), ATTRIBUTES, 0);
+            let _ = notifier.invalidate_node(node, ATTRIBUTES, 0);
         }
     }
 

@@ -28,10 +28,12 @@
 //! - An inode lives until the kernel has forgotten it, with or without a name: `O_PATH` descriptors, working directories,
 //!   mounts of a file, and calls that have found a name which another one has taken since, all find what they found. So
 //!   each answer that tells the kernel of an inode holds it with the filesystem, and FORGET lets it go.
+//! - A server can pass its mount to the next one ([`MountState`]). The kernel keeps requests meanwhile, and none fails.
 //! - The kernel checks permissions, and no user but the one who mounted may look in, unless that was allowed.
 
 #[cfg(feature = "asked")]
 mod asked;
+mod attachment;
 mod busy_cpu;
 mod calls;
 mod claims;
@@ -43,10 +45,13 @@ mod directories;
 mod disk;
 mod errno;
 mod files;
+mod gate;
+mod handover;
 mod intake;
 mod kernel;
 mod lost;
 mod marks;
+mod notifier;
 mod positions;
 mod privileges;
 mod protocol;
@@ -63,6 +68,7 @@ pub use asked::Asked;
 pub use calls::FileCounts;
 pub use control::SyncMode;
 pub use disk::DISK_NAME;
+pub use handover::{HandoverError, Inherited, MountState};
 pub use lost::Lost;
 pub use serve::{Load, REQUEST_BYTES_UNDER_WAY_MAX};
 pub use server::{Server, ServerError, ServerOptions, StatusReader, absolute, require_device};

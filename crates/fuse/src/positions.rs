@@ -24,7 +24,7 @@ const GROUPS_FROM: u64 = 2;
 /// A group may have so many short positions besides its own.
 const OTHERS_MAX: u64 = 15;
 /// Positions within groups that are remembered of one reading of a directory, the latest.
-const REMEMBERED_MAX: usize = 64;
+pub(crate) const REMEMBERED_MAX: usize = 64;
 
 /// A name, and the position behind it.
 #[derive(Clone, Debug)]
@@ -45,6 +45,21 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
+    /// Those that were given, each with the cookie behind it: since the last reader began, and before.
+    pub(crate) fn list(&self) -> [Vec<(u64, u64)>; 2] {
+        [&self.now, &self.before]
+            .map(|given| given.iter().map(|(position, cookie)| (*position, cookie.0)).collect())
+    }
+
+    /// Those that the server before has listed.
+    pub(crate) fn from_list(list: &[Vec<(u64, u64)>; 2]) -> Positions {
+        let [now, before] = list.each_ref().map(|given| {
+            let latest = given.iter().skip(given.len().saturating_sub(REMEMBERED_MAX));
+            latest.map(|(position, cookie)| (*position, Cookie(*cookie))).collect()
+        });
+        Positions { now, before }
+    }
+
     /// Where reading goes on behind a position.
     pub(crate) fn cookie_of(&mut self, position: u64) -> Cookie {
         if position == 0 {

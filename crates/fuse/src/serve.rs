@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use rustix::io::Errno;
@@ -11,6 +12,7 @@ use tracing::trace;
 use weir_runtime::{Handle, Semaphore};
 
 use crate::connection::{Connection, Received, Request};
+use crate::gate::Gate;
 use crate::intake::Intake;
 use crate::protocol::{Answer, Header, Operation, TRANSFER_BYTES, forgotten, opcode};
 
@@ -28,6 +30,8 @@ const AHEAD_TIMES: u64 = 8;
 const AHEAD_BYTES: u64 = 512 << 10;
 /// Requests that are taken in a row before others have their turn.
 const IN_A_ROW: u32 = 16;
+/// How often a gate that is closed is looked at.
+const GATE_LOOK: Duration = Duration::from_micros(200);
 /// Inodes that the kernel has forgotten, of one request, before others have their turn.
 const FORGOTTEN_IN_A_ROW: usize = 1024;
 
@@ -103,6 +107,23 @@ pub(crate) trait Service: 'static {
 
     /// The status of the mount as JSON.
     fn report_status(&self) -> impl Future<Output = String>;
+
+    /// Whether a request that is being answered waits for the kernel, which may send another one first.
+    fn waits_for_kernel(&self) -> bool {
+        false
+    }
+}
+
+/// Waits until all requests that were taken in are answered: whether they were, in this time.
+pub(crate) async fn until_answered(handle: &Handle, load: &SharedLoad, within: Duration) -> bool {
+    let began = handle.now();
+    while load.get().under_way > 0 {
+        if handle.now().since(began) > within {
+            return false;
+        }
+        handle.sleep(GATE_LOOK).await;
+    }
+    true
 }
 
 /// Answers requests until it is unmounted.
@@ -110,7 +131,7 @@ pub(crate) async fn serve(
     handle: Handle,
     connection: Connection,
     service: Rc<impl Service>,
-    (load, intake): (SharedLoad, Rc<Intake>),
+    (load, intake, gate): (SharedLoad, Rc<Intake>, Rc<Gate>),
 ) -> io::Result<()> {
     let connection = Rc::new(connection);
     let bytes = Rc::new(Cell::new(0));
@@ -118,11 +139,17 @@ pub(crate) async fn serve(
     let reads = Semaphore::new(read_bytes_max as usize);
     let mut in_a_row = 0;
     loop {
+        while gate.is_closed() && (gate.is_full() || load.get().under_way == 0 || !service.waits_for_kernel())
+        {
+            intake.note_end();
+            handle.sleep(GATE_LOOK).await;
+        }
         while load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= load.get().request_bytes_max {
             intake.note_end();
             connection.stirred().await;
         }
-        let request = match connection.receive()? {
+        let parked = gate.next_parked().map(Received::Request);
+        let request = match parked.map_or_else(|| connection.receive(), Ok)? {
             Received::Request(request) => request,
             Received::Ended => return Ok(()),
             Received::Nothing => {
@@ -147,6 +174,10 @@ pub(crate) async fn serve(
                 return Ok(());
             }
             _ => {}
+        }
+        if gate.parks(header.opcode) {
+            gate.park(request);
+            continue;
         }
         intake.note_request();
         trace!(unique = header.unique, opcode = header.opcode, inode = header.node, "request");
@@ -228,9 +259,10 @@ async fn answer(connection: &Connection, service: &impl Service, request: &[u8])
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::fs::File;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixDatagram;
-    use std::time::Duration;
+    use std::sync::Arc;
 
     use weir_runtime::{Event, Runtime, Task, Wall};
 
@@ -243,6 +275,7 @@ mod tests {
         let_go: Rc<Event>,
         taken_back: Rc<RefCell<Vec<u64>>>,
         forgotten: Rc<RefCell<Vec<(u64, u64)>>>,
+        waits_for_kernel: Rc<Cell<bool>>,
     }
 
     impl Service for Echo {
@@ -269,6 +302,10 @@ mod tests {
             String::new()
         }
 
+        fn waits_for_kernel(&self) -> bool {
+            self.waits_for_kernel.get()
+        }
+
         async fn take_back(&self, answer: Answer) {
             self.taken_back.borrow_mut().extend(answer.handle());
         }
@@ -279,6 +316,8 @@ mod tests {
         runtime: Runtime,
         kernel: UnixDatagram,
         load: SharedLoad,
+        gate: Rc<Gate>,
+        waits_for_kernel: Rc<Cell<bool>>,
         let_go: Rc<Event>,
         taken_back: Rc<RefCell<Vec<u64>>>,
         forgotten: Rc<RefCell<Vec<(u64, u64)>>>,
@@ -292,12 +331,15 @@ mod tests {
         let echo = Echo::default();
         let (let_go, taken_back) = (Rc::clone(&echo.let_go), Rc::clone(&echo.taken_back));
         let forgotten = Rc::clone(&echo.forgotten);
+        let waits_for_kernel = Rc::clone(&echo.waits_for_kernel);
         let load = SharedLoad::default();
         let handle = runtime.handle();
-        let connection = Connection::new(&handle, OwnedFd::from(device), None).unwrap();
-        let told = (Rc::clone(&load), Rc::default());
+        let device = Arc::new(File::from(OwnedFd::from(device)));
+        let connection = Connection::new(&handle, device, None).unwrap();
+        let gate = Rc::<Gate>::default();
+        let told = (Rc::clone(&load), Rc::default(), Rc::clone(&gate));
         let serving = handle.spawn(serve(handle.clone(), connection, Rc::new(echo), told));
-        Asked { runtime, kernel, load, let_go, taken_back, forgotten, serving }
+        Asked { runtime, kernel, load, gate, waits_for_kernel, let_go, taken_back, forgotten, serving }
     }
 
     fn request(opcode: u32, unique: u64, node: u64, body: &[u8]) -> Vec<u8> {
@@ -421,6 +463,55 @@ mod tests {
         asked.run();
         assert_eq!(asked.answer(), Some((1, 0, number(2))));
         assert_eq!(asked.load.get().under_way, 0);
+    }
+
+    /// What the kernel asks while the gate is closed stays with it, and what is under way is answered.
+    #[test]
+    fn a_closed_gate_leaves_requests_with_the_kernel() {
+        let asked = asked();
+        asked.ask(opcode::STATFS, 1, 2);
+        asked.run();
+        asked.gate.close();
+        asked.ask(opcode::STATFS, 2, 3);
+        let within = |millis| {
+            let handle = asked.runtime.handle();
+            let (load, time) = (Rc::clone(&asked.load), Duration::from_millis(millis));
+            asked.runtime.block_on(async move { until_answered(&handle, &load, time).await }).unwrap()
+        };
+        assert!(!within(5), "the first waits");
+        assert_eq!(asked.answer(), None);
+        asked.let_go.notify(1);
+        assert!(within(1000));
+        assert_eq!(asked.answer(), Some((1, 0, number(2))));
+        asked.run();
+        assert_eq!((asked.answer(), asked.gate.list_parked().len()), (None, 0));
+        asked.gate.open();
+        asked.run();
+        assert_eq!(asked.answer(), Some((2, 0, number(3))));
+    }
+
+    /// What waits for the kernel gets what the kernel sends first; the rest is parked, and answered when the gate opens.
+    #[test]
+    fn a_closed_gate_lets_pages_through_that_the_kernel_is_waited_for() {
+        let asked = asked();
+        asked.ask(opcode::STATFS, 1, 2);
+        asked.run();
+        asked.gate.close();
+        asked.waits_for_kernel.set(true);
+        asked.ask(opcode::FSYNC, 2, 3);
+        let mut write = [0; 140];
+        write[16..20].copy_from_slice(&100_u32.to_ne_bytes());
+        asked.kernel.send(&request(opcode::WRITE, 3, 3, &write)).unwrap();
+        asked.run();
+        assert_eq!(asked.answer(), Some((3, 0, vec![0; 100])));
+        assert_eq!((asked.answer(), asked.gate.list_parked().len()), (None, 1));
+        asked.waits_for_kernel.set(false);
+        asked.let_go.notify(1);
+        asked.run();
+        assert_eq!(asked.answer(), Some((1, 0, number(2))));
+        asked.gate.open();
+        asked.run();
+        assert_eq!(asked.answer().map(|(unique, ..)| unique), Some(2));
     }
 
     /// Its bytes are its own while others come in.

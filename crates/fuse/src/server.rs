@@ -2,14 +2,16 @@
 
 use std::any::Any;
 use std::cell::OnceCell;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-use fuser::{Config, InitFlags, KernelConfig, MountOption, Notifier, Request, Session, SessionACL};
+use fuser::{Config, InitFlags, KernelConfig, MountOption, Request, Session, SessionACL};
 use futures_util::future::LocalBoxFuture;
 use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
@@ -18,6 +20,7 @@ use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 use weir_vfs::{Filesystem, FsError};
 
+use crate::attachment::Attachment;
 use crate::busy_cpu::BusyCpuGuard;
 use crate::calls::{Calls, FileCounts, MakeWay, Status, Trim};
 use crate::claims::Claims;
@@ -26,13 +29,16 @@ use crate::control::SyncMode;
 use crate::directories::Directories;
 use crate::disk::Disk;
 use crate::files::Files;
+use crate::gate::Gate;
+use crate::handover::{HandoverError, Inherited, MountState};
 use crate::intake::Intake;
 use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
 use crate::marks::Marks;
+use crate::notifier::Notifier;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
 use crate::read_ahead::{READ_BYTES, set_read_ahead};
-use crate::serve::{Load, Service, SharedLoad, serve};
+use crate::serve::{Load, Service, SharedLoad, serve, until_answered};
 use crate::volume_call::{VolumeCall, VolumeCalls};
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
@@ -84,6 +90,14 @@ pub enum ServerError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// What the server before has handed over cannot be gone on with.
+    #[error("cannot take over the mount on {path}: {source}")]
+    TakeOver {
+        /// The mountpoint.
+        path: PathBuf,
+        /// Why.
+        source: HandoverError,
+    },
     /// The kernel's requests ended with an error.
     #[error("the kernel's requests ended: {0}")]
     Session(io::Error),
@@ -97,8 +111,13 @@ pub type StatusReader = Rc<dyn Fn() -> LocalBoxFuture<'static, String>>;
 pub struct Server {
     handle: Handle,
     mountpoint: PathBuf,
-    /// It mounted, and unmounts; its own way to take requests in is not used.
-    session: Session<Handshake>,
+    attachment: Attachment,
+    options: ServerOptions,
+    device: Arc<File>,
+    load: SharedLoad,
+    gate: Rc<Gate>,
+    /// Of a filesystem.
+    calls: Option<Rc<Calls>>,
     serving: Task<io::Result<()>>,
     /// Has the kernel hand over all that it keeps.
     collect_all_pages: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>,
@@ -111,14 +130,15 @@ impl Server {
     /// tells, of the load now and of what is counted of files: JSON of less than 64 KiB. `trim` is what
     /// [`TRIM`](crate::control::TRIM) does, to a range of bytes in runs of a minimum: as
     /// [`trim`](weir_vfs::MountedCalls::trim), and what is to be done below it. `change_volume` does what
-    /// [`VOLUME_ATTRIBUTE`](crate::control::VOLUME_ATTRIBUTE) is set to.
+    /// [`VOLUME_ATTRIBUTE`](crate::control::VOLUME_ATTRIBUTE) is set to. With something inherited it goes on with the mount of the server
+    /// before, which was made on this directory; the filesystem was mounted for that.
     ///
     /// # Errors
-    /// [`ServerError::Device`] and [`ServerError::Mount`].
+    /// [`ServerError::Device`], [`ServerError::Mount`] and [`ServerError::TakeOver`].
     pub fn mount<'a>(
         handle: &'a Handle,
         filesystem: Filesystem,
-        mountpoint: &'a Path,
+        (mountpoint, inherited): (&'a Path, Option<Inherited>),
         options: &'a ServerOptions,
         status: impl AsyncFn(Load, FileCounts) -> String + Clone + 'static,
         trim: impl AsyncFn(Range<u64>, u64) -> Result<u64, FsError> + Clone + 'static,
@@ -160,8 +180,29 @@ impl Server {
                 kernel,
                 directories: Directories::default(),
             });
-            let server = Server::start(handle, calls, (load, intake), mountpoint, options, &notifier).await;
-            Ok(Server { make_way, ..server? })
+            let Some(Inherited { device, mut state }) = inherited else {
+                let gate = Rc::default();
+                let attachment = attach::<Calls>(handle, mountpoint, options).await?;
+                let shared = (load, intake, gate);
+                let server = Server::start(
+                    handle,
+                    Rc::clone(&calls),
+                    shared,
+                    attachment,
+                    mountpoint,
+                    options,
+                    &notifier,
+                );
+                return Ok(Server { make_way, calls: Some(calls), ..server.await? });
+            };
+            let failed = |source| ServerError::TakeOver { path: mountpoint.to_owned(), source };
+            state.check(options).map_err(failed)?;
+            state.restore(&calls).await.map_err(failed)?;
+            let shared = (load, intake, Rc::new(Gate::with_parked(state.take_parked())));
+            let attachment = Attachment::from_device(device, mountpoint);
+            let server =
+                Server::start(handle, Rc::clone(&calls), shared, attachment, mountpoint, options, &notifier);
+            Ok(Server { make_way, calls: Some(calls), ..server.await? })
         })
     }
 
@@ -191,7 +232,9 @@ impl Server {
                 Box::pin(async move { status(load).await })
             });
             let disk = Disk::new(storage, status);
-            Server::start(handle, Rc::new(disk), (load, Rc::default()), mountpoint, options, &OnceCell::new())
+            let attachment = attach::<Disk>(handle, mountpoint, options).await?;
+            let shared = (load, Rc::default(), Rc::default());
+            Server::start(handle, Rc::new(disk), shared, attachment, mountpoint, options, &OnceCell::new())
                 .await
         })
     }
@@ -199,38 +242,24 @@ impl Server {
     async fn start<S: Service>(
         handle: &Handle,
         service: Rc<S>,
-        (load, intake): (SharedLoad, Rc<Intake>),
+        (load, intake, gate): (SharedLoad, Rc<Intake>, Rc<Gate>),
+        attachment: Attachment,
         mountpoint: &Path,
         options: &ServerOptions,
         notifier: &OnceCell<Notifier>,
     ) -> Result<Server, ServerError> {
-        require_device()?;
         // The process may change its directory before it unmounts.
         let absolute = absolute(mountpoint);
         let (request_bytes_max, awake) = (options.request_bytes_max, options.awake);
         load.set(Load { request_bytes_max, awake, ..load.get() });
-        let (at, config) = (absolute.clone(), config(options));
-        let handshake = Handshake {
-            writeback_cache: options.writeback_cache,
-            file_handles: options.file_handles,
-            attributes_of_names: S::IS_FILESYSTEM,
-        };
-        let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
-        let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
-        let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
-        info!(
-            mountpoint = %absolute.display(),
-            source = options.name,
-            sync = ?options.sync,
-            read_only = options.read_only,
-            "mounted"
-        );
-        let _ = notifier.set(session.notifier());
-        let device = session.as_fd().try_clone_to_owned().map_err(ServerError::Device)?;
+        let device = attachment.device().map_err(ServerError::Device)?;
+        let _ = notifier.set(Notifier::new(Arc::clone(&device)));
         let cpu_guard = options.awake.then(|| BusyCpuGuard::new(handle));
-        let connection = Connection::new(handle, device, cpu_guard).map_err(ServerError::Device)?;
-        let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), (load, intake)));
-        if S::IS_FILESYSTEM {
+        let connection =
+            Connection::new(handle, Arc::clone(&device), cpu_guard).map_err(ServerError::Device)?;
+        let shared = (Rc::clone(&load), intake, Rc::clone(&gate));
+        let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), shared));
+        if S::IS_FILESYSTEM && matches!(attachment, Attachment::Mounted(_)) {
             let mountpoint = absolute.clone();
             let _ = handle.blocking(move || set_read_ahead(&mountpoint)).await;
         }
@@ -246,7 +275,12 @@ impl Server {
         Ok(Server {
             handle: handle.clone(),
             mountpoint: absolute,
-            session,
+            attachment,
+            options: options.clone(),
+            device,
+            load,
+            gate,
+            calls: None,
             serving,
             collect_all_pages,
             status,
@@ -258,6 +292,40 @@ impl Server {
     #[must_use]
     pub fn status_reader(&self) -> StatusReader {
         Rc::clone(&self.status)
+    }
+
+    /// Leaves the requests of the kernel with it, and waits until those that were read are answered; then says what the next server
+    /// has to know. From then on the kernel waits, until [`resume`](Self::resume) or the next server. After an error it does not.
+    ///
+    /// # Errors
+    /// Those of [`HandoverError`] but for `State`, `OtherOptions` and `Restore`.
+    pub fn pause(&self, within: Duration) -> LocalBoxFuture<'_, Result<MountState, HandoverError>> {
+        Box::pin(async move {
+            let calls = self.calls.as_ref().ok_or(HandoverError::NoFilesystem)?;
+            self.gate.close();
+            let state = match until_answered(&self.handle, &self.load, within).await {
+                true => MountState::of_calls(calls, &self.options, self.gate.list_parked()).await,
+                false => Err(HandoverError::Busy),
+            };
+            state.inspect_err(|_| self.resume())
+        })
+    }
+
+    /// Takes requests in again.
+    pub fn resume(&self) {
+        self.gate.open();
+    }
+
+    /// Whether another server has mounted it.
+    #[must_use]
+    pub fn is_taken_over(&self) -> bool {
+        matches!(self.attachment, Attachment::TakenOver(_))
+    }
+
+    /// The descriptor of `/dev/fuse` that belongs to the mount, for the next server.
+    #[must_use]
+    pub fn device(&self) -> &File {
+        &self.device
     }
 
     /// Waits until the filesystem is unmounted, here or by another process.
@@ -280,10 +348,10 @@ impl Server {
     /// [`ServerError::Mount`] if the kernel does not unmount it.
     pub fn unmount(&mut self) -> LocalBoxFuture<'_, Result<(), ServerError>> {
         Box::pin(async move {
-            let mut session = self.session.unmount_callable();
+            let unmounter = self.attachment.unmounter();
             let mountpoint = self.mountpoint.clone();
             // On another thread, since this one has to answer what the kernel asks meanwhile.
-            let unmounting = self.handle.blocking(move || match session.unmount() {
+            let unmounting = self.handle.blocking(move || match unmounter() {
                 Ok(()) => Ok(()),
                 Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
             });
@@ -298,8 +366,34 @@ impl Server {
     }
 }
 
+/// Mounts.
+async fn attach<S: Service>(
+    handle: &Handle,
+    mountpoint: &Path,
+    options: &ServerOptions,
+) -> Result<Attachment, ServerError> {
+    require_device()?;
+    let (at, config) = (absolute(mountpoint), config(options));
+    let handshake = Handshake {
+        writeback_cache: options.writeback_cache,
+        file_handles: options.file_handles,
+        attributes_of_names: S::IS_FILESYSTEM,
+    };
+    let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
+    let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
+    let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
+    info!(
+        mountpoint = %mountpoint.display(),
+        source = options.name,
+        sync = ?options.sync,
+        read_only = options.read_only,
+        "mounted"
+    );
+    Ok(Attachment::Mounted(session))
+}
+
 /// Agrees with the kernel on how they talk.
-struct Handshake {
+pub(crate) struct Handshake {
     /// Without the kernel's writeback cache, writes come in the order in which programs make them.
     writeback_cache: bool,
     /// See [`ServerOptions::file_handles`].
@@ -367,7 +461,7 @@ impl fuser::Filesystem for Handshake {
 /// # Errors
 /// [`ServerError::Device`].
 pub fn require_device() -> Result<(), ServerError> {
-    let opened = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+    let opened = File::options().read(true).write(true).open("/dev/fuse");
     opened.map(drop).map_err(ServerError::Device)
 }
 

@@ -16,8 +16,8 @@ use weir_format::{Cookie, DirectoryEntry, FileTime, FileType, Target};
 use weir_runtime::Handle;
 use weir_vfs::{
     AclKind, AttributeCalls, AttributeChanges, Attributes, Caller, Expect, Fallocate, FileCalls, Filesystem,
-    FsError, Hold, InodeNumber, LetGo, MountedCalls, NameCalls, NewNode, ReadOnlyReason, RenameFlags, Statfs,
-    SyncCall, SyncCalls, Timer, check_attribute_of, is_kept_attribute,
+    FsError, HandoverCalls, Hold, InodeNumber, LetGo, MountedCalls, NameCalls, NewNode, ReadOnlyReason,
+    RenameFlags, Statfs, SyncCall, SyncCalls, Timer, check_attribute_of, is_kept_attribute,
 };
 
 use crate::cut_point::CutTrigger;
@@ -148,6 +148,8 @@ impl LetGo for Inner {
         self.recorded.borrow_mut().let_go(inode, count);
     }
 }
+
+impl HandoverCalls for RecordedFilesystem {}
 
 impl MountedCalls for RecordedFilesystem {
     fn root(&self) -> InodeNumber {

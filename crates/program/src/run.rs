@@ -64,7 +64,8 @@ pub async fn record_run(handle: &Handle, plan: &RunPlan) -> Result<RecordedRun, 
     let trim = async |_, _| Err(FsError::Unsupported("trim"));
     let snapshots = async |_| Err(FsError::Unsupported("snapshots"));
     let served = filesystem.to_filesystem();
-    let mut server = Server::mount(handle, served, &mountpoint, &options, status, trim, snapshots).await?;
+    let at = (mountpoint.as_path(), None);
+    let mut server = Server::mount(handle, served, at, &options, status, trim, snapshots).await?;
     let workplace = Workplace::new(handle, plan, &filesystem, &mountpoint);
     let ran = workplace.run_both().await;
     server.unmount().await?;

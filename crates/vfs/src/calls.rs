@@ -5,17 +5,25 @@
 
 mod attributes;
 mod files;
+mod handover;
 mod mounted;
 mod names;
 mod sync;
 
 pub use attributes::AttributeCalls;
 pub use files::FileCalls;
+pub use handover::{HandoverCalls, HandoverRefusal, HeldInode};
 pub use mounted::MountedCalls;
 pub use names::NameCalls;
 pub use sync::SyncCalls;
 
 /// All calls of a mounted filesystem.
-pub trait FilesystemCalls: AttributeCalls + FileCalls + MountedCalls + NameCalls + SyncCalls {}
+pub trait FilesystemCalls:
+    AttributeCalls + FileCalls + HandoverCalls + MountedCalls + NameCalls + SyncCalls
+{
+}
 
-impl<T: AttributeCalls + FileCalls + MountedCalls + NameCalls + SyncCalls> FilesystemCalls for T {}
+impl<T: AttributeCalls + FileCalls + HandoverCalls + MountedCalls + NameCalls + SyncCalls> FilesystemCalls
+    for T
+{
+}

@@ -28,11 +28,16 @@ fn hash(number: u32) -> u64 {
 impl Holds {
     /// Adds a hold. An inode that has been held 2^32 - 1 times at once stays held until the unmount.
     pub fn add(&self, number: u32) {
+        self.add_many(number, 1);
+    }
+
+    /// Adds so many holds.
+    pub fn add_many(&self, number: u32, count: u32) {
         let table = &mut *self.0.borrow_mut();
         let rehash = |held: &(u32, u32)| hash(held.0);
         let held = table.entry(hash(number), |held| held.0 == number, rehash).or_insert((number, 0));
         let held = held.into_mut();
-        held.1 = held.1.saturating_add(1);
+        held.1 = held.1.saturating_add(count);
     }
 
     /// Takes up to `count` holds back. Whether the inode had some and has none left.
@@ -62,6 +67,13 @@ impl Holds {
         numbers
     }
 
+    /// The same, with how many each has.
+    pub fn counts(&self) -> Vec<(u32, u32)> {
+        let mut counts: Vec<(u32, u32)> = self.0.borrow().iter().copied().collect();
+        counts.sort_unstable();
+        counts
+    }
+
     /// Whether an inode has holds.
     pub fn contains(&self, number: u32) -> bool {
         self.0.borrow().find(hash(number), |held| held.0 == number).is_some()
@@ -80,9 +92,9 @@ mod tests {
     #[test]
     fn an_inode_is_held_until_all_is_taken_back() {
         let holds = Holds::default();
-        holds.add(12);
-        holds.add(12);
+        holds.add_many(12, 2);
         holds.add(13);
+        assert_eq!(holds.counts(), [(12, 2), (13, 1)]);
         assert!(!holds.remove(12, 1) && holds.contains(12));
         assert!(holds.remove(12, 1) && !holds.contains(12));
         assert_eq!(holds.inodes(), 1);

@@ -30,7 +30,10 @@ pub use acls::{
 };
 pub use attributes::{AclKind, AttributeChanges, Attributes, Device, Expect, InodeNumber, is_own_attribute};
 pub use caller::Caller;
-pub use calls::{AttributeCalls, FileCalls, FilesystemCalls, MountedCalls, NameCalls, SyncCalls};
+pub use calls::{
+    AttributeCalls, FileCalls, FilesystemCalls, HandoverCalls, HandoverRefusal, HeldInode, MountedCalls,
+    NameCalls, SyncCalls,
+};
 pub use error::{FsError, ReadOnlyReason};
 pub use fallocate::Fallocate;
 pub use filesystem::Filesystem;

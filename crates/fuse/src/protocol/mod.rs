@@ -8,6 +8,7 @@
 mod answer;
 mod forget;
 mod names;
+pub(crate) mod notice;
 mod operation;
 
 pub(crate) use answer::{Answer, NodeAttributes, Statistics, open_flags};

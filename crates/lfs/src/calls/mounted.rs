@@ -7,14 +7,17 @@ use futures_util::future::LocalBoxFuture;
 use weir_f2fs::{NodeId, SEGMENT_BLOCKS};
 use weir_format::{BLOCK_BYTES, FileTime};
 use weir_vfs::{
-    Caller, Filesystem, FsError, InodeNumber, MountedCalls, NAME_BYTES_MAX, ReadOnlyReason, Statfs, SyncCall,
-    SyncCalls,
+    Caller, Filesystem, FsError, HandoverCalls, InodeNumber, MountedCalls, NAME_BYTES_MAX, ReadOnlyReason,
+    Statfs, SyncCall, SyncCalls,
 };
 
 use crate::checkpoint::Durability;
 use crate::content::Content;
 use crate::filesystem::F2fs;
 use crate::mount;
+
+/// What has no name is in memory alone, so there is no handover.
+impl HandoverCalls for F2fs {}
 
 impl MountedCalls for F2fs {
     fn root(&self) -> InodeNumber {
