@@ -129,12 +129,17 @@ pub(crate) fn serving(
     filesystem: Filesystem,
 ) -> impl AsyncFn(SnapshotCall) -> Result<(), FsError> + Clone {
     async move |call| {
-        serve(&stack, call).await?;
-        // On a volume with marks it would be gone after a crash, until a moment is taken.
         let storage = stack.storage();
         if storage.marks().is_none() {
-            return Ok(());
+            return serve(&stack, call).await;
         }
+        // A snapshot is of a moment that begins now, or of a later one.
+        match filesystem.read_only() {
+            Some(ReadOnlyReason::Mounted) => {}
+            _ => filesystem.sync().await?,
+        }
+        serve(&stack, call).await?;
+        // It would be gone after a crash, until a moment is taken.
         filesystem.sync().await?;
         // Nothing changes a tree that was mounted without changes, so each mark is one of it.
         if filesystem.read_only().is_some() {
