@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_fs::{MemoryBound, MountOptions};
 use weir_fuse::REQUEST_BYTES_UNDER_WAY_MAX;
 use weir_runtime::{Handle, release_unused};
+use weir_storage::Marks;
 use weir_volume::VolumeOptions;
 
 use crate::cgroup::memory_limit;
@@ -55,7 +56,7 @@ const MAP_SHARE: u64 = 4;
 /// Of a limit, this part is for requests.
 const REQUESTS_SHARE: u64 = 32;
 /// Bytes that requests may take at least: some reads of the largest size, with what is read ahead.
-pub(crate) const REQUEST_BYTES_MIN: u64 = 4 << 20;
+const REQUEST_BYTES_MIN: u64 = 4 << 20;
 
 /// How much memory a mount may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +106,15 @@ impl Limit {
     /// [`CliError::MemoryLimitTooSmall`] if less was asked for than a mount takes.
     pub(crate) fn apply(self, stack: &Stack, options: MountOptions) -> Result<(MountOptions, u64), CliError> {
         let bytes = self.bytes();
+        // With moments, what is under way when one is taken is written before it, too.
+        let marks = stack.storage().marks().map(Marks::room);
+        let of_moment = marks.map_or(u64::MAX, |room| (room / 4).max(REQUEST_BYTES_MIN));
         let Some(storage) = stack.memory_bound() else {
-            return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX));
+            return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX.min(of_moment)));
         };
         let blocks = stack.storage().blocks();
-        let requests = (bytes / REQUESTS_SHARE).clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_UNDER_WAY_MAX);
+        let requests =
+            (bytes / REQUESTS_SHARE).clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_UNDER_WAY_MAX).min(of_moment);
         let others = PROGRAM_BYTES + storage + REQUEST_COPIES * requests;
         let least = match options.within_memory(blocks, bytes.saturating_sub(others)) {
             Ok(options) => return Ok((options, requests)),

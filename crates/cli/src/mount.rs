@@ -21,7 +21,7 @@ use crate::handover::{Handover, HandoverError, TakenOver};
 use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
-use crate::memory::{Limit, REQUEST_BYTES_MIN};
+use crate::memory::Limit;
 use crate::replica::{At, parse_duration};
 use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, Instructions, MountServiceArguments, Service};
@@ -413,10 +413,6 @@ async fn mount_ext4(
         ..MountOptions::default()
     };
     let (options, request_bytes_max) = Limit::from_option(arguments.memory).apply(stack, options)?;
-    // What is under way when a moment is taken is written before it, too.
-    let storage = stack.storage();
-    let of_moment = storage.marks().map_or(u64::MAX, |marks| (marks.room() / 4).max(REQUEST_BYTES_MIN));
-    let request_bytes_max = request_bytes_max.min(of_moment);
     Ok((stack.filesystem(handle, source, options).await?, request_bytes_max))
 }
 

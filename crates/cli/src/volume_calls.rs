@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use weir_fuse::VolumeCall;
+use weir_fuse::{SnapshotCall, VolumeCall};
 use weir_storage::place_mark;
-use weir_vfs::{Filesystem, FsError};
+use weir_vfs::{Filesystem, FsError, ReadOnlyReason};
 
 use crate::stack::Stack;
 use crate::{grow, snapshot};
@@ -14,23 +14,28 @@ pub(crate) fn serving(
     stack: Rc<Stack>,
     filesystem: Filesystem,
 ) -> impl AsyncFn(VolumeCall) -> Result<(), FsError> + Clone {
-    async move |call| {
-        match call {
-            VolumeCall::Snapshot(call) => snapshot::change_served(&stack, call).await?,
-            VolumeCall::Grow { bytes, logical } => {
-                return grow::grow_mounted(&stack, &filesystem, bytes, logical).await;
-            }
-        }
-        // On a volume with marks it would be gone after a crash, until a moment is taken.
-        let storage = stack.storage();
-        if storage.marks().is_none() {
-            return Ok(());
-        }
-        filesystem.sync().await?;
-        // Nothing changes a tree that was mounted without changes, so each mark is one of it.
-        if filesystem.read_only().is_some() {
-            place_mark(&*storage).await?.transferred().await?;
-        }
-        Ok(())
+    async move |call| match call {
+        VolumeCall::Snapshot(call) => change_snapshots(&stack, &filesystem, call).await,
+        VolumeCall::Grow { bytes, logical } => grow::grow_mounted(&stack, &filesystem, bytes, logical).await,
     }
+}
+
+async fn change_snapshots(stack: &Stack, filesystem: &Filesystem, call: SnapshotCall) -> Result<(), FsError> {
+    let storage = stack.storage();
+    if storage.marks().is_none() {
+        return snapshot::change_served(stack, call).await;
+    }
+    // A snapshot is of a moment that begins now, or of a later one.
+    match filesystem.read_only() {
+        Some(ReadOnlyReason::Mounted) => {}
+        _ => filesystem.sync().await?,
+    }
+    snapshot::change_served(stack, call).await?;
+    // It would be gone after a crash, until a moment is taken.
+    filesystem.sync().await?;
+    // Nothing changes a tree that was mounted without changes, so each mark is one of it.
+    if filesystem.read_only().is_some() {
+        place_mark(&*storage).await?.transferred().await?;
+    }
+    Ok(())
 }

@@ -4,8 +4,19 @@ use serde_json::Value;
 
 use crate::support::{error_of, text, weir};
 
-const NAMES: [&str; 10] =
-    ["volume", "streams", "flash", "vst", "fs", "f2fs", "workload", "sqlite", "updates", "replicate"];
+const NAMES: [&str; 11] = [
+    "volume",
+    "streams",
+    "flash",
+    "vst",
+    "fs",
+    "f2fs",
+    "workload",
+    "sqlite",
+    "moment",
+    "updates",
+    "replicate",
+];
 
 /// What a campaign prints with `--json`, without what depends on the machine, and its exit code.
 fn run(arguments: &str) -> (Value, Option<i32>) {
@@ -24,7 +35,7 @@ fn run(arguments: &str) -> (Value, Option<i32>) {
 fn short(name: &str) -> String {
     let options = match name {
         "volume" | "streams" => "--states 1000",
-        "replicate" => "--states 300",
+        "replicate" | "moment" => "--states 300",
         "vst" => "--flush-every 100 --states 200",
         "flash" => "--mechanism in-order-recovery --states 1000",
         "fs" => "--ground volume --states 500 --outside 100",

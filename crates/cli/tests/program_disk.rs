@@ -70,6 +70,41 @@ fn what_was_synchronised_survives_on_each_filesystem() {
     }
 }
 
+/// Makes a file, overwrites one in place, and replaces one by a rename, in steps, and synchronises nothing.
+const STEPS: &str = r#"for n in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    seq $n 1500 >made-$n; seq $n 1500 >newest; seq $n 1500 >new; mv new renamed; sleep 0.02
+done"#;
+/// What is there is what was there at some time between the calls of the steps.
+const CHECK_STEPS: &str = r#"whole() { [ "$(head -n 1 $1)" = $2 ] && [ "$(tail -n 1 $1)" = 1500 ]; }
+fail() { echo "$1"; exit 1; }
+n=1; while [ -e made-$((n + 1)) ]; do
+    whole made-$n $n || fail "made-$((n + 1)) is there, and made-$n is not whole"; n=$((n + 1))
+done
+[ -e made-$n ] || exit 0
+renamed=0; [ ! -e renamed ] || renamed=$(head -n 1 renamed)
+[ $renamed = 0 ] || whole renamed $renamed || fail "renamed is torn"
+[ $renamed -ge $((n - 1)) ] || fail "made-$n is there, and renamed is of step $renamed"
+[ $renamed -lt $n ] || whole newest $n || fail "renamed is of step $n, and newest is not"
+[ $renamed -lt $n ] || whole made-$n $n || fail "renamed is of step $n, and made-$n is not""#;
+
+/// With moments a crash leaves the tree as of one time (J11), of a program that synchronises nothing. The kernel's ext4, the
+/// control, leaves trees that never were.
+#[test]
+fn a_mount_with_moments_leaves_one_moment_and_ext4_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    if mounts() {
+        let options = ["--mount-options", "moment=30ms", "--disk-size", "64M", "--states", "150"];
+        let (status, right) = test(directory.path(), "barrierfs", [STEPS, CHECK_STEPS], &options);
+        assert_eq!(status, Some(0), "{right}");
+        assert!(right["distinct"].as_u64().unwrap() > 50, "{right}");
+    }
+    if !is_skipped("ext4") {
+        let options = ["--mount-options", "commit=1", "--disk-size", "32M", "--states", "150"];
+        let (status, wrong) = test(directory.path(), "ext4", [STEPS, CHECK_STEPS], &options);
+        assert_eq!(status, Some(1), "{wrong}");
+    }
+}
+
 /// A write that went to the disk and was not flushed is missing, and is named by its file; and the state replays from the trace.
 #[test]
 fn a_missing_write_is_named_by_its_file_and_replays() {

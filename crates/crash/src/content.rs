@@ -1,6 +1,8 @@
 //! Pages that name the request that wrote them. The *stamp* of a page names the request that wrote it; no two requests
 //! of a run share one, and no page of one block is ever right in another.
 
+use std::hash::Hasher;
+
 use weir_storage::BLOCK_BYTES;
 
 const WORD_BYTES: usize = size_of::<u64>();
@@ -16,6 +18,25 @@ pub fn mix(a: u64, b: u64) -> u64 {
     let mixed = (a.rotate_left(23) ^ b).wrapping_add(SPREAD).wrapping_mul(SPREAD);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(SPREAD);
     mixed ^ (mixed >> 29)
+}
+
+/// Folds what is hashed into a word that [`mix`] makes: equal content, equal hash, in every process.
+#[derive(Default)]
+pub(crate) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        let words = bytes.chunks(WORD_BYTES).map(|chunk| {
+            let mut word = [0; WORD_BYTES];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        });
+        self.0 = words.fold(mix(self.0, bytes.len() as u64), mix);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// The words of a page: stamp and address, then words that follow from both, so that a page that is torn or

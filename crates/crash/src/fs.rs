@@ -27,6 +27,7 @@ mod f2fs;
 pub(crate) mod ground;
 mod history;
 mod judges;
+mod moments;
 mod outside;
 mod run;
 mod script;
@@ -44,6 +45,7 @@ pub(crate) use f2fs::F2FS_BLOCKS;
 pub use f2fs::{F2fsCampaign, F2fsTotals};
 pub use ground::FsGround;
 pub use judges::{Condition, Judgement, Judges};
+pub use moments::{MomentCampaign, MomentTotals};
 use run::{FsRun, Images};
 
 /// A campaign on one engine, one journal mode and one ground.

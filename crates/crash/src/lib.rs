@@ -53,6 +53,7 @@
 //! | [`Permuter`], [`Request`] | CrashMonkey's choice of what is left, from a log of requests |
 //! | [`Judges`], [`Judgement`] | what our model, our check, e2fsck and the kernel say of an image, each for itself |
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
+//! | [`MomentCampaign`] | the same for a mount with moments: what is left is the whole tree as of one moment |
 //! | [`UpdateCampaign`] | the same for atomic files, which are at one commit all together, and for units |
 //! | [`ReplicaCampaign`] | the same for a replica in an object store, while its machines crash |
 //! | [`SqliteFaults`] | fault injection: every call of SQLite fails in one repetition |
@@ -100,7 +101,10 @@ pub use fs::workload::{
     TEXT_BYTES_MAX, Tally, Workload, WorkloadCampaign, WorkloadFailure, WorkloadPath, WorkloadTotals,
     generate, is_visible, operation_lines,
 };
-pub use fs::{Condition, F2fsCampaign, F2fsTotals, FsCampaign, FsGround, FsTotals, Judgement, Judges};
+pub use fs::{
+    Condition, F2fsCampaign, F2fsTotals, FsCampaign, FsGround, FsTotals, Judgement, Judges, MomentCampaign,
+    MomentTotals,
+};
 pub use kernel_mount::{HelperEnd, KernelMount, KernelMountError, ends_within, run_helper};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};

@@ -15,6 +15,7 @@ mod flash_order;
 mod fs;
 mod kill;
 mod logical_pages;
+mod moments;
 mod mutants;
 mod passing;
 mod permuter;

@@ -22,12 +22,16 @@ pub(crate) struct Changes {
     unwritten_by: Cell<Option<Sequence>>,
     /// Calls that are changing something now.
     open: Cell<u32>,
+    /// Calls that let a moment through, and go on then.
+    away: Cell<u32>,
     /// Calls that began.
     count: Cell<u64>,
     /// A moment is being taken: calls wait before they begin.
     held: Cell<bool>,
     /// They may begin.
     released: Event,
+    /// Calls that are open and wait for what was let go to be deleted.
+    reclaiming: Cell<u32>,
     /// Unmount has begun: no other call may change anything.
     closed: Cell<bool>,
     /// The last call that was open has ended.
@@ -47,9 +51,11 @@ impl Changes {
             space,
             unwritten_by,
             open,
+            away: Cell::new(0),
             count: Cell::new(0),
             held: Cell::new(false),
             released: Event::new(),
+            reclaiming: Cell::new(0),
             closed,
             ended: Event::new(),
             reclaim: OnceCell::new(),
@@ -109,7 +115,9 @@ impl Changes {
     pub(crate) async fn close(&self) -> Result<(), FsError> {
         self.check_open()?;
         self.closed.set(true);
-        self.until_none_open().await;
+        while self.open.get() + self.away.get() > 0 {
+            self.ended.listen().await;
+        }
         Ok(())
     }
 
@@ -117,14 +125,17 @@ impl Changes {
     pub(crate) async fn hold(&self) -> Held<'_> {
         self.held.set(true);
         let held = Held(self);
-        self.until_none_open().await;
+        while self.open.get() > 0 {
+            self.ended.listen().await;
+        }
         held
     }
 
-    /// Waits until no call is open.
-    async fn until_none_open(&self) {
-        while self.open.get() > 0 {
-            self.ended.listen().await;
+    /// A call is open no more.
+    fn end_one(&self) {
+        self.open.set(self.open.get() - 1);
+        if self.open.get() == 0 {
+            self.ended.notify(usize::MAX);
         }
     }
 
@@ -143,6 +154,32 @@ impl Changes {
         }
         let _open = Open::new(self)?;
         self.undivided(change).await
+    }
+
+    /// The same for a deletion of what was let go. While a call that is open waits for deletions, they wait for no moment, as that
+    /// waits for the call.
+    pub(crate) async fn deleting<T>(
+        &self,
+        deletion: impl Future<Output = Result<T, FsError>>,
+    ) -> Result<T, FsError> {
+        self.until_may_delete().await;
+        let _open = Open::new(self)?;
+        self.undivided(deletion).await
+    }
+
+    /// Lets a moment through that is to be taken: for a long call between two of its parts, where it has no handle, and what it
+    /// has done so far may be seen.
+    pub(crate) async fn give_way(&self) {
+        if self.held.get() && self.open.get() > 0 && self.reclaiming.get() == 0 {
+            let _away = Away::new(self);
+            self.until_may_delete().await;
+        }
+    }
+
+    async fn until_may_delete(&self) {
+        while self.held.get() && (self.open.get() == 0 || self.reclaiming.get() == 0) {
+            self.released.listen().await;
+        }
     }
 
     /// Runs a change, and aborts the journal if its future is dropped while it has a handle: what it has done so far
@@ -184,6 +221,7 @@ impl Changes {
         let before = (self.space.given_back(), self.space.free_inodes());
         let done = work().await;
         if let (Err(FsError::NoSpace), Some(reclaim)) = (&done, self.reclaim.get()) {
+            let _waits = Reclaiming::new(self);
             reclaim().await;
         }
         match done {
@@ -238,10 +276,43 @@ impl<'a> Open<'a> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        if self.0.open.get() == 0 {
-            self.0.ended.notify(usize::MAX);
-        }
+        self.0.end_one();
+    }
+}
+
+/// A call that lets a moment through; dropping it has it go on.
+struct Away<'a>(&'a Changes);
+
+impl<'a> Away<'a> {
+    fn new(changes: &'a Changes) -> Away<'a> {
+        changes.away.set(changes.away.get() + 1);
+        changes.end_one();
+        Away(changes)
+    }
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        self.0.away.set(self.0.away.get() - 1);
+        self.0.open.set(self.0.open.get() + 1);
+        self.0.count.set(self.0.count.get() + 1);
+    }
+}
+
+/// An open call waits for deletions, until this is dropped.
+struct Reclaiming<'a>(&'a Changes);
+
+impl<'a> Reclaiming<'a> {
+    fn new(changes: &'a Changes) -> Reclaiming<'a> {
+        changes.reclaiming.set(changes.reclaiming.get() + 1);
+        changes.released.notify(usize::MAX);
+        Reclaiming(changes)
+    }
+}
+
+impl Drop for Reclaiming<'_> {
+    fn drop(&mut self) {
+        self.0.reclaiming.set(self.0.reclaiming.get() - 1);
     }
 }
 

@@ -167,7 +167,7 @@ impl Deletion {
     async fn delete_next(&self) -> bool {
         let Some(number) = self.waiting.borrow_mut().pop_front() else { return false };
         if let Some(node) = self.nodes.find_nameless(number) {
-            match self.changes.changing(self.delete_unused(&node)).await {
+            match self.changes.deleting(self.delete_unused(&node)).await {
                 // The journal has stopped, or it is being unmounted.
                 Ok(()) | Err(FsError::ReadOnly(_)) => {}
                 Err(error) => {

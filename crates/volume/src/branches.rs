@@ -32,6 +32,14 @@ use crate::snapshot_table::{Branch, BranchKind, Table, is_name};
 /// Blocks that are looked at, and shared, by one record at most.
 const SHARED_AT_ONCE: u32 = 256;
 
+/// When the table is changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Now,
+    /// On a volume with marks, where no user has placed a record behind the newest one (V13).
+    AtMark,
+}
+
 /// The logical blocks at which the slots of a path begin.
 pub(crate) type Path = Rc<[u32]>;
 
@@ -240,7 +248,7 @@ impl Branches {
         name: &str,
         made: (u64, u64),
     ) -> Result<Branch, SnapshotError> {
-        self.create(name, made, |_| Ok((BranchKind::Snapshot, 0, self.log.placed_to()))).await
+        self.create(name, made, When::AtMark, |_| Ok((BranchKind::Snapshot, 0, self.log.placed_to()))).await
     }
 
     /// Makes a clone of a snapshot, durably.
@@ -249,7 +257,7 @@ impl Branches {
     /// [`SnapshotError`].
     pub(crate) async fn create_clone(&self, snapshot: &str, name: &str) -> Result<Branch, SnapshotError> {
         let made = (self.common.handle.wall_clock_nanos(), self.common.handle.entropy());
-        self.create(name, made, |table| {
+        self.create(name, made, When::Now, |table| {
             let found = find_snapshot(table, snapshot)?;
             Ok((BranchKind::Clone, found.slot, found.sequence))
         })
@@ -260,6 +268,7 @@ impl Branches {
         &self,
         name: &str,
         (made, identity): (u64, u64),
+        when: When,
         origin: impl Fn(&Table) -> Result<(BranchKind, u32, u64), SnapshotError>,
     ) -> Result<Branch, SnapshotError> {
         let _changing = self.changing.acquire(1).await;
@@ -274,7 +283,7 @@ impl Branches {
             table.branches.push(branch);
             Ok(table)
         };
-        let sequence = self.change_table(add).await?;
+        let sequence = self.change_table_at(when, add).await?;
         self.make_durable(sequence).await?;
         self.table.borrow().find(name).cloned().ok_or_else(|| SnapshotError::Unknown(name.to_owned()))
     }
@@ -429,10 +438,27 @@ impl Branches {
         &self,
         change: impl Fn(&Table) -> Result<Table, SnapshotError>,
     ) -> Result<u64, SnapshotError> {
+        self.change_table_at(When::Now, change).await
+    }
+
+    async fn change_table_at(
+        &self,
+        when: When,
+        change: impl Fn(&Table) -> Result<Table, SnapshotError>,
+    ) -> Result<u64, SnapshotError> {
         let at = self.common.geometry.table().ok_or(SnapshotError::NoSlots)?;
+        let mut waits = None;
         loop {
             let slot = self.common.slots.listen();
             self.load_pages(|| vec![page_of(self.zeros())]).await?;
+            let is_held = when == When::AtMark && !self.common.drops(VolumeMutant::SnapshotUnmarked);
+            let marks = self.common.marks.as_ref().filter(|marks| is_held && marks.is_changed());
+            if let (Some(marks), None) = (marks, self.common.watermark.failure()) {
+                waits.get_or_insert_with(|| marks.note_snapshot(&self.common.slots));
+                marks.until_placed(&self.common.slots).await;
+                continue;
+            }
+            drop(waits.take());
             let table = change(&self.table.borrow())?;
             let mut bytes = table.to_block(self.common.geometry.volume);
             if !self.blocks.borrow().entry(self.zeros()).is_mapped() {

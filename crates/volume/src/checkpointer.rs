@@ -16,7 +16,6 @@ use crate::common::Common;
 use crate::geometry::CHECKPOINT_SLOTS;
 use crate::log::Log;
 use crate::map::COMMANDS_AT_ONCE;
-use crate::marks::MarkState;
 use crate::mutants::VolumeMutant;
 use crate::pager::WhenFull;
 use crate::transfer::{all_transferred, write_buffer, write_part};
@@ -92,19 +91,9 @@ impl Checkpointer {
         while marks.is_changed() {
             self.has_not_failed()?;
             marks.set_checkpoint_waits(true);
-            self.await_mark(marks).await;
+            marks.until_placed(&self.common.slots).await;
         }
         Ok(())
-    }
-
-    /// Waits until the next mark is placed.
-    async fn await_mark(&self, marks: &MarkState) {
-        let placed = marks.placed.listen();
-        let _waiting = marks.note_waiting();
-        marks.want();
-        // Users who bring the mark about may have all that is free now.
-        self.common.slots.notify(usize::MAX);
-        placed.await;
     }
 
     /// Waits until a mark covers a record (V13), and returns the mark's. Where users have placed nothing since the newest
@@ -115,7 +104,7 @@ impl Checkpointer {
             self.has_not_failed()?;
             let slot = self.common.slots.listen();
             if marks.is_changed() {
-                self.await_mark(marks).await;
+                marks.until_placed(&self.common.slots).await;
             } else if matches!(self.log.append_mark(), Err(Rejected::Busy)) {
                 slot.await;
             }

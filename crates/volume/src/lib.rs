@@ -28,7 +28,8 @@
 //!   it is open meanwhile, no command fails for it.
 //! - **V12** A volume with a base reads a block from the base until the block is written, discarded or shared; from then on it
 //!   reads that, also after a crash. It is not opened without its base.
-//! - **V13** A volume with marks has, after a crash, what it had at the newest mark that is durable, or at a later one.
+//! - **V13** A volume with marks has, after a crash, what it had at the newest mark that is durable, or at a later one; and a
+//!   snapshot of it is of a mark.
 //! - **checks** Everything that is read back is checked, and what does not match is an error.
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the

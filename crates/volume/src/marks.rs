@@ -5,7 +5,8 @@
 //! 2. What a record supersedes is needed until a mark behind that record is durable: the reclaim check (V3) asks for that.
 //! 3. A checkpoint holds everything that was placed, so it begins where no user has placed a record behind the newest
 //!    mark. It waits for a mark, and users wait until it has begun.
-//! 4. A user may have to write before it can place a mark, and cleaning gains nothing before there is one. So room is kept
+//! 4. A snapshot is of a mark, likewise.
+//! 5. A user may have to write before it can place a mark, and cleaning gains nothing before there is one. So room is kept
 //!    for that, from other writes and from the cleaner: users get it between [`begin`](weir_storage::Marks::begin) and the
 //!    mark. Then the cleaner may have all that is free, since it needs no user for the next mark.
 //!
@@ -35,6 +36,8 @@ pub(crate) struct MarkState {
     is_wanted: Cell<bool>,
     /// A checkpoint waits for a mark.
     checkpoint_waits: Cell<bool>,
+    /// A snapshot waits for one.
+    snapshot_waits: Cell<bool>,
     /// Upkeep waits for one: nothing more becomes free before that.
     upkeep_waits: Cell<u32>,
     /// A mark has become wanted.
@@ -61,6 +64,7 @@ impl MarkState {
             is_begun: Cell::new(false),
             is_wanted: Cell::new(false),
             checkpoint_waits: Cell::new(false),
+            snapshot_waits: Cell::new(false),
             upkeep_waits: Cell::new(0),
             wanted: Event::new(),
             placed: Event::new(),
@@ -86,14 +90,19 @@ impl MarkState {
         self.is_begun.set(true);
     }
 
+    /// Whether a user brings a mark about.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_begun.get()
+    }
+
     /// Segments that users leave alone now. Until one has placed a record the cleaner may have them, so they may be in use.
     pub(crate) fn kept_from_users(&self) -> usize {
         if self.is_begun.get() && self.is_changed.get() { 0 } else { self.room }
     }
 
-    /// Users wait: a checkpoint is to begin at the mark that was placed last.
+    /// Users wait: a checkpoint, or a snapshot, is to be of the mark that was placed last.
     pub(crate) fn holds_users(&self) -> bool {
-        self.checkpoint_waits.get() && !self.is_changed.get()
+        (self.checkpoint_waits.get() || self.snapshot_waits.get()) && !self.is_changed.get()
     }
 
     pub(crate) fn is_wanted(&self) -> bool {
@@ -110,6 +119,21 @@ impl MarkState {
     /// A checkpoint waits for a mark, or does no longer.
     pub(crate) fn set_checkpoint_waits(&self, waits: bool) {
         self.checkpoint_waits.set(waits);
+    }
+
+    /// A snapshot waits for a mark, until this is dropped.
+    pub(crate) fn note_snapshot<'a>(&'a self, slots: &'a Event) -> SnapshotWaits<'a> {
+        self.snapshot_waits.set(true);
+        SnapshotWaits { marks: self, slots }
+    }
+
+    /// Waits until the next mark is placed. By `slots` users who bring it about are told that they may have all that is free now.
+    pub(crate) async fn until_placed(&self, slots: &Event) {
+        let placed = self.placed.listen();
+        let _waiting = self.note_waiting();
+        self.want();
+        slots.notify(usize::MAX);
+        placed.await;
     }
 
     /// A part of upkeep waits for a mark, until this is dropped.
@@ -159,5 +183,18 @@ pub(crate) struct Waiting<'a>(&'a MarkState);
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.upkeep_waits.set(self.0.upkeep_waits.get() - 1);
+    }
+}
+
+/// A snapshot waits for a mark.
+pub(crate) struct SnapshotWaits<'a> {
+    marks: &'a MarkState,
+    slots: &'a Event,
+}
+
+impl Drop for SnapshotWaits<'_> {
+    fn drop(&mut self) {
+        self.marks.snapshot_waits.set(false);
+        self.slots.notify(usize::MAX);
     }
 }

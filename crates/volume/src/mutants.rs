@@ -80,6 +80,8 @@ pub enum VolumeMutant {
     ReuseBeforeMark,
     /// V13: a checkpoint begins behind records that no mark covers.
     CheckpointUnmarked,
+    /// V13: a snapshot is of records that no mark covers.
+    SnapshotUnmarked,
     /// V9: closing takes one checkpoint, so that each page of the map is there once.
     ClosedOnce,
     /// V9: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.

@@ -4,7 +4,8 @@
 //!    memory, the command is taken. If the page cannot be read, the command fails, and the volume goes on. A read waits by
 //!    itself instead, and so does the cleaner.
 //! 2. Before pages are read, others are evicted. Where most pages have changed, a checkpoint has to write them first: users wait
-//!    for it, and the cleaner, which takes that checkpoint itself, exceeds the limit by the pages that it looks at.
+//!    for it, and the cleaner, which takes that checkpoint itself, exceeds the limit by the pages that it looks at. So do users who
+//!    bring a mark about, for which that checkpoint waits (V13): by a page for each block that is kept for them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use crate::geometry::Geometry;
 use crate::layout::{ENTRIES_PER_PAGE, MapPage};
 use crate::map::Entry;
 use crate::map_page::Stored;
+use crate::marks::MarkState;
 use crate::mutants::VolumeMutant;
 
 /// Pages that are read at one time.
@@ -169,7 +171,9 @@ impl Pager {
             }
             self.common.upkeep_needed.notify(1);
         }
-        Ok(has_room)
+        // A checkpoint waits for the mark, so the mark waits for none.
+        let brings_mark = self.common.marks.as_ref().is_some_and(MarkState::is_begun);
+        Ok(has_room || brings_mark)
     }
 
     /// Begins to read a page, if it is not being read.

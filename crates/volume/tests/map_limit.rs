@@ -1,14 +1,15 @@
 //! Volumes whose map is larger than what may be in memory of it (V6).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, Capabilities, Command, Extent, Lba, Part, Rejected, Rules, SharePair,
-    Storage, StorageError, flush, read, submit_when_free, write,
+    Storage, StorageError, flush, place_mark, read, submit_when_free, write,
 };
 use weir_volume::{Format, Volume, VolumeMutant, VolumeOptions, check};
 
@@ -247,4 +248,32 @@ fn v6_pages_of_the_map_evicted_before_they_are_written() {
     }
     let is_right = |seed| read_beside_a_checkpoint(Some(VolumeMutant::PageEvictedEarly), seed);
     assert!(!(0..20).all(is_right), "a page is read from where it is not yet");
+}
+
+/// A checkpoint waits for a mark (V13), so what brings the mark about waits for no checkpoint of a map that is full.
+#[test]
+fn a_user_who_brings_a_mark_about_exceeds_the_limit_of_the_map() {
+    simulate(12, async |handle| {
+        let disk = made(&handle, 0).await;
+        let options = VolumeOptions { marks: Some(4 << 20), ..options(None, 16) };
+        let volume = open_with(&handle, &disk, options).await;
+        let work = async {
+            for version in 1..4 {
+                volume.marks().unwrap().begin();
+                for page in 0..200 {
+                    write(&volume, Part::bytes(Lba(page * PAGE), &content(page * PAGE, version)))
+                        .await
+                        .unwrap();
+                }
+                place_mark(&volume).await.unwrap().transferred().await.unwrap();
+            }
+        };
+        let limit = pin!(handle.sleep(Duration::from_secs(60)));
+        assert!(matches!(select(pin!(work), limit).await, Either::Left(_)), "a write waits for ever");
+        for page in 0..200 {
+            assert_eq!(byte(&volume, page * PAGE).await, Ok(3));
+        }
+        let stats = volume.stats();
+        assert!(stats.map_pages_evicted > 150, "the limit holds again: {stats:?}");
+    });
 }

@@ -10,7 +10,10 @@ use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Lba, Marks, Part,
     Rejected, Rules, SharePair, Storage, Ticket, Write, flush, read,
 };
-use weir_volume::{Format, Volume, VolumeMutant, VolumeOptions, check};
+use weir_volume::{
+    BranchStorage, Format, NewSize, RepairOptions, ResizeError, Volume, VolumeMutant, VolumeOptions, check,
+    repair, shrink,
+};
 
 const BLOCKS: u64 = 300;
 /// Blocks that a user writes at most before it places a mark.
@@ -160,14 +163,7 @@ impl World {
 
     /// What the volume holds; nothing if a block cannot be read.
     async fn held(&self) -> Option<Content> {
-        let mut held = Content::new();
-        for lba in 0..BLOCKS {
-            let block = read(&*self.volume, Extent::new(Lba(lba), 1)).await.ok()?;
-            let number = u64::from_le_bytes(block[..8].try_into().unwrap());
-            assert!(block[..] == page(number), "torn");
-            held.extend((number > 0).then_some((lba, number)));
-        }
-        Some(held)
+        content_of(&*self.volume).await
     }
 
     /// The power is cut, and the volume opened again. Whether it holds what it held at a mark that no later durable one
@@ -187,6 +183,18 @@ impl World {
         self.content = found;
         is_at_mark
     }
+}
+
+/// What a storage holds; nothing if a block cannot be read.
+async fn content_of(storage: &dyn Storage) -> Option<Content> {
+    let mut held = Content::new();
+    for lba in 0..BLOCKS {
+        let block = read(storage, Extent::new(Lba(lba), 1)).await.ok()?;
+        let number = u64::from_le_bytes(block[..8].try_into().unwrap());
+        assert!(block[..] == page(number), "torn");
+        held.extend((number > 0).then_some((lba, number)));
+    }
+    Some(held)
 }
 
 /// A random life with crashes: blocks that were cleaned in it, or nothing if a state was not that of a mark.
@@ -255,4 +263,77 @@ fn a_volume_goes_on_without_marks() {
         }
     };
     runtime.block_on(test).unwrap();
+}
+
+/// Whether each snapshot of a life is of a mark.
+fn snapshots_are_of_marks(seed: u64, mutant: Option<VolumeMutant>) -> bool {
+    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+    let handle = runtime.handle();
+    let life = async {
+        let disk = AdversaryDisk::new(&handle, AdversaryOptions { blocks: 1_200, ..disk_options() });
+        let format = Format { segment_blocks: 8, logical_blocks: BLOCKS, slots: 8, ..Format::default() };
+        Volume::create(&handle, &*disk, format).await.unwrap();
+        let mut world = World { disk: Rc::clone(&disk), ..World::new(&handle, mutant).await };
+        world.volume = open(&handle, &disk, mutant).await;
+        let mut are_of_marks = true;
+        for round in 0..6 {
+            world.play(60).await;
+            let (volume, name) = (Rc::clone(&world.volume), format!("s{round}"));
+            let made = handle.spawn(async move { volume.create_snapshot(&name).await.map(drop) });
+            // Users go on meanwhile, and place marks now and then.
+            world.play(60).await;
+            world.mark(2).await;
+            made.await.unwrap().unwrap();
+            let snapshot = BranchStorage::open(Rc::clone(&world.volume), &format!("s{round}")).unwrap();
+            let found = content_of(&snapshot).await.unwrap();
+            are_of_marks &= world.marks.iter().any(|(content, _)| *content == found);
+        }
+        are_of_marks
+    };
+    runtime.block_on(life).unwrap()
+}
+
+/// V13: a snapshot waits for the next mark, and has users wait until it is made.
+#[test]
+fn a_snapshot_is_of_a_mark() {
+    assert!((0..10).all(|seed| snapshots_are_of_marks(seed, None)));
+    let mutant = Some(VolumeMutant::SnapshotUnmarked);
+    assert!((0..10).any(|seed| !snapshots_are_of_marks(seed, mutant)), "SnapshotUnmarked");
+}
+
+/// What recovery takes back, repair and a change of size take back as well.
+#[test]
+fn repair_and_a_change_of_size_keep_what_a_mark_covers() {
+    for seed in 0..20 {
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let handle = runtime.handle();
+        let test = async {
+            let mut world = World::new(&handle, None).await;
+            world.play(200).await;
+            world.mark(1).await;
+            let marked = world.content.clone();
+            // Durable, and behind the mark.
+            for _ in 0..3 {
+                world.write().await;
+                flush(&*world.volume).await.unwrap();
+            }
+            let is_marked = world.marks.last().is_some_and(|(content, _)| *content == marked);
+            world.disk.cut_power();
+            let left = world.disk.crash_states().sample(&mut world.random);
+            let disk = || AdversaryDisk::from_image(&handle, disk_options(), &left);
+            let repaired = disk();
+            let report = repair(&handle, repaired.clone(), RepairOptions::default()).await.unwrap();
+            assert!(report.findings.is_empty(), "seed {seed}: {:?}", report.findings);
+            let resized = disk();
+            let size = NewSize { logical_blocks: None, physical_blocks: 520 };
+            let size = shrink(&handle, resized.clone(), size, options(None)).await;
+            assert!(size.is_ok() || matches!(size, Err(ResizeError::InUse { .. })), "seed {seed}: {size:?}");
+            for disk in [repaired, resized, disk()] {
+                world.volume = open(&handle, &disk, None).await;
+                let held = world.held().await.unwrap();
+                assert!(!is_marked || held == marked, "seed {seed}");
+            }
+        };
+        runtime.block_on(test).unwrap();
+    }
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use weir_crash::{
-    F2fsCampaign, FlashCampaign, FsCampaign, FsGround, Plan, ReplicaCampaign, SECTOR_BYTES, Setup,
-    SetupError, SqliteCampaign, SqliteJournal, StreamCampaign, UpdateCampaign, UpdatedFs, VolumeCampaign,
-    VstCampaign, VstRequest, WorkloadCampaign,
+    F2fsCampaign, FlashCampaign, FsCampaign, FsGround, MomentCampaign, Plan, ReplicaCampaign, SECTOR_BYTES,
+    Setup, SetupError, SqliteCampaign, SqliteJournal, StreamCampaign, UpdateCampaign, UpdatedFs,
+    VolumeCampaign, VstCampaign, VstRequest, WorkloadCampaign,
 };
 use weir_flash::Mechanism;
 use weir_fs::{Discards, Engine, JournalMode, MountOptions};
@@ -81,6 +81,8 @@ pub(super) enum Subject {
     Workload(SubjectArguments<WorkloadOptions>),
     /// SQLite in the filesystem: committed transactions, and `integrity_check`
     Sqlite(SubjectArguments<SqliteOptions>),
+    /// A mount with moments on a volume: what is left is the whole tree as of one moment, which is not too old
+    Moment(SubjectArguments<MomentOptions>),
     /// Atomic files and units: all files at one commit, every unit whole
     Updates(SubjectArguments<UpdateOptions>),
     /// A replica in an object store: it restores to a prefix of the requests, whichever machine or request is lost
@@ -99,6 +101,7 @@ impl Subject {
             Subject::F2fs(arguments) => ("f2fs", &arguments.length, &arguments.options),
             Subject::Workload(arguments) => ("workload", &arguments.length, &arguments.options),
             Subject::Sqlite(arguments) => ("sqlite", &arguments.length, &arguments.options),
+            Subject::Moment(arguments) => ("moment", &arguments.length, &arguments.options),
             Subject::Updates(arguments) => ("updates", &arguments.length, &arguments.options),
             Subject::Replicate(arguments) => ("replicate", &arguments.length, &arguments.options),
         }
@@ -630,6 +633,21 @@ impl UpdateOptions {
             Part::new(typed, move || UpdateCampaign { plan, ground, filesystem })
         };
         Ok(one_or_all(self.ground, F2FS_GROUNDS).into_iter().map(part).collect())
+    }
+}
+
+/// Options of the campaign on moments: none.
+#[derive(Debug, Args)]
+pub(super) struct MomentOptions {}
+
+impl Tested for MomentOptions {
+    fn parts(&self, plan: Plan) -> Result<Vec<Part>, CliError> {
+        Ok(vec![Part::new(Vec::new(), move || MomentCampaign::new(plan))])
+    }
+
+    fn control(&self, plan: Plan) -> Part {
+        let make_campaign = move || MomentCampaign { moments: false, ..MomentCampaign::new(plan) };
+        Part::control("moments that are not taken", make_campaign)
     }
 }
 

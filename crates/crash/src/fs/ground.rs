@@ -14,11 +14,11 @@ use weir_stack::{Disk, DiskSpec, Stack, StackError, StackSpec, VolumeSpec};
 pub(crate) use weir_stack::{Left, MayLeave};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Fault, Faults,
-    Interposed, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write,
-    submit_when_free,
+    Interposed, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write, place_mark,
+    run_with_marks, submit_when_free,
 };
 use weir_vfs::FsError;
-use weir_volume::{Format, VolumeOptions};
+use weir_volume::{Format, Stats, VolumeOptions};
 
 use crate::bound::in_new_runtime;
 use crate::flash::profile;
@@ -29,7 +29,7 @@ use crate::request_log::LoggedStorage;
 pub(crate) const BLOCKS: u64 = 2048;
 
 /// Blocks in a command of the disks, at most.
-const TRANSFER_BLOCKS: u32 = 32;
+pub(super) const TRANSFER_BLOCKS: u32 = 32;
 
 /// Writes of a mount, at most.
 const WRITES_OF_MOUNT: u64 = 12;
@@ -39,7 +39,7 @@ const FLUSHES_OF_MOUNT: u64 = 3;
 const FLUSHES_OF_LIFE: u64 = 24;
 
 /// Blocks of a volume's segment.
-const SEGMENT_BLOCKS: u32 = 32;
+pub(super) const SEGMENT_BLOCKS: u32 = 32;
 
 /// What the filesystem stands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -378,6 +378,21 @@ impl Ground {
         Ok(ground)
     }
 
+    /// A ground of this stack that holds `image`, durably. Where the storage has marks, one is behind it.
+    pub(crate) async fn from_spec(
+        spec: StackSpec,
+        handle: &Handle,
+        image: &[(u64, Vec<u8>)],
+    ) -> Result<Ground, GroundError> {
+        let ground = Ground::on(Stack::make(handle, &spec).await?, spec);
+        let storage = ground.storage();
+        run_with_marks(&*storage, ground.fill(image)).await?;
+        if storage.marks().is_some() {
+            place_mark(&*storage).await?.transferred().await?;
+        }
+        Ok(ground)
+    }
+
     fn on(stack: Stack, spec: StackSpec) -> Ground {
         let (observer, observed) = Default::default();
         Ground { stack, spec: Rc::new(spec), watch: None, logged: None, observer, observed }
@@ -458,6 +473,11 @@ impl Ground {
     pub(crate) async fn check(&self) -> Result<Report, GroundError> {
         let bytes = Bytes(bytes_of(&*self.storage()).await?);
         check::check(&bytes).await
+    }
+
+    /// What its volume has done, if it has one.
+    pub(crate) fn volume_stats(&self) -> Stats {
+        self.stack.volume_stats()
     }
 
     /// Ends the observation.

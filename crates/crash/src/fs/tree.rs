@@ -1,6 +1,7 @@
 //! Names and what they stand for: as the model has them, and as they are found on a disk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
 use weir_format::FileType;
 use weir_storage::BLOCK_BYTES;
@@ -42,7 +43,7 @@ pub(super) struct Shape {
 }
 
 /// A name, what it stands for, and where that was met first: two names with the same place are links.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line {
     depth: u32,
     name: Vec<u8>,
@@ -53,6 +54,12 @@ struct Line {
 impl PartialEq for Shape {
     fn eq(&self, other: &Shape) -> bool {
         self.lines == other.lines
+    }
+}
+
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.lines.hash(state);
     }
 }
 

@@ -42,7 +42,11 @@ impl Visible {
 
     /// Reads everything.
     pub(super) async fn read(fs: &dyn FilesystemCalls) -> Result<Visible, FsError> {
-        let root = fs.root();
+        Visible::read_below(fs, fs.root()).await
+    }
+
+    /// Reads what is below a directory, which is the root of it.
+    pub(super) async fn read_below(fs: &dyn FilesystemCalls, root: FileId) -> Result<Visible, FsError> {
         let permissions = fs.attributes(root).await?.permissions;
         let mut visible = Visible { tree: Tree::new(root, permissions), bytes: BTreeMap::new() };
         let mut directories = vec![root];

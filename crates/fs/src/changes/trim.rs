@@ -40,6 +40,7 @@ impl Changes {
         for group in first..=last {
             // Unmount does not wait for all of it.
             self.check_open()?;
+            self.give_way().await;
             let base = layout.first_block(group);
             let bit = |block: u64| block.saturating_sub(base).min(u64::from(layout.blocks_in(group))) as u32;
             blocks += self.space.trim_group(disk, group, bit(start)..bit(end), least).await?;

@@ -105,6 +105,9 @@ impl Files {
             if finished {
                 return Ok(());
             }
+            drop(handle);
+            // The next mount would do the rest.
+            self.changes.give_way().await;
         }
     }
 

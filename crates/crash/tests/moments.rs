@@ -1,0 +1,48 @@
+//! Mounts with moments under power cuts (J11), on volumes with marks (V13); and those that drop a rule fail.
+
+use weir_crash::{Campaign as _, MomentCampaign, MomentTotals, Plan, Summary};
+use weir_fs::{FsMutant, MountOptions};
+use weir_storage::Rules;
+use weir_volume::VolumeMutant;
+
+fn campaign(fs: Option<FsMutant>, volume: Option<VolumeMutant>, states: u64) -> Summary<MomentTotals> {
+    let options = MountOptions { rules: Rules::but(fs), ..MountOptions::default() };
+    let campaign = MomentCampaign::new(Plan::new(states, 11));
+    MomentCampaign { options, rules: Rules::but(volume), ..campaign }.run_campaign()
+}
+
+#[test]
+fn a_crash_leaves_the_tree_as_of_one_moment() {
+    let summary = campaign(None, None, 2_000);
+    assert_eq!(summary.failure, None);
+    let MomentTotals { syncs, late_pages, calls_full, unmounts, checkpoints, cleaned, .. } = summary.totals;
+    let seen =
+        [syncs, late_pages, calls_full, unmounts, checkpoints, cleaned, summary.totals.states_recovery];
+    assert!(seen.iter().all(|count| *count > 0), "{:?}", summary.totals);
+}
+
+/// J11: what changes while a moment is taken, what is not committed, and what is not written, is seen by half.
+#[test]
+fn each_mutant_of_moments_is_found() {
+    for mutant in [FsMutant::MomentUnheld, FsMutant::MomentUncommitted, FsMutant::MomentUnwritten] {
+        let summary = campaign(Some(mutant), None, 60_000);
+        assert!(summary.failure.is_some(), "{mutant:?} was not noticed in {:?}", summary.totals);
+    }
+}
+
+/// V13: below a mount with moments, too. (`ReuseBeforeMark` and `SnapshotUnmarked` take other lives, and tests of `weir-volume` find
+/// them.)
+#[test]
+fn mutants_of_marks_are_found_below_a_mount() {
+    for mutant in [VolumeMutant::MarksIgnored, VolumeMutant::CheckpointUnmarked] {
+        let summary = campaign(None, Some(mutant), 60_000);
+        assert!(summary.failure.is_some(), "{mutant:?} was not noticed in {:?}", summary.totals);
+    }
+}
+
+/// Without moments files are as old as their own last call, or older: the control.
+#[test]
+fn without_moments_a_crash_leaves_no_moment() {
+    let campaign = MomentCampaign { moments: false, ..MomentCampaign::new(Plan::new(20_000, 11)) };
+    assert!(campaign.run_campaign().failure.is_some());
+}
