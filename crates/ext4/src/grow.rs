@@ -122,18 +122,11 @@ impl Growth {
         bitmaps.chain(described)
     }
 
-    /// The new descriptors in the block of them that describes an old group as well: its number, and each with its bytes.
-    pub fn described_with_old(&self) -> Result<Vec<(u64, Range<usize>, u32, Descriptor)>, FormatError> {
-        let mut found = Vec::new();
-        for (group, descriptor) in self.groups().zip(&self.descriptors) {
-            let (block, range) = self.layout.descriptor_place(group)?;
-            let begins_block = range.start == 0;
-            if begins_block {
-                break;
-            }
-            found.push((block, range, group, *descriptor));
-        }
-        Ok(found)
+    /// The new groups whose descriptors lie in a block that describes an old group as well, with their descriptors.
+    pub fn described_with_old(&self) -> impl Iterator<Item = (u32, Descriptor)> + '_ {
+        let each = (BLOCK_BYTES / self.layout.descriptor_bytes()) as u32;
+        let end = self.old.groups().next_multiple_of(each);
+        self.groups().zip(self.descriptors.iter().copied()).take_while(move |(group, _)| *group < end)
     }
 
     fn place_groups(&mut self) {

@@ -67,7 +67,8 @@ impl Image {
             descriptor.set_free_blocks(descriptor.free_blocks() + (freed.end - freed.start));
             descriptor.seal_block_bitmap(&bits, &layout);
         });
-        for (block, range, group, mut descriptor) in growth.described_with_old()? {
+        for (group, mut descriptor) in growth.described_with_old() {
+            let (block, range) = layout.descriptor_place(group)?;
             let mut bytes = self.read(block);
             descriptor.write(&mut bytes[range], group, &layout);
             self.write(block, &bytes);

@@ -23,7 +23,8 @@ impl Space {
         self.load_group(last).await?;
         let (bits, descriptors) = (self.block_bitmap(last).await?, self.descriptor_buffer(last).await?);
         let mut described = Vec::new();
-        for (block, range, group, descriptor) in growth.described_with_old()? {
+        for (group, descriptor) in growth.described_with_old() {
+            let (block, range) = growth.layout.descriptor_place(group)?;
             described.push((self.buffers.get(block, Kind::Descriptors).await?, range, group, descriptor));
         }
         // From here on nothing waits: no call finds a half of it.
