@@ -59,9 +59,13 @@ func MakeDurable(file *os.File) error {
 // OrderTree puts all that was changed on the filesystem of a file or directory, by any program, before whatever is changed later.
 // Elsewhere it is syncfs, whose errors it returns.
 func OrderTree(directory *os.File) (Kept, error) {
-	// The kernel hands over what it keeps of files; on a mount of Weir that is all that it does.
+	// Elsewhere this is all; on a mount of Weir the kernel begins to hand over what it keeps of files, and the next call waits for it.
 	err := control(directory, func(descriptor uintptr) error {
-		if _, _, errno := syscall.Syscall(syncfs[runtime.GOARCH], descriptor, 0, 0); errno != 0 {
+		number, known := syncfs[runtime.GOARCH]
+		if !known {
+			return os.NewSyscallError("syncfs", syscall.ENOSYS)
+		}
+		if _, _, errno := syscall.Syscall(number, descriptor, 0, 0); errno != 0 {
 			return os.NewSyscallError("syncfs", errno)
 		}
 		return nil

@@ -65,7 +65,7 @@ struct weir_group {
     unsigned long long inodes[126];  /* st_ino of each */
 };
 #define WEIR_IOC_SYNC_GROUP _IOW('W', 10, struct weir_group)
-/* weir_order_tree, for a program that has called syncfs before. */
+/* weir_order_tree. */
 #define WEIR_IOC_ORDER_ALL _IO('W', 11)
 
 #ifdef __cplusplus

@@ -51,7 +51,7 @@ pub extern "C" fn fdatabarrier(fd: c_int) -> c_int {
 // SAFETY: the name is this library's to give.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_order_tree(fd: c_int) -> c_int {
-    // The kernel hands over what it keeps of files, and on a mount of Weir that is all it does.
+    // Elsewhere this is all; on a mount of Weir the kernel begins to hand over what it keeps of files, and the ioctl waits for it.
     // SAFETY: syncfs takes any number, and no memory.
     if unsafe { libc::syncfs(fd) } != 0 {
         return -1;

@@ -76,7 +76,7 @@ pub(crate) async fn grow_volume(
     let size = NewSize { physical_blocks, logical_blocks: logical.map(|bytes| Size(bytes).blocks()) };
     let grown = volume.grow(size).await;
     if let Err(error) = &grown
-        && !matches!(error, ResizeError::Volume(_) | ResizeError::UnderWay)
+        && is_refused_before(error)
         && disk.bytes() > found
     {
         // It is longer than the volume, and says nothing wrong.
@@ -84,6 +84,17 @@ pub(crate) async fn grow_volume(
     }
     grown?;
     Ok(())
+}
+
+/// Whether nothing was written before a volume was refused its size.
+fn is_refused_before(error: &ResizeError) -> bool {
+    match error {
+        ResizeError::UnderWay => false,
+        ResizeError::Volume(cause) => {
+            matches!(cause, VolumeError::Format(_) | VolumeError::TooLargeToShare(_))
+        }
+        _ => true,
+    }
 }
 
 /// Makes the volume of a mount larger, and the filesystem on it. If the volume has its size already, the filesystem may still
@@ -164,7 +175,8 @@ fn explain(path: &Path, errno: Errno) -> CliError {
     let cause = match errno {
         Errno::EXIST => "the volume and its filesystem have this size already",
         Errno::INVAL => {
-            "the volume is larger than that, or cannot have that size; `weir volume shrink` makes it smaller"
+            "the volume is larger than that (`weir volume shrink` makes it smaller), or cannot have that size: the log of the mount says \
+             which"
         }
         Errno::NOSPC => "its file or device has no room for that",
         Errno::FBIG => "the map of the larger volume has no room in what is added: use a larger --size",

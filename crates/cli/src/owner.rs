@@ -40,7 +40,5 @@ pub(crate) fn tell_of_unused(disk: &FileDisk, info: &Info) {
     }
     let (used, found) = (Size::of_blocks(info.physical_blocks), Size::of_blocks(disk.blocks()));
     let path = disk.path().display();
-    eprintln!(
-        "weir: {path}: the volume uses {used} of {found}: `weir volume grow` takes the rest in, while it is not mounted"
-    );
+    eprintln!("weir: {path}: the volume uses {used} of {found}: `weir volume grow` takes the rest in");
 }

@@ -39,7 +39,12 @@ pub(crate) fn run(arguments: &RestartArguments) -> Result<(), CliError> {
         path: path.clone(),
         source: source.into(),
     };
-    let server = pidfd_open(server, PidfdFlags::empty()).map_err(failed)?;
+    let number = server;
+    let server = pidfd_open(number, PidfdFlags::empty()).map_err(failed)?;
+    // The number is that of the server's own namespace of processes: here it may be another process, which the signal would end.
+    if !takes_signal(number, Signal::USR2) {
+        return Err(no_restart());
+    }
     pidfd_send_signal(&server, Signal::USR2).map_err(failed)?;
     for _ in 0..arguments.timeout.saturating_mul(LOOKS_A_SECOND) {
         pause(&server, path)?;
@@ -52,6 +57,16 @@ pub(crate) fn run(arguments: &RestartArguments) -> Result<(), CliError> {
         }
     }
     Err(CliError::Unanswered { path: path.clone(), seconds: arguments.timeout })
+}
+
+/// Whether a process has a handler for a signal.
+fn takes_signal(process: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_pid()));
+    let caught = status.ok().and_then(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    });
+    caught.is_some_and(|caught| caught & 1 << (signal.as_raw() - 1) != 0)
 }
 
 /// Waits a moment, or until the server has ended.

@@ -1,6 +1,6 @@
 //! The *successor*: the program that takes the place of the server of a mount, in the same process.
 //!
-//! 1. The program that lies where this one was started from is asked whether it could go on (`weir mount --check-take-over`): it parses
+//! 1. What is mounted has to be at its path still. The program that lies where this one was started from is asked whether it could go on (`weir mount --check-take-over`): it parses
 //!    the command line and reads a document of the state. So a broken program, or one that knows another format, changes nothing.
 //! 2. Everything is made durable while programs go on, so that little is left to be done while they wait.
 //! 3. The server leaves requests with the kernel, answers those that it has read, and closes the filesystem and what is below, as an
@@ -133,6 +133,7 @@ impl Successor {
         if let Some(why) = self.refusal {
             return Err(Refused::Because(why));
         }
+        self.require_source(stack)?;
         // Of the state only the form counts here.
         let document = self.document(pause(handle, server, filesystem).await?);
         server.resume();
@@ -176,8 +177,19 @@ impl Successor {
         Ok(handover.to_bytes()?)
     }
 
+    /// Refuses where the next server would not find what is mounted: it may have been moved, and another one be there.
+    fn require_source(&self, stack: &Stack) -> Result<(), Refused> {
+        match stack.file().is_none_or(|disk| disk.is_at(&self.source)) {
+            true => Ok(()),
+            false => Err(Refused::Because(
+                "what is mounted is not at its path any more: unmount it, and mount it where it is now",
+            )),
+        }
+    }
+
     /// Closes what the next server opens.
     async fn close(&self, filesystem: &Filesystem, stack: &Stack) -> Result<(), Refused> {
+        self.require_source(stack)?;
         filesystem.unmount_for_handover().await.map_err(Refused::Filesystem)?;
         stack.close(&self.source).await.map_err(|error| Refused::Stack(Box::new(error)))
     }

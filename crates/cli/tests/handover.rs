@@ -411,6 +411,31 @@ fn what_cannot_be_handed_over_is_refused_by_its_name() {
 }
 
 /// A service manager sees one process that says again that it is ready, and metrics are served by the next server.
+/// The next server opens a path. What is mounted may have been moved since, and another volume be there.
+#[test]
+fn a_volume_that_was_moved_is_not_looked_for() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    let directory = root.to_str().unwrap();
+    let file = File::create(root.join("file")).unwrap();
+    let (volume, moved) = (place.volume(), place.path().join("moved"));
+    fs::rename(&volume, &moved).unwrap();
+    fails(&["restart", directory], &["is not at its path any more"]);
+    works(&["mkfs", "--volume", volume.to_str().unwrap(), "--size", "64M"]);
+    fails(&["restart", directory], &["is not at its path any more"]);
+    file.write_all_at(b"goes on", 0).unwrap();
+    fs::rename(&moved, &volume).unwrap();
+    works(&["restart", directory]);
+    file.write_all_at(b"still", 0).unwrap();
+    drop(file);
+    assert_eq!(fs::read(root.join("file")).unwrap(), b"stillon");
+    place.umount();
+    place.check();
+}
+
 #[test]
 fn monitors_go_on() {
     if !mounts() {

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
-use crate::support::{Place, error_of, fails, is_there, mounts, runs, wait_until, weir, works};
+use crate::support::{Place, error_of, fails, is_there, mounts, runs, wait_until, weir, weir_program, works};
 use rustix::fs::{Mode, OFlags, XattrFlags, copy_file_range, getxattr, open, removexattr, setxattr};
 use rustix::io::Errno;
 
@@ -599,4 +599,50 @@ fn a_barrier_for_the_tree_flushes_nothing() {
         place.check();
     }
     fails(&["barrier", place.path().to_str().unwrap()], &["no filesystem of Weir is mounted"]);
+}
+
+/// Makes pages of a file dirty that the kernel keeps, orders the tree, and makes another file durable.
+const KEPT_PAGES: &str = r#"
+import mmap, os, subprocess, sys
+root, weir, mapped = sys.argv[1], sys.argv[2], sys.argv[3] == "mapped"
+PAGES = 6000
+kept = os.open(root + "/kept", os.O_RDWR | os.O_CREAT)
+os.truncate(kept, PAGES * 8192); os.fsync(kept)
+mapping = mmap.mmap(kept, PAGES * 8192) if mapped else None
+for page in range(PAGES):
+    if mapped: mapping[page * 8192:page * 8192 + 4] = b"kept"
+    else: os.pwrite(kept, b"kept", page * 8192)
+subprocess.run([weir, "barrier", root], check=True)
+later = os.open(root + "/later", os.O_RDWR | os.O_CREAT)
+os.write(later, b"later"); os.fsync(later)
+print("durable", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn a_barrier_for_the_tree_takes_what_the_kernel_keeps() {
+    if !mounts() || !is_there("python3") {
+        return;
+    }
+    for (options, how) in [(&[][..], "mapped"), (&["--writeback-cache"], "written")] {
+        let place = Place::with_volume("256M");
+        let mut server = place.serve_as(options);
+        let root = place.mountpoint();
+        let mut program = Command::new("python3");
+        program.args(["-c", KEPT_PAGES, root.to_str().unwrap()]).arg(weir_program()).arg(how);
+        let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut told = [0; 7];
+        program.stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
+        server.kill();
+        program.kill().unwrap();
+        program.wait().unwrap();
+        place.unmount();
+        let root = place.mount(&[]);
+        assert_eq!(fs::read(root.join("later")).unwrap(), b"later");
+        let kept = fs::read(root.join("kept")).unwrap();
+        let missing = kept.chunks(8192).filter(|page| !page.starts_with(b"kept")).count();
+        assert_eq!(missing, 0, "{how}");
+        place.umount();
+        place.check();
+    }
 }

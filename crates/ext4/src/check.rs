@@ -100,6 +100,11 @@ pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
     let newer = if replayed.is_some() { groups::primary(&overlay).await?.ok() } else { None };
     let copy = if newer.is_some() { None } else { copy };
     let superblock = newer.unwrap_or(superblock);
+    if superblock.blocks() > overlay.blocks() {
+        let problem = Problem::Truncated { blocks: superblock.blocks(), device: overlay.blocks() };
+        findings.push(Place::Block(0), problem);
+        return Ok(findings.report());
+    }
     let layout = match Layout::new(&superblock) {
         Ok(layout) => layout,
         Err(error) => {

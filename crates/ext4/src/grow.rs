@@ -17,6 +17,9 @@ use crate::superblock::Superblock;
 
 type Block = [u8; BLOCK_BYTES];
 
+/// Why a filesystem with a reserve for descriptors does not grow far.
+const RESERVE: &str = "growing, with a reserve for descriptors (resize_inode), by groups that have copies: unmount it, and run resize2fs";
+
 /// A filesystem and what makes it larger.
 #[derive(Clone, Debug)]
 pub struct Growth {
@@ -52,6 +55,18 @@ impl Growth {
             blocks = layout.first_block(last);
         };
         let descriptors = Vec::new();
+        let new_groups = old.groups()..layout.groups();
+        if new_groups.clone().any(|group| layout.blocks_in(group) < own_blocks(&layout, group)) {
+            return Err(FormatError::Unsupported {
+                what: "growing, with groups too small for their own metadata",
+            });
+        }
+        // The inode that holds the reserve would have to name its blocks in new copies.
+        if superblock.reserved_descriptor_blocks.get() > 0
+            && new_groups.into_iter().any(|group| layout.has_superblock(group))
+        {
+            return Err(FormatError::Unsupported { what: RESERVE });
+        }
         let mut growth = Growth { layout, old, descriptors, superblock: new, free_blocks: 0, overhead: 0 };
         growth.place_groups();
         growth.count();
@@ -218,6 +233,10 @@ fn enlarge(
         u128::from(before.reserved_blocks()) * u128::from(blocks) / u128::from(old.blocks().max(1));
     new.set_blocks(blocks, u64::try_from(reserved).unwrap_or(0));
     let groups = blocks.div_ceil(u64::from(old.blocks_per_group()));
+    if blocks > u64::from(u32::MAX) && !before.features().has(Feature::WIDE) {
+        let what = "a filesystem without the feature 64bit has fewer than 2^32 blocks: grow it less";
+        return Err(FormatError::Full { what });
+    }
     let inodes =
         groups.checked_mul(u64::from(old.inodes_per_group())).and_then(|all| u32::try_from(all).ok());
     let inodes =
@@ -228,9 +247,7 @@ fn enlarge(
     let features = before.features();
     if needs_more && !features.has(Feature::META_BG) {
         if features.has(Feature::RESIZE_INODE) || before.reserved_descriptor_blocks.get() > 0 {
-            return Err(FormatError::Unsupported {
-                what: "growing beyond its descriptors with a reserve for them (resize_inode): unmount it, and run resize2fs",
-            });
+            return Err(FormatError::Unsupported { what: RESERVE });
         }
         new.set_features(features.with(Feature::META_BG, true));
         new.first_meta_group = (old.descriptor_blocks() as u32).into();

@@ -71,6 +71,9 @@ impl Layout {
             huge_files: features.has(Feature::HUGE_FILE),
             checksums: superblock.checksums(),
         };
+        if layout.first_meta_block.is_some_and(|first| u64::from(first) > layout.descriptor_blocks()) {
+            return Err(corrupt("first block of descriptors inside groups"));
+        }
         let base = 1 + layout.descriptor_blocks_in_front() + u64::from(layout.reserved_descriptor_blocks);
         if base >= u64::from(blocks_per_group) || base >= layout.blocks {
             return Err(corrupt("room for the descriptors"));

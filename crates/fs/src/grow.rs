@@ -4,6 +4,8 @@
 //!    filesystem leads there yet.
 //! 2. One transaction has the superblock with the new size, and what changes of the last group that there was. It is made durable.
 //! 3. Copies of the superblock and the descriptors are written. If a crash comes before, the next mount does that.
+//!
+//! From step 2 on the log may have blocks of new groups, so it is replayed up to the end of the storage.
 
 use std::rc::Rc;
 

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_cache::ReadFailures;
 use weir_ext4::journal::LogFeatures;
-use weir_ext4::{Feature, Layout, Superblock};
+use weir_ext4::{Feature, Layout, SUPERBLOCK_BYTES, Superblock};
 use weir_format::{FormatError, Place, Structure};
 use weir_journal::{
     Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, Journal, JournalOptions, JournalStats,
@@ -25,6 +25,7 @@ use crate::grow::write_copies;
 use crate::inodes::Metadata;
 use crate::moments::Moments;
 use crate::mounted::Mounted;
+use crate::mutants::FsMutant;
 use crate::options::{JournalMode, MountOptions};
 use crate::orphans::orphans_on_disk;
 use crate::recovery::find_journal;
@@ -188,7 +189,10 @@ impl DiskContents {
             return Err(FsError::NeedsRecovery);
         }
         if !is_empty {
-            journal.replay(&disk, layout.blocks(), options.journal_rules()).await?;
+            // If it has grown, the log has blocks behind the end that the superblock says on the disk.
+            let ends_early = options.rules.drops(FsMutant::ReplayEndsAtOldSize);
+            let blocks = if ends_early { layout.blocks() } else { device_blocks };
+            journal.replay(&disk, blocks, options.journal_rules()).await?;
         }
         // The log may have held the superblock.
         let (mut superblock, from_copy) = match read_superblock(&disk).await {
@@ -200,9 +204,6 @@ impl DiskContents {
             if !layout.is_grown_from(&before) || superblock.blocks() > device_blocks {
                 return Err(damaged("the log holds one of another size").into());
             }
-            // The crash came before the copies were written.
-            write_copies(&disk, &superblock, &layout, async |block| Ok(Rc::new(disk.read(block, 1).await?)))
-                .await?;
         }
         if ours || has_log_of_ours(&superblock) {
             // Nothing is in the log any more that only we can replay.
@@ -233,6 +234,7 @@ impl DiskContents {
             let changes = Err(ReadOnlyReason::Damaged(reason));
             return Ok(Mounted::new(options, self.disk, metadata, self.superblock, Vec::new(), changes));
         }
+        self.mend_copies().await?;
         let Some(FoundJournal { superblock: mut log, area }) = self.journal.take() else {
             return Err(FormatError::MissingFeature { name: Feature::HAS_JOURNAL.name() }.into());
         };
@@ -278,6 +280,22 @@ impl DiskContents {
         let journal = Journal::new(disk, cache, reuse, journal_options, log, area);
         journal.open().await?;
         Ok(Mounted::new(options, self.disk, metadata, self.superblock, orphans, Ok(journal)))
+    }
+
+    /// Writes the copies of superblock and descriptors, if they are those of a smaller filesystem: a crash came before that.
+    async fn mend_copies(&self) -> Result<(), FsError> {
+        if self.layout.groups() < 2 {
+            return Ok(());
+        }
+        let bytes = self.disk.read(self.layout.first_block(1), 1).await?;
+        let is_smaller = Superblock::read(&bytes[..SUPERBLOCK_BYTES])
+            .is_ok_and(|copy| copy.uuid == self.superblock.uuid && copy.blocks() < self.superblock.blocks());
+        let is_unwritten = bytes.iter().all(|byte| *byte == 0);
+        if is_smaller || is_unwritten {
+            let descriptors = async |block| Ok(Rc::new(self.disk.read(block, 1).await?));
+            write_copies(&self.disk, &self.superblock, &self.layout, descriptors).await?;
+        }
+        Ok(())
     }
 
     async fn load(&self, options: MountOptions) -> Result<Metadata, FsError> {

@@ -105,6 +105,8 @@ pub enum FsMutant {
     TrustsNoCopy,
     /// tree: a barrier for all files commits, and leaves the data of files where it is.
     TreeBarrierForgetsData,
+    /// growth: the log is replayed up to the end that the filesystem had before it grew.
+    ReplayEndsAtOldSize,
     /// growth: what describes new groups is written behind the transaction by which they belong to the filesystem.
     GroupsDescribedLate,
     /// I1: names are read as they are, those too that no path can have.

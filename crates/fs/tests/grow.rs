@@ -87,6 +87,15 @@ async fn grow_under_programs(
     let grown = fs.grow(to).await.expect("grown");
     assert!(grown > from && to - grown < 64 * MIB, "{grown} of {to}");
     assert!(fs.statfs().await.free_blocks + 1000 > free + (grown - from) * 9 / 10);
+    // What is in new groups is in the log before the superblock that tells of them is home.
+    for number in 0..6 {
+        let name = format!("directory {number}");
+        let directory = NewNode::new(FileType::Directory, 0o755);
+        let made = fs.mkdir(ROOT_INODE, name.as_bytes(), &directory).await.expect("made");
+        let file = fs.create(made, b"file", &NewNode::new(FileType::Regular, 0o644)).await.expect("made");
+        fs.write(file, 0, &content(40_000)).await.expect("written");
+        fs.fsync(file).await.expect("durable");
+    }
     disk.observe(Box::new(|_| {}));
     stopped.set(true);
     for writer in writers {
@@ -99,9 +108,15 @@ async fn grow_under_programs(
 }
 
 /// Mounts what is left, which has one of two sizes, and all that was durable; then it can grow.
-async fn require_whole(clock: &Handle, (image, durable): &Left, (from, to): (u64, u64)) -> bool {
+async fn require_whole(
+    clock: &Handle,
+    (image, durable): &Left,
+    (from, to): (u64, u64),
+    mutant: Option<FsMutant>,
+) -> bool {
     let disk = disk_of(clock, image);
-    let fs = mount(clock, &disk, MountOptions::default()).await.expect("mounted");
+    let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
+    let fs = mount(clock, &disk, options).await.expect("mounted");
     for name in durable {
         assert!(read_file(&fs, name.as_bytes()).await.expect("there") == content(30_000), "{name}");
     }
@@ -130,7 +145,7 @@ fn a_filesystem_grows_under_programs_and_a_power_cut_leaves_one_of_the_two_sizes
             let (left, end) = grow_under_programs(&clock, sizes, None).await;
             judge(&end);
             for left in left.iter().step_by((left.len() / 12).max(1)) {
-                match require_whole(&clock, left, sizes).await {
+                match require_whole(&clock, left, sizes, None).await {
                     true => old += 1,
                     false => new += 1,
                 }
@@ -141,17 +156,19 @@ fn a_filesystem_grows_under_programs_and_a_power_cut_leaves_one_of_the_two_sizes
 }
 
 #[test]
-fn groups_that_are_described_late_are_found() {
+fn each_mutant_of_growth_is_found() {
     let sizes = SIZES[1];
-    let run = || {
-        simulated_with(7, async |clock| {
-            let (left, _) = grow_under_programs(&clock, sizes, Some(FsMutant::GroupsDescribedLate)).await;
-            for left in &left {
-                require_whole(&clock, left, sizes).await;
-            }
-        });
-    };
-    assert!(std::panic::catch_unwind(run).is_err());
+    for mutant in [FsMutant::GroupsDescribedLate, FsMutant::ReplayEndsAtOldSize] {
+        let run = || {
+            simulated_with(7, async |clock| {
+                let (left, _) = grow_under_programs(&clock, sizes, Some(mutant)).await;
+                for left in &left {
+                    require_whole(&clock, left, sizes, Some(mutant)).await;
+                }
+            });
+        };
+        assert!(std::panic::catch_unwind(run).is_err(), "{mutant:?}");
+    }
 }
 
 #[test]

@@ -527,6 +527,7 @@ impl Calls {
                 self.fails_sync(inode).await?;
             }
             ORDER_ALL => {
+                self.collect_dirty_pages().await?;
                 self.filesystem.order_all().await.map_err(|error| errno_of_sync(&error))?;
                 self.lost.check(&self.filesystem).await?;
             }
@@ -575,15 +576,19 @@ impl Calls {
 
     /// Has the kernel hand over what it has of files that programs still have open for writing: what mappings have
     /// changed, too, and so also without a writeback cache. Without requests for opens, these may be all files in its cache.
-    pub(crate) async fn collect_dirty_pages(&self) {
+    ///
+    /// # Errors
+    /// The first of [`take_over`](Self::take_over)'s, once all were asked for.
+    pub(crate) async fn collect_dirty_pages(&self) -> Result<(), Errno> {
         let inodes = match self.files.are_told {
             true => self.files.that_may_be_dirty(),
             false => self.filesystem.list_held(),
         };
+        let mut collected = Ok(());
         for inode in inodes {
-            // Few ask at this time: it is being unmounted.
-            let _ = self.kernel.take_pages(inode).await;
+            collected = collected.and(self.kernel.take_pages(inode).await);
         }
+        collected
     }
 
     /// Whether the next write through an open file shall fail, which the kernel would keep and say nothing: a write to it
@@ -690,6 +695,7 @@ impl Calls {
         }
         let call = VolumeCall::from_value(value).ok_or(Errno::INVAL)?;
         if matches!(call, VolumeCall::Snapshot(SnapshotCall::Create(_))) {
+            self.collect_dirty_pages().await?;
             self.synchronise_all(caller).await?;
         }
         (self.change_volume)(call).await.map_err(|error| errno(&error))

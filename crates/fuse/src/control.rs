@@ -12,7 +12,7 @@
 //! | `_IO('W', 8)` | [`END_UPDATE`] | | it ends: after a crash all of it is there, or none |
 //! | `_IO('W', 9)` | [`ABANDON_UPDATE`] | | it is taken back |
 //! | `_IOW('W', 10, ...)` | [`SYNC_GROUP`] | [`SyncGroup`] | `fsync` or `fbarrier` of a group of files, whose updates go together |
-//! | `_IO('W', 11)` | [`ORDER_ALL`] | | orders everything on the mount, for a caller that has called `syncfs` |
+//! | `_IO('W', 11)` | [`ORDER_ALL`] | | orders everything on the mount |
 //! | `_IOR(0xf5, 12, u32)` | [`F2FS_GET_FEATURES`] | features | [`F2FS_FEATURE_ATOMIC_WRITE`] on F2FS |
 //! | `_IO(0xf5, 1)` | [`F2FS_START_ATOMIC_WRITE`] | | on F2FS, as [`BEGIN_UPDATE`] |
 //! | `_IO(0xf5, 2)` | [`F2FS_COMMIT_ATOMIC_WRITE`] | | on F2FS, as [`END_UPDATE`] and `fsync` |
@@ -51,8 +51,8 @@ pub const ORDER_WRITES: u32 = opcode::none(b'W', 4);
 pub const FBARRIER_AFTER_PAGES: u32 = opcode::none(b'W', 5);
 /// The same of [`FDATABARRIER`].
 pub const FDATABARRIER_AFTER_PAGES: u32 = opcode::none(b'W', 6);
-/// Orders everything that was changed on the mount, by any program, before everything that is changed later. The caller has called
-/// `syncfs` before, which hands over what the kernel keeps. It may be called on any open file or directory.
+/// Orders everything that was changed on the mount, by any program, before everything that is changed later. It has the kernel
+/// hand over what it keeps of files. It may be called on any open file or directory.
 pub const ORDER_ALL: u32 = opcode::none(b'W', 11);
 /// Discards what is free in a range of the filesystem, in runs of a minimum of bytes. What it gives has the bytes that
 /// were discarded in place of the length. For the superuser; `fstrim` asks for it at the mountpoint.

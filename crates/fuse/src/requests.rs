@@ -225,7 +225,8 @@ impl Service for Calls {
     }
 
     async fn collect_all_pages(&self) {
-        self.collect_dirty_pages().await;
+        // Few ask at this time: it is being unmounted.
+        let _ = self.collect_dirty_pages().await;
     }
 
     async fn report_status(&self) -> String {

@@ -144,9 +144,11 @@ pub(crate) async fn serve(
             intake.note_end();
             handle.sleep(GATE_LOOK).await;
         }
-        while load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= load.get().request_bytes_max {
+        if load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= load.get().request_bytes_max {
             intake.note_end();
             connection.stirred().await;
+            // The gate may be closed by now.
+            continue;
         }
         let parked = gate.next_parked().map(Received::Request);
         let request = match parked.map_or_else(|| connection.receive(), Ok)? {

@@ -26,7 +26,9 @@ mod transfer;
 mod unnamed;
 
 use std::cell::Cell;
+use std::fs::Metadata;
 use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -234,6 +236,19 @@ impl FileDisk {
     /// not answer keeps this waiting, and nothing else.
     pub async fn facts(&self) -> Option<DiskFacts> {
         self.facts.facts(self.engine.handle(), self.engine.file()).await
+    }
+
+    /// Whether a path leads to its file or device.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        let identity = |found: std::io::Result<Metadata>| {
+            found.ok().map(|found| match found.file_type().is_block_device() {
+                true => (u64::MAX, found.rdev()),
+                false => (found.dev(), found.ino()),
+            })
+        };
+        let own = identity(self.engine.file().metadata());
+        own.is_some() && own == identity(path.metadata())
     }
 
     /// The path it was opened by.

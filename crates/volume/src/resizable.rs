@@ -44,9 +44,9 @@ impl ResizableVolume {
         let volume = self.current();
         self.require_growable(&volume, size)?;
         self.is_resizing.set(!volume.common().drops(VolumeMutant::GrownUnheld));
+        let resizing = Resizing(self);
         let resized = self.grow_held(&volume, size).await;
-        self.is_resizing.set(false);
-        self.slots.notify(usize::MAX);
+        drop(resizing);
         match &resized {
             Ok(Resized { logical_blocks, physical_blocks }) => {
                 info!(logical_blocks, physical_blocks, "grown")
@@ -84,6 +84,16 @@ impl ResizableVolume {
         let resized = resize_closed(volume, &plan).await;
         self.open.replace(Rc::new(volume.open_again().await?));
         resized
+    }
+}
+
+/// Commands wait until this is dropped.
+struct Resizing<'a>(&'a ResizableVolume);
+
+impl Drop for Resizing<'_> {
+    fn drop(&mut self) {
+        self.0.is_resizing.set(false);
+        self.0.slots.notify(usize::MAX);
     }
 }
 

@@ -77,7 +77,7 @@ def order_tree(directory):
             return order_tree(descriptor)
         finally:
             os.close(descriptor)
-    # The kernel hands over what it keeps of files; on a mount of Weir that is all that it does.
+    # Elsewhere this is all; on a mount of Weir the kernel begins to hand over what it keeps of files, and the next call waits for it.
     library = ctypes.CDLL(None, use_errno=True)
     if library.syncfs(_descriptor(directory)) != 0:
         number = ctypes.get_errno()

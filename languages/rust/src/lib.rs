@@ -69,7 +69,7 @@ pub fn order_tree(directory: &File) -> io::Result<Kept> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     };
-    // The kernel hands over what it keeps of files; on a mount of Weir that is all that it does.
+    // Elsewhere this is all; on a mount of Weir the kernel begins to hand over what it keeps of files, which the next call waits for.
     hand_over(directory)?;
     call(directory, ORDER_ALL, |_| Ok(()))
 }

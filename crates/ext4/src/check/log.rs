@@ -52,7 +52,8 @@ pub(super) async fn recover<R: ImageReader>(
         }
     };
     let log = Log { image: overlay, places: &places };
-    let found = match replay(&journal, superblock.blocks(), &Guarded { log: &log }).await {
+    // It may have grown: then the log has blocks behind the end that the superblock says on the image.
+    let found = match replay(&journal, overlay.blocks(), &Guarded { log: &log }).await {
         Ok(found) => found,
         Err(Stopped::Storage(error)) => return Err(error),
         Err(Stopped::Format(error)) => {
