@@ -92,14 +92,22 @@ pub(crate) async fn write_copies(
     layout: &Layout,
     descriptors: impl AsyncFn(u64) -> Result<Rc<Memory>, FsError>,
 ) -> Result<(), FsError> {
-    for (block, bytes) in superblock_copies(&without_recovery(superblock), layout) {
-        disk.write_in_place(block, &Rc::new(from_bytes(&bytes)), Durable::Nothing).await?;
-    }
     for (block, copies) in descriptor_copies(layout) {
         let bytes = descriptors(block).await?;
         for copy in copies {
             disk.write_in_place(copy, &bytes, Durable::Nothing).await?;
         }
+    }
+    let superblock = without_recovery(superblock);
+    let mut copies = superblock_copies(&superblock, layout);
+    let first = copies.next();
+    for (block, bytes) in copies {
+        disk.write_in_place(block, &Rc::new(from_bytes(&bytes)), Durable::Nothing).await?;
+    }
+    // The first one says that all are there.
+    disk.flush().await?;
+    if let Some((block, bytes)) = first {
+        disk.write_in_place(block, &Rc::new(from_bytes(&bytes)), Durable::Nothing).await?;
     }
     Ok(disk.flush().await?)
 }
