@@ -453,7 +453,7 @@ fn an_unknown_command_is_told_the_known_ones() {
             &["volume", "show", "a.weir"][..],
             "Commands of weir volume: create, info, check, repair, grow, shrink, upgrade",
         ),
-        (&["unmount", "a"], "mkfs, mount, status, umount"),
+        (&["unmount", "a"], "mkfs, mount, status, barrier, umount, restart"),
     ] {
         let output = weir(directory.path(), arguments);
         let error = text(&output.stderr);
