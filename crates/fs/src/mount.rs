@@ -200,10 +200,9 @@ impl DiskContents {
             read => (read?, false),
         };
         let (before, layout) = (layout, Layout::new(&superblock)?);
-        if layout != before {
-            if !layout.is_grown_from(&before) || superblock.blocks() > device_blocks {
-                return Err(damaged("the log holds one of another size").into());
-            }
+        let has_grown = layout.is_grown_from(&before) && superblock.blocks() <= device_blocks;
+        if layout != before && !has_grown {
+            return Err(damaged("the log holds one of another size").into());
         }
         if ours || has_log_of_ours(&superblock) {
             // Nothing is in the log any more that only we can replay.
