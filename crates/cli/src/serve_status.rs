@@ -1,5 +1,5 @@
-//! What `weir serve` tells of itself: a socket beside the one for clients, on which whoever connects gets the status, or asks for a
-//! change of the volume first.
+//! The status socket of `weir serve`, beside the one for clients: a program that connects gets the status, or the answer to a change of
+//! the volume that it has asked for.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
@@ -97,7 +97,7 @@ pub(crate) fn socket_of(asked: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Answers all who connect, one after the other. Ends when nobody can connect any more.
+/// Answers all programs that connect, one after the other. Ends when no program can connect any more.
 pub(crate) async fn answer_all(handle: &Handle, listener: Listener, answer: impl AsyncFn(&str) -> String) {
     loop {
         let Ok(socket) = listener.accept().await else { return };

@@ -326,7 +326,7 @@ impl Instructions {
         service_manager::notify_stopping();
     }
 
-    /// Whether the service was told to end, and [`next`](Self::next) has not said so yet.
+    /// Whether a signal to end has arrived that [`next`](Self::next) has not returned yet.
     pub(crate) fn end_is_pending(&mut self) -> bool {
         self.is_ending |= self.signals.as_mut().is_some_and(signals::end_is_pending);
         self.is_ending

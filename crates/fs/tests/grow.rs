@@ -87,7 +87,7 @@ async fn grow_under_programs(
     let grown = fs.grow(to).await.expect("grown");
     assert!(grown > from && to - grown < 64 * MIB, "{grown} of {to}");
     assert!(fs.statfs().await.free_blocks + 1000 > free + (grown - from) * 9 / 10);
-    // What is in new groups is in the log before the superblock that tells of them is home.
+    // The log has blocks of new groups before the superblock with their number is written in place.
     for number in 0..6 {
         let name = format!("directory {number}");
         let directory = NewNode::new(FileType::Directory, 0o755);

@@ -61,7 +61,7 @@ pub(crate) struct TakenOver {
 
 impl Drop for TakenOver {
     fn drop(&mut self) {
-        // Nobody is left who could be told.
+        // No caller is left that could get the error.
         let _ = end_mount(&self.device, &self.mountpoint, UnmountFlags::DETACH);
     }
 }

@@ -152,7 +152,7 @@ impl Files {
         self.promises.borrow().iter().map(|(inode, mode)| (*inode, *mode)).collect()
     }
 
-    /// Inodes that were written directly, where the kernel does not tell of opens; otherwise the open files say which.
+    /// Inodes that were written directly, where the kernel sends no requests for opens; otherwise the open files say which.
     pub(crate) fn list_direct(&self) -> Vec<InodeNumber> {
         let direct = self.direct.0.borrow();
         if self.are_told { Vec::new() } else { direct.keys().copied().collect() }

@@ -107,9 +107,9 @@ pub enum HandoverError {
     #[error("the state of the server before cannot be used: {0}")]
     State(&'static str),
     /// The kernel has agreed on something else with the server before.
-    #[error("the kernel was told another option when it was mounted: unmount it, and mount it again")]
+    #[error("an option is not the one that it was mounted with: unmount it, and mount it again")]
     OtherOptions,
-    /// The filesystem does not have what the kernel was told of.
+    /// The filesystem does not have a file or inode that the kernel holds.
     #[error("what the kernel has open cannot be opened again: {0}")]
     Restore(FsError),
 }

@@ -269,7 +269,7 @@ fn a_user_who_brings_a_mark_about_exceeds_the_limit_of_the_map() {
             }
         };
         let limit = pin!(handle.sleep(Duration::from_secs(60)));
-        assert!(matches!(select(pin!(work), limit).await, Either::Left(_)), "a write waits for ever");
+        assert!(matches!(select(pin!(work), limit).await, Either::Left(_)), "a write does not end");
         for page in 0..200 {
             assert_eq!(byte(&volume, page * PAGE).await, Ok(3));
         }

@@ -7,7 +7,7 @@
 //! - **The whole tree** is what a mount shows: names, links, kinds, content, sizes, permissions, owners, an extended attribute, and
 //!   the times of changes. It is compared with what the running mount showed after each call.
 //! - **The writeback cache** of the kernel is a part of the program: some programs keep pages of a file back, and pass them on one by
-//!   one between later calls, as the kernel does. What was not passed on, nobody has promised anything of.
+//!   one between later calls, as the kernel does. For what was not passed on, there is no promise.
 //! - **A round may end** by unmounting, with the power cut meanwhile, and what is mounted then has all that was done.
 //! - **The mount stops** where a volume that is nearly full has no room for a moment. Nothing is newer than that then.
 

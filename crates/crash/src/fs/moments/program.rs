@@ -206,7 +206,7 @@ impl Program {
             3 => {
                 let file = fs.create_unnamed(directory, &new).await?;
                 let content = self.content(3 * PAGE);
-                // Nobody sees it yet.
+                // No other program sees it yet.
                 let wrote = fs.write(file, 0, &content).await;
                 let named = match wrote {
                     Ok(_) => self.call("name a file", fs.link(file, directory, name)).await,
