@@ -1,23 +1,23 @@
-//! `weir volume grow` of a volume that is mounted or served: its server makes it larger, and the filesystem on a mount.
+//! Growing a volume with its file. One that is mounted or served is made larger by its server, and the filesystem on a mount with it.
 
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open, statvfs};
+use rustix::fs::statvfs;
 use rustix::io::Errno;
 use weir_fuse::VolumeCall;
-use weir_fuse::control::VOLUME_ATTRIBUTE;
-use weir_storage::{FileDiskError, Storage as _};
+use weir_storage::{FileDisk, FileDiskError, Storage as _};
 use weir_vfs::{Filesystem, FsError};
-use weir_volume::{NewSize, ResizeError, VolumeError};
+use weir_volume::{NewSize, ResizeError, Resized, VolumeError};
 
+use crate::ask_volume::ask_server;
 use crate::error::CliError;
 use crate::resize::{GrowArguments, resize_error};
 use crate::serve_status;
 use crate::size::Size;
 use crate::stack::Stack;
-use crate::{Verdict, messages, print, status};
+use crate::{Verdict, messages, print};
 
-/// Why an open volume did not grow.
+/// Why a volume did not grow.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GrowError {
     /// There is none, or a snapshot or clone of one is mounted.
@@ -31,6 +31,17 @@ pub(crate) enum GrowError {
     /// The volume.
     #[error("{0}")]
     Volume(#[from] ResizeError),
+}
+
+impl GrowError {
+    /// The error in the words of the command line.
+    pub(crate) fn told_of(self, path: &Path) -> CliError {
+        match self {
+            GrowError::NoVolume => CliError::Resize { path: path.to_owned(), cause: self.to_string() },
+            GrowError::Disk(source) => CliError::Disk(source),
+            GrowError::Volume(source) => resize_error(path, &source),
+        }
+    }
 }
 
 impl From<GrowError> for FsError {
@@ -51,50 +62,51 @@ impl From<GrowError> for FsError {
             ResizeError::InUse { .. } | ResizeError::Snapshots => FsError::NotEmpty,
             ResizeError::UnderWay => FsError::UpdateOpen,
             ResizeError::Marks | ResizeError::Shipped => FsError::Unsupported("growing"),
-            ResizeError::Volume(VolumeError::Disk(rejected)) => rejected.into(),
-            ResizeError::Volume(_) => FsError::Invalid("no volume of that size"),
+            ResizeError::Volume(error) | ResizeError::NotReopened(error) => match error {
+                VolumeError::Disk(rejected) => rejected.into(),
+                _ => FsError::Invalid("no volume of that size"),
+            },
         }
     }
 }
 
-/// Makes the open volume of a stack larger, and its file. What is asked for is in bytes; none is what the file or device has, and as
-/// much as fits. If it fails, the file has the size that it had.
-pub(crate) async fn grow_volume(
-    stack: &Stack,
-    bytes: Option<u64>,
-    logical: Option<u64>,
-) -> Result<(), GrowError> {
-    let (Some(volume), Some(disk)) = (stack.resizable_volume(), stack.file()) else {
-        return Err(GrowError::NoVolume);
-    };
-    if stack.is_branch() {
-        return Err(GrowError::NoVolume);
-    }
+/// Makes the file on a disk longer, if that is asked for, and the volume in it larger by `grow`. What is not asked for is what the file
+/// or device has, and as much as fits. If nothing was written, the file has the size that it had.
+pub(crate) async fn grow_with_file(
+    disk: &FileDisk,
+    bytes: Option<Size>,
+    logical: Option<Size>,
+    grow: impl AsyncFnOnce(NewSize) -> Result<Resized, ResizeError>,
+) -> Result<Resized, GrowError> {
     let found = disk.bytes();
-    disk.resize(bytes.filter(|bytes| *bytes > found))?;
-    let physical_blocks = bytes.map_or(disk.blocks(), |bytes| Size(bytes).blocks());
-    let size = NewSize { physical_blocks, logical_blocks: logical.map(|bytes| Size(bytes).blocks()) };
-    let grown = volume.grow(size).await;
-    if let Err(error) = &grown
-        && is_refused_before(error)
-        && disk.bytes() > found
-    {
+    let longer = bytes.map(|bytes| bytes.0).filter(|bytes| *bytes > found);
+    disk.resize(longer)?;
+    let physical_blocks = bytes.map_or(disk.blocks(), Size::blocks);
+    let grown = grow(NewSize { physical_blocks, logical_blocks: logical.map(Size::blocks) }).await;
+    if longer.is_some() && grown.as_ref().is_err_and(|error| !may_need_file(error)) {
         // It is longer than the volume, and says nothing wrong.
         let _ = disk.resize(Some(found));
     }
-    grown?;
-    Ok(())
+    Ok(grown?)
 }
 
-/// Whether nothing was written before a volume was refused its size.
-fn is_refused_before(error: &ResizeError) -> bool {
-    match error {
-        ResizeError::UnderWay => false,
-        ResizeError::Volume(cause) => {
-            matches!(cause, VolumeError::Format(_) | VolumeError::TooLargeToShare(_))
-        }
-        _ => true,
-    }
+/// Whether the disk may have a larger volume, though it did not grow.
+fn may_need_file(error: &ResizeError) -> bool {
+    // If a write has failed, the new size may be on the disk.
+    matches!(
+        error,
+        ResizeError::Volume(VolumeError::Disk(_)) | ResizeError::NotReopened(_) | ResizeError::UnderWay
+    )
+}
+
+/// Makes the open volume of a stack larger, and its file.
+async fn grow_volume(stack: &Stack, bytes: Option<u64>, logical: Option<u64>) -> Result<(), GrowError> {
+    let (Some(volume), Some(disk), false) = (stack.resizable_volume(), stack.file(), stack.is_branch())
+    else {
+        return Err(GrowError::NoVolume);
+    };
+    let grow = async |size| volume.grow(size).await;
+    grow_with_file(disk, bytes.map(Size), logical.map(Size), grow).await.map(drop)
 }
 
 /// Makes the volume of a mount larger, and the filesystem on it. If the volume has its size already, the filesystem may still
@@ -126,13 +138,9 @@ pub(crate) async fn grow_mounted(
 
 /// Asks the server of a mount to make its volume larger.
 pub(crate) fn ask_mount(path: &Path, arguments: &GrowArguments) -> Result<Verdict, CliError> {
-    status::ask(path)?;
-    let failed = |errno: Errno| explain(path, errno);
-    let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let directory = directory.map_err(failed)?;
-    let value = call_of(arguments).to_value();
-    fsetxattr(&directory, VOLUME_ATTRIBUTE, value.as_bytes(), XattrFlags::empty()).map_err(failed)?;
-    let found = statvfs(path).map_err(failed)?;
+    let explained = |errno| explain(path, errno);
+    ask_server(path, &call_of(arguments), explained)?;
+    let found = statvfs(path).map_err(explained)?;
     print(&format!("{}: a filesystem of {}", path.display(), Size(found.f_blocks * found.f_frsize)))?;
     Ok(Verdict::Good)
 }
@@ -158,8 +166,7 @@ pub(crate) async fn answer_served(stack: &Stack, path: &Path, call: &VolumeCall)
     let VolumeCall::Grow { bytes, logical } = call else { return "it makes no snapshots".to_owned() };
     match grow_volume(stack, *bytes, *logical).await {
         Ok(()) => format!("{}a volume of {}", serve_status::DONE, Size::of_blocks(stack.storage().blocks())),
-        Err(GrowError::Volume(error)) => resize_error(path, &error).to_string(),
-        Err(error) => error.to_string(),
+        Err(error) => error.told_of(path).to_string(),
     }
 }
 

@@ -6,6 +6,7 @@
 //! check found damage, and 2 where the program could not do what it was asked to; [`fsck`] ends with 4 and 8 for
 //! the two, as `e2fsck` does.
 
+mod ask_volume;
 mod barrier;
 mod bench;
 mod branch_status;

@@ -7,14 +7,14 @@ use std::rc::Rc;
 use clap::{ArgGroup, Args};
 use weir_ext4::{SUPERBLOCK_OFFSET, Superblock};
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, Storage, read};
-use weir_volume::{NewSize, ResizeError, Resized, VolumeError, VolumeOptions};
+use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, read};
+use weir_volume::{NewSize, ResizeError, Resized, VolumeOptions};
 
 use crate::error::CliError;
+use crate::grow::grow_with_file;
 use crate::open::open_disk;
 use crate::size::Size;
 use crate::stack::{Stack, find_volume};
-use crate::volume::set_file_bytes;
 use crate::{Verdict, grow, print, serve_status};
 
 /// Arguments of `weir volume grow`.
@@ -55,28 +55,15 @@ pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<V
         return grow::ask_mount(path, arguments);
     }
     let (disk, before) = open_closed(handle, path).await?;
-    let found = disk.bytes();
-    let longer = arguments.size.map(|asked| asked.0).filter(|asked| *asked > found);
-    disk.resize(longer).map_err(CliError::Disk)?;
-    let physical_blocks = arguments.size.map_or(disk.blocks(), Size::blocks);
-    let size = NewSize { physical_blocks, logical_blocks: arguments.logical.map(Size::blocks) };
-    let grown = weir_volume::grow(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default()).await;
-    match grown {
-        Ok(grown) => {
-            let verdict = tell_size(path, &grown, before)?;
-            print(
-                "a filesystem in it keeps its size: mount it, and run `weir volume grow DIRECTORY`, or its own tool; see docs/users/resize.md",
-            )?;
-            Ok(verdict)
-        }
-        Err(source) => {
-            // If a write has failed, the new size may be on the disk.
-            if longer.is_some() && !matches!(source, ResizeError::Volume(VolumeError::Disk(_))) {
-                let _ = disk.resize(Some(found));
-            }
-            Err(resize_error(path, &source))
-        }
-    }
+    let grow = async |size| {
+        weir_volume::grow(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default()).await
+    };
+    let grown = grow_with_file(&disk, arguments.size, arguments.logical, grow).await;
+    let verdict = tell_size(path, &grown.map_err(|error| error.told_of(path))?, before)?;
+    print(
+        "a filesystem in it keeps its size: mount it, and run `weir volume grow DIRECTORY`, or its own tool; see docs/users/resize.md",
+    )?;
+    Ok(verdict)
 }
 
 /// Runs `weir volume shrink`, and makes the file of the volume as small as that.
@@ -99,10 +86,7 @@ pub(crate) async fn shrink(handle: &Handle, arguments: &ShrinkArguments) -> Resu
     let shrunk = weir_volume::shrink(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default())
         .await
         .map_err(|error| resize_error(path, &error))?;
-    if is_file(path) {
-        set_file_bytes(path, Size::of_blocks(shrunk.physical_blocks).0)
-            .map_err(|source| file_error("cut", path, source))?;
-    }
+    disk.resize(Some(Size::of_blocks(shrunk.physical_blocks).0)).map_err(CliError::Disk)?;
     tell_size(path, &shrunk, before)?;
     if shrunk.physical_blocks > physical_blocks {
         print(&format!(
@@ -149,20 +133,14 @@ fn tell_size(path: &Path, now: &Resized, before: Resized) -> Result<Verdict, Cli
     Ok(Verdict::Good)
 }
 
-fn is_file(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
-}
-
-fn file_error(doing: &'static str, path: &Path, source: std::io::Error) -> CliError {
-    CliError::File { doing, path: path.to_owned(), source }
-}
-
 /// The error in the words of the command line, which has sizes and not blocks.
 pub(crate) fn resize_error(path: &Path, error: &ResizeError) -> CliError {
     let (size, path) = (Size::of_blocks, path.to_owned());
     let whole_mib = |blocks| size(blocks).0.div_ceil(1 << 20);
     let cause = match error {
-        ResizeError::Volume(source) => return CliError::of_volume(&path, source.clone()),
+        ResizeError::Volume(source) | ResizeError::NotReopened(source) => {
+            return CliError::of_volume(&path, source.clone());
+        }
         ResizeError::Unchanged
         | ResizeError::Snapshots
         | ResizeError::UnderWay

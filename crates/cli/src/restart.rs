@@ -33,16 +33,15 @@ pub(crate) fn run(arguments: &RestartArguments) -> Result<(), CliError> {
     let status = status::ask(path)?;
     let no_restart = || CliError::NoRestart(path.clone());
     let before = status.restarts().ok_or_else(no_restart)?.restarts_asked;
-    let server = Pid::from_raw(status.pid.cast_signed()).ok_or_else(no_restart)?;
+    let process = Pid::from_raw(status.pid.cast_signed()).ok_or_else(no_restart)?;
     let failed = |source: rustix::io::Errno| CliError::File {
         doing: "ask the server to restart of",
         path: path.clone(),
         source: source.into(),
     };
-    let number = server;
-    let server = pidfd_open(number, PidfdFlags::empty()).map_err(failed)?;
+    let server = pidfd_open(process, PidfdFlags::empty()).map_err(failed)?;
     // The number is that of the server's own namespace of processes: here it may be another process, which the signal would end.
-    if !takes_signal(number, Signal::USR2) {
+    if !takes_signal(process, Signal::USR2) {
         return Err(no_restart());
     }
     pidfd_send_signal(&server, Signal::USR2).map_err(failed)?;

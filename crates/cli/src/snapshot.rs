@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open, syncfs};
 use rustix::io::Errno;
-use weir_fuse::control::VOLUME_ATTRIBUTE;
 use weir_fuse::{SnapshotCall, VolumeCall};
 use weir_runtime::Handle;
 use weir_vfs::{FsError, ReadOnlyReason};
 use weir_volume::{SnapshotError, Volume, VolumeOptions};
 
+use crate::ask_volume::ask_server;
 use crate::branch_status::BranchStatus;
 use crate::error::CliError;
 use crate::stack::Stack;
@@ -85,7 +84,8 @@ pub(crate) fn run_clone(arguments: &CloneArguments) -> Result<(), CliError> {
 /// Changes the snapshots of a volume that is closed, or asks the server that has it.
 fn change(path: &Path, call: SnapshotCall) -> Result<(), CliError> {
     if path.is_dir() {
-        return ask_server(path, &call);
+        let explained = |errno| explain(path, &call, errno);
+        return ask_server(path, &VolumeCall::Snapshot(call.clone()), explained);
     }
     with_volume(path, async |volume| apply(volume, call).await)
 }
@@ -139,18 +139,6 @@ pub(crate) async fn change_served(stack: &Stack, call: SnapshotCall) -> Result<(
         SnapshotError::HasClone(_) => FsError::NotEmpty,
         SnapshotError::Volume(error) => error.into(),
     })
-}
-
-/// Asks the server of a mount, and says what its answer means.
-fn ask_server(path: &Path, call: &SnapshotCall) -> Result<(), CliError> {
-    status::ask(path)?;
-    let failed = |errno: Errno| explain(path, call, errno);
-    let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let directory = directory.map_err(failed)?;
-    // What the kernel still has of files belongs into the snapshot, too.
-    syncfs(&directory).map_err(failed)?;
-    let value = VolumeCall::Snapshot(call.clone()).to_value();
-    fsetxattr(&directory, VOLUME_ATTRIBUTE, value.as_bytes(), XattrFlags::empty()).map_err(failed)
 }
 
 fn explain(path: &Path, call: &SnapshotCall, errno: Errno) -> CliError {

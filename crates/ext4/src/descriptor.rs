@@ -191,6 +191,28 @@ impl Descriptor {
         self.flags = if on { flags | flag } else { flags & !flag }.into();
     }
 
+    /// The bitmaps that are written, with their places: those for which no flag says that nothing is in use.
+    pub(crate) fn written_bitmaps<B>(
+        &self,
+        blocks: impl FnOnce() -> B,
+        inodes: impl FnOnce() -> B,
+    ) -> [Option<(u64, B)>; 2] {
+        let is_written = |flag| !self.has_flag(flag);
+        let blocks = is_written(group_flags::BLOCKS_UNINITIALISED).then(|| (self.block_bitmap(), blocks()));
+        let inodes = is_written(group_flags::INODES_UNINITIALISED).then(|| (self.inode_bitmap(), inodes()));
+        [blocks, inodes]
+    }
+
+    /// Notes the checksums of the bitmaps that are written, blocks of 4,096 bytes.
+    pub(crate) fn seal_written_bitmaps(&mut self, blocks: &[u8], inodes: &[u8], layout: &Layout) {
+        if !self.has_flag(group_flags::BLOCKS_UNINITIALISED) {
+            self.seal_block_bitmap(blocks, layout);
+        }
+        if !self.has_flag(group_flags::INODES_UNINITIALISED) {
+            self.seal_inode_bitmap(inodes, layout);
+        }
+    }
+
     /// Notes the checksum of the group's block bitmap, a block of 4,096 bytes.
     pub fn seal_block_bitmap(&mut self, bits: &[u8], layout: &Layout) {
         if let Some(sum) = layout.checksums().bitmap(layout.used_block_bits(bits)) {

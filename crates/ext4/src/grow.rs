@@ -37,8 +37,8 @@ impl Growth {
     /// What makes a filesystem as large as fits into `blocks` blocks; `None` if it is as large. A rest too small for a group is left out.
     ///
     /// # Errors
-    /// [`FormatError::Unsupported`] if that takes more blocks of descriptors than are described by a reserve which the filesystem has;
-    /// [`FormatError::Full`] if there would be more inodes than 32 bits count.
+    /// [`FormatError::Unsupported`] if the filesystem has a reserve for descriptors, and more than its last group grows, or if new groups
+    /// have no room for their metadata; [`FormatError::Full`] if there would be more inodes or blocks than its fields count.
     pub fn plan(superblock: &Superblock, blocks: u64) -> Result<Option<Growth>, FormatError> {
         let old = Layout::new(superblock)?;
         let mut new = *superblock;
@@ -68,8 +68,7 @@ impl Growth {
             return Err(FormatError::Unsupported { what: RESERVE });
         }
         let mut growth = Growth { layout, old, descriptors, superblock: new, free_blocks: 0, overhead: 0 };
-        growth.place_groups();
-        growth.count();
+        growth.describe_groups();
         Ok(Some(growth))
     }
 
@@ -118,12 +117,14 @@ impl Growth {
         superblock.overhead_blocks = u32::try_from(overhead).unwrap_or(0).into();
     }
 
-    /// What has to be written behind the old end, durably, before the superblock says that it belongs to the filesystem. All else
+    /// What has to be written behind the old end before the superblock says that it belongs to the filesystem. All else
     /// there has to read zeros.
     pub fn writes(&self) -> impl Iterator<Item = (u64, Block)> + '_ {
         let each = BLOCK_BYTES / self.layout.descriptor_bytes();
-        let bitmaps =
-            self.groups().zip(&self.descriptors).flat_map(|(group, found)| self.bitmaps(group, found));
+        let bitmaps = self.groups().zip(&self.descriptors).flat_map(|(group, descriptor)| {
+            let blocks = || self.block_bitmap(group, descriptor);
+            descriptor.written_bitmaps(blocks, || self.inode_bitmap()).into_iter().flatten()
+        });
         let first = self.old.descriptor_blocks();
         let described = (first..self.layout.descriptor_blocks()).map(move |index| {
             let mut block = [0; BLOCK_BYTES];
@@ -144,15 +145,8 @@ impl Growth {
         self.groups().zip(self.descriptors.iter().copied()).take_while(move |(group, _)| *group < end)
     }
 
-    fn place_groups(&mut self) {
-        for group in self.groups() {
-            let start = self.layout.first_block(group) + u64::from(self.layout.base_blocks(group));
-            self.descriptors.push(Descriptor::new(start, start + 1, start + 2));
-        }
-    }
-
-    /// Fills in what is free.
-    fn count(&mut self) {
+    /// Makes the descriptors of the new groups, and counts what is free.
+    fn describe_groups(&mut self) {
         let (layout, last) = (self.layout, self.layout.groups() - 1);
         let has_flags = layout.checksums().seed().is_some();
         let inodes = layout.inodes_per_group();
@@ -161,7 +155,8 @@ impl Growth {
         for group in self.groups() {
             let own = own_blocks(&layout, group);
             let free = layout.blocks_in(group) - own;
-            let mut descriptor = self.descriptors[(group - self.old.groups()) as usize];
+            let start = layout.first_block(group) + u64::from(layout.base_blocks(group));
+            let mut descriptor = Descriptor::new(start, start + 1, start + 2);
             descriptor.set_free_blocks(free);
             descriptor.set_free_inodes(inodes);
             if has_flags {
@@ -170,35 +165,24 @@ impl Growth {
                 descriptor.set_flag(group_flags::INODES_UNINITIALISED, true);
                 descriptor.set_flag(group_flags::BLOCKS_UNINITIALISED, group != last);
             }
-            let (blocks, used) = self.bitmaps_of(group, &descriptor);
-            if !descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
-                descriptor.seal_block_bitmap(&blocks, &layout);
-            }
-            if !descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
-                descriptor.seal_inode_bitmap(&used, &layout);
-            }
-            self.descriptors[(group - self.old.groups()) as usize] = descriptor;
+            let (blocks, used) = (self.block_bitmap(group, &descriptor), self.inode_bitmap());
+            descriptor.seal_written_bitmaps(&blocks, &used, &layout);
+            self.descriptors.push(descriptor);
             self.free_blocks += u64::from(free);
             self.overhead += u64::from(own);
         }
     }
 
-    fn bitmaps_of(&self, group: u32, descriptor: &Descriptor) -> (Block, Block) {
-        let (mut blocks, mut inodes) = ([0; BLOCK_BYTES], [0; BLOCK_BYTES]);
-        self.layout.fresh_block_bitmap(group, descriptor, &mut blocks);
-        self.layout.fresh_inode_bitmap(&mut inodes);
-        (blocks, inodes)
+    fn block_bitmap(&self, group: u32, descriptor: &Descriptor) -> Block {
+        let mut bits = [0; BLOCK_BYTES];
+        self.layout.fresh_block_bitmap(group, descriptor, &mut bits);
+        bits
     }
 
-    /// The bitmaps of a new group that its flags do not make up for.
-    fn bitmaps(&self, group: u32, descriptor: &Descriptor) -> impl Iterator<Item = (u64, Block)> + use<> {
-        let (blocks, inodes) = self.bitmaps_of(group, descriptor);
-        let is_written = |flag| !descriptor.has_flag(flag);
-        let blocks =
-            is_written(group_flags::BLOCKS_UNINITIALISED).then(|| (descriptor.block_bitmap(), blocks));
-        let inodes =
-            is_written(group_flags::INODES_UNINITIALISED).then(|| (descriptor.inode_bitmap(), inodes));
-        blocks.into_iter().chain(inodes)
+    fn inode_bitmap(&self) -> Block {
+        let mut bits = [0; BLOCK_BYTES];
+        self.layout.fresh_inode_bitmap(&mut bits);
+        bits
     }
 }
 

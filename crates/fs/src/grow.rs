@@ -78,7 +78,7 @@ impl Mounted {
     /// Writes what describes the new groups. It is transferred when this returns, so that a commit is ordered behind it (J1).
     async fn describe_groups(&self, growth: &Growth) -> Result<(), FsError> {
         for (block, bytes) in growth.writes() {
-            let bytes = Rc::new(from_bytes(&bytes));
+            let bytes = Rc::new(Memory::copy_of(&bytes));
             self.disk.write_in_place(block, &bytes, Durable::Nothing).await?;
         }
         Ok(())
@@ -102,18 +102,12 @@ pub(crate) async fn write_copies(
     let mut copies = superblock_copies(&superblock, layout);
     let first = copies.next();
     for (block, bytes) in copies {
-        disk.write_in_place(block, &Rc::new(from_bytes(&bytes)), Durable::Nothing).await?;
+        disk.write_in_place(block, &Rc::new(Memory::copy_of(&bytes)), Durable::Nothing).await?;
     }
     // The first one says that all are there.
     disk.flush().await?;
     if let Some((block, bytes)) = first {
-        disk.write_in_place(block, &Rc::new(from_bytes(&bytes)), Durable::Nothing).await?;
+        disk.write_in_place(block, &Rc::new(Memory::copy_of(&bytes)), Durable::Nothing).await?;
     }
     Ok(disk.flush().await?)
-}
-
-fn from_bytes(bytes: &[u8]) -> Memory {
-    let mut memory = Memory::new(bytes.len());
-    memory.copy_from_slice(bytes);
-    memory
 }

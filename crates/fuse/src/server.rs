@@ -180,29 +180,20 @@ impl Server {
                 kernel,
                 directories: Directories::default(),
             });
-            let Some(Inherited { device, mut state }) = inherited else {
-                let gate = Rc::default();
-                let attachment = attach::<Calls>(handle, mountpoint, options).await?;
-                let shared = (load, intake, gate);
-                let server = Server::start(
-                    handle,
-                    Rc::clone(&calls),
-                    shared,
-                    attachment,
-                    mountpoint,
-                    options,
-                    &notifier,
-                );
-                return Ok(Server { make_way, calls: Some(calls), ..server.await? });
+            let (gate, attachment) = match inherited {
+                None => (Gate::default(), attach::<Calls>(handle, mountpoint, options).await?),
+                Some(Inherited { device, mut state }) => {
+                    let failed = |source| ServerError::TakeOver { path: mountpoint.to_owned(), source };
+                    state.check(options).map_err(failed)?;
+                    state.restore(&calls).await.map_err(failed)?;
+                    let gate = Gate::with_parked(state.take_parked());
+                    (gate, Attachment::from_device(device, mountpoint))
+                }
             };
-            let failed = |source| ServerError::TakeOver { path: mountpoint.to_owned(), source };
-            state.check(options).map_err(failed)?;
-            state.restore(&calls).await.map_err(failed)?;
-            let shared = (load, intake, Rc::new(Gate::with_parked(state.take_parked())));
-            let attachment = Attachment::from_device(device, mountpoint);
+            let (shared, service) = ((load, intake, Rc::new(gate)), Rc::clone(&calls));
             let server =
-                Server::start(handle, Rc::clone(&calls), shared, attachment, mountpoint, options, &notifier);
-            Ok(Server { make_way, calls: Some(calls), ..server.await? })
+                Server::start(handle, service, shared, attachment, mountpoint, options, &notifier).await?;
+            Ok(Server { make_way, calls: Some(calls), ..server })
         })
     }
 

@@ -38,11 +38,6 @@ pub(crate) struct BaseStorage {
 }
 
 impl BaseStorage {
-    /// The base.
-    pub(crate) fn below(&self) -> Rc<dyn Storage> {
-        Rc::clone(&self.storage)
-    }
-
     pub(crate) fn new(log: &Rc<Log>, storage: Rc<dyn Storage>) -> BaseStorage {
         let (is_copying, failures) = Default::default();
         BaseStorage { storage, log: Rc::clone(log), is_copying, failures }

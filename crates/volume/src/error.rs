@@ -205,6 +205,9 @@ pub enum ResizeError {
         "the volume is shipped to an object store or was made from one, where it keeps its size: close it first"
     )]
     Shipped,
+    /// It was open, and could not be opened again. It may have the new size.
+    #[error("{0}")]
+    NotReopened(VolumeError),
     /// The volume or its disk.
     #[error("{0}")]
     Volume(#[from] VolumeError),

@@ -18,7 +18,7 @@ use crate::error::ResizeError;
 use crate::geometry::Geometry;
 use crate::mutants::VolumeMutant;
 use crate::placement::NewSize;
-use crate::resize::{Resized, prepare, resize_closed};
+use crate::resize::{Resized, prepare, require_blocks, resize_closed};
 use crate::volume::Volume;
 
 /// A volume, open, that can [grow](Self::grow). It keeps no marks for those above it (V13).
@@ -39,7 +39,8 @@ impl ResizableVolume {
     /// Makes the volume larger. The disk must have as many blocks already. Commands wait meanwhile.
     ///
     /// # Errors
-    /// [`ResizeError`]. The volume goes on with its old size, but after [`ResizeError::Volume`] it may take no command any more.
+    /// [`ResizeError`]. The volume goes on with its old size; after [`ResizeError::Volume`] it may not, and after [`ResizeError::NotReopened`] it takes no
+    /// command any more.
     pub async fn grow(&self, size: NewSize) -> Result<Resized, ResizeError> {
         let volume = self.current();
         self.require_growable(&volume, size)?;
@@ -67,11 +68,7 @@ impl ResizableVolume {
         if common.geometry.base.is_some() || common.tap.borrow().is_some() {
             return Err(ResizeError::Shipped);
         }
-        let found = common.disk.blocks();
-        if found < size.physical_blocks {
-            return Err(ResizeError::DiskTooSmall { needed: size.physical_blocks, found });
-        }
-        Ok(())
+        require_blocks(&*common.disk, size)
     }
 
     async fn grow_held(&self, volume: &Volume, size: NewSize) -> Result<Resized, ResizeError> {
@@ -82,7 +79,7 @@ impl ResizableVolume {
         prepare(volume, &plan).await?;
         volume.close_log().await?;
         let resized = resize_closed(volume, &plan).await;
-        self.open.replace(Rc::new(volume.open_again().await?));
+        self.open.replace(Rc::new(volume.open_again().await.map_err(ResizeError::NotReopened)?));
         resized
     }
 }

@@ -43,10 +43,14 @@ pub async fn grow(
     size: NewSize,
     options: VolumeOptions,
 ) -> Result<Resized, ResizeError> {
-    if disk.blocks() < size.physical_blocks {
-        return Err(ResizeError::DiskTooSmall { needed: size.physical_blocks, found: disk.blocks() });
-    }
+    require_blocks(&*disk, size)?;
     resize(handle, disk, options, |geometry, _| geometry.grown_to(size)).await
+}
+
+/// Refuses a size that the disk does not have.
+pub(crate) fn require_blocks(disk: &dyn Storage, size: NewSize) -> Result<(), ResizeError> {
+    let (needed, found) = (size.physical_blocks, disk.blocks());
+    if found < needed { Err(ResizeError::DiskTooSmall { needed, found }) } else { Ok(()) }
 }
 
 /// Makes a closed volume smaller. Where blocks are in use at the end of the disk, the volume keeps more of the disk than

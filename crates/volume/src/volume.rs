@@ -556,12 +556,11 @@ impl Volume {
         }
     }
 
-    /// Opens a volume again that has its log closed, with its claim, if it has one.
+    /// Opens a volume again that has its log closed, with its claim, if it has one. It has no base.
     pub(crate) async fn open_again(&self) -> Result<Volume, VolumeError> {
         let Common { handle, disk, options, slots, .. } = &*self.common;
-        let (keeper, base) = (self.keeper.take(), self.base.as_ref().map(|base| base.below()));
-        let holding = Holding { keeper, slots: Rc::clone(slots) };
-        let on = (Rc::clone(disk), base);
+        let holding = Holding { keeper: self.keeper.take(), slots: Rc::clone(slots) };
+        let on = (Rc::clone(disk), None);
         let volume = Volume::open_owned(handle, on, options.clone(), holding, handle.now()).await?;
         if let Some(recorder) = self.log.recorder() {
             volume.set_recorder(recorder);

@@ -162,12 +162,7 @@ impl NewImage {
                 descriptor.set_flag(group_flags::BLOCKS_UNINITIALISED, plain);
                 descriptor.set_flag(group_flags::INODES_UNINITIALISED, used == 0);
             }
-            if !descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
-                descriptor.seal_block_bitmap(&bits, &layout);
-            }
-            if !descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
-                descriptor.seal_inode_bitmap(&inode_bits, &layout);
-            }
+            descriptor.seal_written_bitmaps(&bits, &inode_bits, &layout);
             if group == 0 {
                 descriptor.set_directories(2);
             }
@@ -224,11 +219,8 @@ impl NewImage {
 
     fn bitmaps(&self, group: u32) -> impl Iterator<Item = (u64, Block)> + use<> {
         let descriptor = &self.descriptors[group as usize];
-        let blocks = !descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED);
-        let inodes = !descriptor.has_flag(group_flags::INODES_UNINITIALISED);
-        let blocks = blocks.then(|| (descriptor.block_bitmap(), self.block_bitmap(group)));
-        let inodes = inodes.then(|| (descriptor.inode_bitmap(), self.inode_bitmap(group)));
-        blocks.into_iter().chain(inodes)
+        let written = descriptor.written_bitmaps(|| self.block_bitmap(group), || self.inode_bitmap(group));
+        written.into_iter().flatten()
     }
 
     /// The superblock and the descriptors of a group that has them; the superblock last.
