@@ -28,16 +28,14 @@ fn a_program_in_c_orders_on_a_mount_and_synchronises_elsewhere() {
         return;
     }
     let place = Place::with_volume("256M");
-    let program = place.path().join("barrier");
     let built = library("libweir.so").parent().unwrap().to_owned();
-    let mut compile = Command::new("cc");
-    compile.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"]);
-    compile
-        .arg(of_project("crates/capi/include"))
-        .arg(of_project("examples/barrier.c"))
-        .arg("-L")
-        .arg(&built);
-    runs(compile.args(["-lweir", "-o"]).arg(&program));
+    for (source, program) in [("examples/barrier.c", "barrier"), ("languages/measure.c", "measure")] {
+        let mut compile = Command::new("cc");
+        compile.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"]);
+        compile.arg(of_project("crates/capi/include")).arg(of_project(source)).arg("-L").arg(&built);
+        runs(compile.args(["-lweir", "-o"]).arg(place.path().join(program)));
+    }
+    let program = place.path().join("barrier");
     let barrier = |directory: &Path| {
         let mut command = Command::new(&program);
         command.arg(directory).env("LD_LIBRARY_PATH", &built);
@@ -48,6 +46,9 @@ fn a_program_in_c_orders_on_a_mount_and_synchronises_elsewhere() {
     assert_eq!(runs(&mut barrier(&root)), "one barrier, one flush\n");
     assert_eq!(runs(&mut barrier(place.path())), "two flushes\n");
     assert_eq!(fs::read(root.join("log")).unwrap(), fs::read(place.path().join("log")).unwrap());
+    let mut measure = Command::new(place.path().join("measure"));
+    measure.arg("measure").arg(&root).env("LD_LIBRARY_PATH", &built);
+    assert_eq!(calls_of(&place, &mut measure)[0], 0, "the measured calls only order");
     place.umount();
 }
 

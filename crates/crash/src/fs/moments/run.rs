@@ -6,10 +6,10 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select, try_join_all};
+use futures_util::future::{Either, select, try_join, try_join_all};
 use weir_format::FileType;
 use weir_fs::{BarrierFs, Discards, MountOptions};
-use weir_runtime::{Handle, Random};
+use weir_runtime::{Handle, Instant, Random};
 use weir_stack::{DiskSpec, StackSpec, VolumeSpec};
 use weir_storage::{AdversaryOptions, BLOCK_BYTES, Capabilities, Discard};
 use weir_vfs::{FsError, InodeNumber, NewNode, ReadOnlyReason};
@@ -36,10 +36,20 @@ const PROGRAMS: [&[u8]; 3] = [b"first", b"second", b"third"];
 const CALL_MAX: Duration = Duration::from_secs(60);
 /// Of this many states, one is unmounted and checked.
 const CHECKED: u64 = 32;
-/// What takes room is written in pieces of so many bytes.
+/// What takes room is written in pieces of so many bytes, at most.
 const PIECE_BYTES: u64 = 1 << 16;
 /// A moment waits for the disk so often at most, one command after another, until it is safe.
 const COMMANDS_OF_MOMENT: u32 = 400;
+
+/// How much room a run leaves.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Room {
+    Free,
+    /// Little in the filesystem.
+    FilesystemFull,
+    /// Little in the filesystem, whose blocks are all written, so that the volume holds as much.
+    VolumeFull,
+}
 
 /// One run.
 pub(super) struct MomentRun {
@@ -47,6 +57,7 @@ pub(super) struct MomentRun {
     spec: StackSpec,
     options: MountOptions,
     promise: Promise,
+    room: Room,
     programs: usize,
     found: Rc<RefCell<Cuts<MomentTotals>>>,
     /// What was done in the current round.
@@ -79,12 +90,14 @@ impl MomentRun {
             timer_hz: pick(&mut random, &[1, 250]),
             ..mount_options(campaign.options, &mut random)
         };
+        let room = pick(&mut random, &[Room::Free, Room::FilesystemFull, Room::VolumeFull]);
         let found = Cuts::new(handle.random("cut"), STATES_MAX, 2 + random.below(3) as u32);
         MomentRun {
             handle: handle.clone(),
-            spec: draw_spec(&mut random, campaign, latency_ns_max),
+            spec: draw_spec(&mut random, campaign, latency_ns_max, room),
             options,
             promise: Promise { interval, transfer },
+            room,
             programs: 1 + random.below(PROGRAMS.len() as u64) as usize,
             found: Rc::new(RefCell::new(found)),
             story: Rc::default(),
@@ -111,21 +124,40 @@ impl MomentRun {
         Cuts::play_rounds(&self.found, ROUNDS, (ground, fs), play_round, recover).await
     }
 
-    /// In some runs, takes most of the filesystem's room away; in some of these, of the volume's, too.
+    /// Takes room away, as this run does.
     async fn take_room(&self, fs: &BarrierFs) -> Result<(), FsError> {
-        let mut random = self.handle.random("room");
-        if random.below(3) > 0 {
+        if self.room == Room::Free {
             return Ok(());
         }
         fill_up(&**fs).await?;
-        if random.below(2) == 0 {
+        if self.room == Room::VolumeFull {
+            let (ballast, size) = find_ballast(fs).await?;
+            for at in (0..size).step_by(PIECE_BYTES as usize) {
+                write_piece(fs, ballast, at, PIECE_BYTES.min(size - at)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// On a full volume, overwrites the ballast piece by piece, from its beginning to its end and again, until the round is over: segments
+    /// come free and are used again between two moments (V13), and the cleaner runs.
+    async fn overwrite_ballast(&self, fs: &BarrierFs, end: Instant) -> Result<(), String> {
+        if self.room != Room::VolumeFull {
             return Ok(());
         }
-        let ballast = fs.lookup(fs.root(), BALLAST).await?;
-        let size = fs.attributes(ballast).await?.size;
-        let piece = vec![7; PIECE_BYTES as usize];
-        for at in (0..size / PIECE_BYTES).map(|piece| piece * PIECE_BYTES) {
-            fs.write(ballast, at, &piece).await?;
+        let mut random = self.handle.random("ballast");
+        let (ballast, size) =
+            find_ballast(fs).await.map_err(|error| format!("finding the ballast: {error}"))?;
+        let mut at = 0;
+        while self.handle.now() < end && !self.found.borrow().is_over() {
+            let bytes = PIECE_BYTES.min(size - at);
+            match write_piece(fs, ballast, at, bytes).await {
+                Ok(()) => at = (at + bytes) % size,
+                Err(FsError::NoSpace) => {}
+                Err(_) if fs.read_only().is_some() => break,
+                Err(error) => return Err(format!("overwriting the ballast: {error}")),
+            }
+            self.handle.sleep(Duration::from_micros(random.below(2_000))).await;
         }
         Ok(())
     }
@@ -161,7 +193,9 @@ impl MomentRun {
             .map(|(number, (directory, shown))| Program::new(around.clone(), number, directory, shown))
             .collect();
         let limit = pin!(self.handle.sleep(around.end.since(now) + CALL_MAX));
-        match select(pin!(try_join_all(programs.into_iter().map(Program::run))), limit).await {
+        let programs = try_join_all(programs.into_iter().map(Program::run));
+        let calls = try_join(programs, self.overwrite_ballast(fs, around.end));
+        match select(pin!(calls), limit).await {
             Either::Left((ended, _)) => drop(ended?),
             Either::Right(_) => return Err(format!("a call has not returned for {CALL_MAX:?}")),
         }
@@ -266,6 +300,16 @@ impl MomentRun {
     }
 }
 
+/// What takes the room, and its size in bytes.
+async fn find_ballast(fs: &BarrierFs) -> Result<(InodeNumber, u64), FsError> {
+    let ballast = fs.lookup(fs.root(), BALLAST).await?;
+    Ok((ballast, fs.attributes(ballast).await?.size))
+}
+
+async fn write_piece(fs: &BarrierFs, ballast: InodeNumber, at: u64, bytes: u64) -> Result<(), FsError> {
+    fs.write(ballast, at, &vec![7; bytes as usize]).await.map(drop)
+}
+
 fn note_age(totals: &mut MomentTotals, age: Option<Duration>, interval: Duration) {
     let beside = age.unwrap_or_default().saturating_sub(interval).as_micros() as u64;
     totals.transfer_us_max = totals.transfer_us_max.max(beside);
@@ -277,14 +321,16 @@ fn has_stopped(fs: &BarrierFs) -> bool {
 }
 
 /// A volume with marks on the worst disk: how large, how full and how it is opened is drawn.
-fn draw_spec(random: &mut Random, campaign: &MomentCampaign, latency_ns_max: u64) -> StackSpec {
+fn draw_spec(random: &mut Random, campaign: &MomentCampaign, latency_ns_max: u64, room: Room) -> StackSpec {
     let tear = pick(random, &[512, BLOCK_BYTES as u32, BLOCK_BYTES as u32, BLOCK_BYTES as u32]);
     let capabilities = Capabilities {
         discard: Discard::Undefined,
         ..Capabilities::legacy(pick(random, &[4, 32]), TRANSFER_BLOCKS, tear)
     };
     // With little room for a moment, the volume wants one before the interval is over.
-    let (logical_blocks, blocks) = (BLOCKS, BLOCKS * pick(random, &[5, 6, 16, 80]) / 4);
+    let quarters =
+        if room == Room::VolumeFull { pick(random, &[5, 6]) } else { pick(random, &[5, 6, 16, 80]) };
+    let (logical_blocks, blocks) = (BLOCKS, BLOCKS * quarters / 4);
     let disk = AdversaryOptions { blocks, capabilities, latency_ns_max, ..AdversaryOptions::default() };
     let options = VolumeOptions {
         buffers: pick(random, &[2, 4]),
