@@ -220,7 +220,7 @@ impl BlockIo {
         1 + u32::from(request.preflush && !preflush) + u32::from(request.fua && !fua)
     }
 
-    /// Submits groups of blocks as one ordered plug with FUA (E8), a mark between each two groups, and waits until all of
+    /// Submits groups of blocks as one ordered plug with FUA (E8), a bare barrier between each two groups, and waits until all of
     /// it is durable. The ticket of the last command.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ impl BlockIo {
         let fua = WriteFlags { fua: true, ..WriteFlags::default() };
         let mut plug = OrderedPlug::start(&self.layer, STREAM)?;
         for group in groups {
-            plug.mark();
+            plug.put_barrier();
             for Run { start, blocks } in *group {
                 for (block, buffer) in (*start..).zip(blocks) {
                     plug.write(Part { start: Lba(block), data: whole(buffer) }, fua);
@@ -300,7 +300,7 @@ impl BlockIo {
         stats.barrier_writes + stats.bare_barriers
     }
 
-    /// Puts a bare barrier mark.
+    /// Puts a bare barrier.
     ///
     /// # Errors
     /// Those of the block layer.

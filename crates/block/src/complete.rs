@@ -100,7 +100,7 @@ impl Scheduler {
             (Purpose::Preflush(id), Err(error)) => self.drop_request(id, error),
             (Purpose::Epoch(id), Ok(())) => {
                 let stream = self.streams.named(id);
-                stream.marks.drain(..).for_each(|owner| owner.finish(Ok(()), Ok(())));
+                stream.bare_barriers.drain(..).for_each(|owner| owner.finish(Ok(()), Ok(())));
                 stream.open();
             }
             (Purpose::Epoch(id), Err(error)) => self.fail_stream(id, error),
@@ -163,7 +163,7 @@ impl Scheduler {
         stream.in_flight = 0;
         stream.refused = None;
         stream.closed_by = None;
-        stream.marks.drain(..).for_each(|owner| owner.transferred(Err(StorageError::Aborted)));
+        stream.bare_barriers.drain(..).for_each(|owner| owner.transferred(Err(StorageError::Aborted)));
         abort(&stream.staging.abort());
     }
 

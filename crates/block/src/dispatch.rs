@@ -91,15 +91,15 @@ impl Scheduler {
         advanced
     }
 
-    /// Fills an open queue from the staging queue, in issue order, until a barrier or a mark closes it.
+    /// Fills an open queue from the staging queue, in issue order, until a barrier closes it.
     fn admit_staged(&mut self, index: usize, now: Instant) -> bool {
         let mut admitted = false;
         while self.streams.at(index).phase == Phase::Open {
             let stream = self.streams.at(index);
             match stream.staging.pop() {
                 None => break,
-                Some(Staged::Mark { owner, .. }) => {
-                    stream.marks.push(owner);
+                Some(Staged::BareBarrier { owner, .. }) => {
+                    stream.bare_barriers.push(owner);
                     stream.close(None);
                     self.freed += 1;
                 }
@@ -124,7 +124,7 @@ impl Scheduler {
     fn flush_epoch(&mut self, index: usize) {
         let stream = self.streams.at(index);
         if self.options.rules.drops(BlockMutant::FlushForgotten) {
-            stream.marks.drain(..).for_each(|owner| owner.finish(Ok(()), Ok(())));
+            stream.bare_barriers.drain(..).for_each(|owner| owner.finish(Ok(()), Ok(())));
             stream.open();
             return;
         }
@@ -133,7 +133,7 @@ impl Scheduler {
         self.flushes.push_back(FlushRequest::new(purpose, Owners::new()));
     }
 
-    /// A mark with nothing order-preserving queued becomes the device's barrier command (E4).
+    /// A bare barrier with nothing order-preserving queued becomes the device's barrier command (E4).
     fn dispatch_bare_barrier(&mut self, index: usize, now: Instant) -> bool {
         if !self.has_slot() || self.refusals.ordered.is_some() {
             return false;
@@ -143,7 +143,7 @@ impl Scheduler {
             Ok(ticket) => {
                 self.stats.bare_barriers += 1;
                 let mut flight = Flight::new(ticket, Purpose::Answer);
-                flight.owners = std::mem::take(&mut self.streams.at(index).marks).into();
+                flight.owners = std::mem::take(&mut self.streams.at(index).bare_barriers).into();
                 flight.ordered = Some(id);
                 self.track(flight);
                 self.leave(index);
@@ -303,7 +303,7 @@ impl Scheduler {
         stream.refused = stream.refused.filter(|refused| *refused != id);
         let last = stream.phase == Phase::Closed && stream.queued == 0;
         if barrier {
-            flight.owners.extend(stream.marks.drain(..));
+            flight.owners.extend(stream.bare_barriers.drain(..));
             self.stats.reassigned += u64::from(stream.closed_by != Some(id));
         }
         self.track(flight);

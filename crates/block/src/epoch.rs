@@ -50,10 +50,10 @@ pub(crate) struct Stream {
     pub(crate) in_flight: usize,
     /// An order-preserving request that the device refused: the others wait behind it (E5).
     pub(crate) refused: Option<RequestId>,
-    /// The request whose barrier flag closed the queue; none for a bare mark.
+    /// The request whose barrier flag closed the queue; none for a bare barrier.
     pub(crate) closed_by: Option<RequestId>,
-    /// The caller that put a bare mark on the leaving epoch.
-    pub(crate) marks: Vec<Completer>,
+    /// The caller that put a bare barrier on the leaving epoch.
+    pub(crate) bare_barriers: Vec<Completer>,
     pub(crate) staging: StagingQueue,
     /// An order-preserving write failed: nothing order-preserving goes on (S5).
     pub(crate) failed: Option<StorageError>,
@@ -70,13 +70,13 @@ impl Stream {
             in_flight: 0,
             refused: None,
             closed_by: None,
-            marks: Vec::new(),
+            bare_barriers: Vec::new(),
             staging: StagingQueue::default(),
             failed: None,
         }
     }
 
-    /// A barrier enters, or a bare mark.
+    /// A barrier enters, as a flag or bare.
     pub(crate) fn close(&mut self, by: Option<RequestId>) {
         self.phase = Phase::Closed;
         self.closed_by = by;

@@ -144,12 +144,12 @@ impl BlockLayer {
         }
     }
 
-    /// Submits a bare mark: the stream's epoch ends here. The ticket is that of the command which carries it.
+    /// Submits a bare barrier: the stream's epoch ends here. The ticket is that of the command which carries it.
     ///
     /// # Errors
     /// As [`BlockLayer::try_submit`].
     pub fn barrier(&self, stream: StreamId) -> Result<Ticket, Refused> {
-        self.attempt(|scheduler, _| scheduler.mark(stream))
+        self.attempt(|scheduler, _| scheduler.submit_barrier(stream))
     }
 
     /// Submits a read; the ticket carries the data.

@@ -11,7 +11,7 @@
 //! - **E3** Orderless requests cross epochs; while a queue is closed new ones wait, for a bounded time.
 //!   Reads are never held back, nor are flushes but those of E9.
 //! - **E4** *Barrier reassignment*: a barrier loses its flag when it enters the queue, and closes it; the last
-//!   order-preserving request that the device accepts becomes the barrier, and the queue opens. A bare mark, with nothing left
+//!   order-preserving request that the device accepts becomes the barrier, and the queue opens. A bare barrier, with nothing left
 //!   queued, is the device's barrier command. A merged request is order-preserving if one part is, and streams
 //!   never merge.
 //! - **E5** The next command is dispatched as soon as the last was accepted. Barrier writes have ordered
@@ -20,7 +20,7 @@
 //! - **E6** Legacy dispatch puts epochs in order by transfer-and-flush.
 //! - **E7** An orderless write to a page that a barrier call covers is promoted to the current epoch.
 //! - **E8** What is in an *ordered plug* leaves in its order, whatever the elevator does: as one packed command, or as several,
-//!   each submitted when the one before is transferred. Writes that continue each other become one, but not across a mark.
+//!   each submitted when the one before is transferred. Writes that continue each other become one, but not across a bare barrier.
 //! - **E9** A *flush behind writes* leaves when every write that was issued before it is transferred, or has failed. So it covers them,
 //!   and no task runs between.
 //! - **S5** After a failed order-preserving write, nothing order-preserving of its stream that is not yet

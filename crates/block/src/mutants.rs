@@ -31,8 +31,8 @@ pub enum BlockMutant {
     NoPromotion,
     /// E8: the writes of a plug leave in reverse order.
     PlugReordered,
-    /// E8: writes become one across a mark.
-    PlugMarkForgotten,
+    /// E8: writes become one across a bare barrier.
+    PlugBarrierForgotten,
     /// E8: the next command of a divided plug does not wait for the one before.
     PlugRunsAhead,
     /// E9: a flush behind writes leaves before they are transferred.

@@ -35,7 +35,7 @@ pub struct BlockOptions {
     pub elevator: ElevatorKind,
     /// Who keeps order between epochs. Default: the device.
     pub dispatch: Dispatch,
-    /// Writes and discards that may be queued, 1 and more; as many reads, flushes and bare marks again.
+    /// Writes and discards that may be queued, 1 and more; as many reads, flushes and bare barriers again.
     /// Default: 128, as Linux's `nr_requests`.
     pub queue_requests: usize,
     /// How long an orderless request waits at most for a closed queue (E3). Default: 3 ms.

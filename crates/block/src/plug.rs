@@ -1,9 +1,9 @@
 //! An *ordered plug*: writes that leave as one packed command, in the order in which they were put in (E8).
 //!
-//! A caller starts a plug, adds writes, puts *marks* between those whose order matters, and finishes it. These are the
+//! A caller starts a plug, adds writes, puts *bare barriers* between those whose order matters, and finishes it. These are the
 //! three helpers of the paper on the eMMC data-persistence path (section V.B: start, insert barrier, finish). No
 //! elevator sees what is in a plug, only the whole of it, and a device makes packed writes in turn (S7). Writes between
-//! two marks that continue each other become one, as in a queue; a mark keeps apart what is to be left apart by a
+//! two bare barriers that continue each other become one, as in a queue; a bare barrier keeps apart what is to be left apart by a
 //! power cut.
 //!
 //! What is more than a command takes is divided between two writes. The next command is submitted when the one before
@@ -47,8 +47,8 @@ pub struct OrderedPlug<'a> {
     layer: &'a BlockLayer,
     stream: StreamId,
     writes: Vec<Plugged<'a>>,
-    /// A mark is behind the last of them.
-    marked: bool,
+    /// A bare barrier is behind the last of them.
+    has_barrier: bool,
 }
 
 impl<'a> OrderedPlug<'a> {
@@ -58,7 +58,7 @@ impl<'a> OrderedPlug<'a> {
     /// [`Rejected::Unsupported`] where the device has no packed writes.
     pub fn start(layer: &'a BlockLayer, stream: StreamId) -> Result<OrderedPlug<'a>, Rejected> {
         match layer.capabilities().packed {
-            true => Ok(OrderedPlug { layer, stream, writes: Vec::new(), marked: false }),
+            true => Ok(OrderedPlug { layer, stream, writes: Vec::new(), has_barrier: false }),
             false => Err(Rejected::Unsupported(Feature::Packed)),
         }
     }
@@ -66,17 +66,18 @@ impl<'a> OrderedPlug<'a> {
     /// Adds a write, with FUA and reliable as `flags` has them. The data is as of [`finish`](Self::finish).
     pub fn write(&mut self, part: Part<'a>, flags: WriteFlags) {
         let new = Plugged { parts: vec![part], flags };
-        let marked = std::mem::take(&mut self.marked) && !self.layer.drops(BlockMutant::PlugMarkForgotten);
+        let has_barrier =
+            std::mem::take(&mut self.has_barrier) && !self.layer.drops(BlockMutant::PlugBarrierForgotten);
         let most = u64::from(self.layer.capabilities().max_transfer_blocks);
-        match self.writes.last_mut().filter(|last| !marked && last.takes(&new, most)) {
+        match self.writes.last_mut().filter(|last| !has_barrier && last.takes(&new, most)) {
             Some(last) => last.parts.push(part),
             None => self.writes.push(new),
         }
     }
 
     /// What is added from now on stays apart from what was added before, and behind it.
-    pub fn mark(&mut self) {
-        self.marked = true;
+    pub fn put_barrier(&mut self) {
+        self.has_barrier = true;
     }
 
     /// Submits all of it, and gives back the ticket of the last command; one that is done, if the plug is empty. Waits for

@@ -323,18 +323,18 @@ impl Scheduler {
         Ok(ticket)
     }
 
-    /// Issues a bare mark: the stream's epoch ends here.
-    pub(crate) fn mark(&mut self, id: StreamId) -> Result<Ticket, Refused> {
+    /// Issues a bare barrier: the stream's epoch ends here.
+    pub(crate) fn submit_barrier(&mut self, id: StreamId) -> Result<Ticket, Refused> {
         let limit = self.options.queue_requests;
         let stream = self.streams.named(id);
         if stream.failed.is_some() {
             return Err(StorageError::Aborted.into());
         }
-        if stream.staging.marks() >= limit {
+        if stream.staging.bare_barriers() >= limit {
             return Err(Refused::Full);
         }
         let (ticket, owner) = Ticket::pending();
-        stream.staging.push(Staged::Mark { owner, issued_in: stream.issuing });
+        stream.staging.push(Staged::BareBarrier { owner, issued_in: stream.issuing });
         stream.issuing.0 += 1;
         Ok(ticket)
     }

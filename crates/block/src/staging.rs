@@ -1,11 +1,11 @@
-//! The *staging queue*: what waits, in issue order, while the queue is closed: requests, and bare marks.
+//! The *staging queue*: what waits, in issue order, while the queue is closed: requests, and bare barriers.
 
 use std::collections::VecDeque;
 
 use weir_runtime::Instant;
 use weir_storage::{Completer, Epoch, RequestId};
 
-/// A request or a mark that waits for the queue to open.
+/// A request or a bare barrier that waits for the queue to open.
 pub(crate) enum Staged {
     Request {
         id: RequestId,
@@ -15,7 +15,7 @@ pub(crate) enum Staged {
         /// When it has waited long enough, if it is orderless (E3).
         until: Instant,
     },
-    Mark {
+    BareBarrier {
         owner: Completer,
         /// The epoch that it closes.
         issued_in: Epoch,
@@ -26,13 +26,13 @@ impl Staged {
     fn id(&self) -> Option<RequestId> {
         match self {
             Staged::Request { id, .. } => Some(*id),
-            Staged::Mark { .. } => None,
+            Staged::BareBarrier { .. } => None,
         }
     }
 
     fn into_owner(self) -> Option<Completer> {
         match self {
-            Staged::Mark { owner, .. } => Some(owner),
+            Staged::BareBarrier { owner, .. } => Some(owner),
             Staged::Request { .. } => None,
         }
     }
@@ -45,11 +45,11 @@ impl Staged {
         }
     }
 
-    /// Whether it was issued after the request `id` of epoch `epoch`. A mark ends its epoch.
+    /// Whether it was issued after the request `id` of epoch `epoch`. A bare barrier ends its epoch.
     fn follows(&self, request: RequestId, epoch: Epoch) -> bool {
         match self {
             Staged::Request { id, issued_in, .. } => (*issued_in, *id) > (epoch, request),
-            Staged::Mark { issued_in, .. } => *issued_in >= epoch,
+            Staged::BareBarrier { issued_in, .. } => *issued_in >= epoch,
         }
     }
 }
@@ -67,8 +67,8 @@ impl StagingQueue {
         self.staged.is_empty()
     }
 
-    pub(crate) fn marks(&self) -> usize {
-        self.staged.iter().filter(|staged| matches!(staged, Staged::Mark { .. })).count()
+    pub(crate) fn bare_barriers(&self) -> usize {
+        self.staged.iter().filter(|staged| matches!(staged, Staged::BareBarrier { .. })).count()
     }
 
     pub(crate) fn push(&mut self, staged: Staged) {
@@ -131,7 +131,7 @@ impl StagingQueue {
         self.staged.iter().filter_map(Staged::until).filter(|until| *until > now).min()
     }
 
-    /// Takes everything but orderless requests out; gives back the owners of the marks (S5).
+    /// Takes everything but orderless requests out; gives back the owners of the bare barriers (S5).
     pub(crate) fn abort(&mut self) -> Vec<Completer> {
         let (orderless, rest): (_, VecDeque<Staged>) =
             self.staged.drain(..).partition(|staged| staged.until().is_some());

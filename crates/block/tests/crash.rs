@@ -148,7 +148,7 @@ impl Player {
             0..=4 => self.write(Class::Orderless).await,
             5..=9 => self.write(Class::Ordered).await,
             10..=13 => self.write(Class::Barrier).await,
-            14 => self.mark().await,
+            14 => self.put_barrier().await,
             15 => self.read(),
             16 => self.flush(),
             17 => self.promote().await,
@@ -224,11 +224,11 @@ impl Player {
         }));
     }
 
-    async fn mark(&mut self) {
+    async fn put_barrier(&mut self) {
         let stream = self.any_stream();
         *self.log.borrow_mut().epoch(stream) += 1;
-        let mark = self.layer.when_space(|layer| layer.barrier(stream)).await;
-        assert!(mark.is_ok() || self.run.faulty, "{:?}", mark.err());
+        let barrier = self.layer.when_space(|layer| layer.barrier(stream)).await;
+        assert!(barrier.is_ok() || self.run.faulty, "{:?}", barrier.err());
     }
 
     /// A read finds exactly what was issued last before it (S6).
@@ -382,7 +382,7 @@ async fn finish(layer: &BlockLayer, log: &RefCell<Log>, faulty: bool) {
     for stream in 0..STREAMS {
         let stream = StreamId(stream as u32);
         layer.reset(stream);
-        last.push(layer.when_space(|layer| layer.barrier(stream)).await.expect("a mark"));
+        last.push(layer.when_space(|layer| layer.barrier(stream)).await.expect("a barrier"));
     }
     for ticket in last {
         let result = ticket.transferred().await;

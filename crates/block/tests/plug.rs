@@ -25,14 +25,14 @@ fn legacy(options: BlockOptions) -> BlockOptions {
     BlockOptions { dispatch: Dispatch::Legacy, elevator: ElevatorKind::Deadline, ..options }
 }
 
-/// Finishes a plug of one-block writes; none is a mark.
+/// Finishes a plug of one-block writes; none is a bare barrier.
 async fn finish(layer: &BlockLayer, writes: &[Option<(u64, WriteFlags)>]) -> Result<Ticket, Rejected> {
     let page = page(1);
     let mut plug = OrderedPlug::start(layer, S0)?;
     for write in writes {
         match write {
             Some((lba, flags)) => plug.write(Part::bytes(Lba(*lba), &page), *flags),
-            None => plug.mark(),
+            None => plug.put_barrier(),
         }
     }
     plug.finish().await
@@ -64,7 +64,7 @@ fn e8_a_plug_leaves_as_one_packed_command_in_order() {
 
 #[test]
 fn e8_a_mark_keeps_writes_apart() {
-    prove(&[BlockMutant::PlugMarkForgotten], |options| {
+    prove(&[BlockMutant::PlugBarrierForgotten], |options| {
         play(packing_device(), legacy(options), None, async |stage| {
             stage.device.instant.set(true);
             finish(&stage.layer, &[Some((4, FUA)), Some((5, FUA)), None, Some((6, FUA))])
@@ -166,7 +166,7 @@ fn a_plug_is_not_durable_behind_a_failed_flush() {
     });
 }
 
-/// Cuts the power at every event of a plug of a log of four blocks, a mark, and a commit block right behind it, all with
+/// Cuts the power at every event of a plug of a log of four blocks, a bare barrier, and a commit block right behind it, all with
 /// FUA: how often the commit block was there in part, or its log was not whole.
 fn cuts(options: BlockOptions) -> Result<u64, String> {
     let (torn, broken) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Ok(()))));
@@ -204,7 +204,7 @@ fn cuts(options: BlockOptions) -> Result<u64, String> {
 #[test]
 fn e8_a_power_cut_leaves_the_first_writes_of_a_plug() {
     prove(
-        &[BlockMutant::PlugReordered, BlockMutant::PlugMarkForgotten, BlockMutant::PlugRunsAhead],
+        &[BlockMutant::PlugReordered, BlockMutant::PlugBarrierForgotten, BlockMutant::PlugRunsAhead],
         |options| {
             let torn = cuts(options)?;
             assert!(torn > 20, "{torn} states with a part of the commit block");

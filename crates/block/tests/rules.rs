@@ -258,9 +258,9 @@ fn e4_streams_never_merge() {
     });
 }
 
-/// E4: a bare mark is the barrier command if nothing order-preserving is queued, else the last one's flag.
+/// E4: a bare barrier is the barrier command if nothing order-preserving is queued, else the last one's flag.
 #[test]
-fn e4_bare_marks() {
+fn e4_bare_barriers() {
     play(ordered_device(), apart(BlockOptions::default()), None, async |stage| {
         let page = page(1);
         stage.layer.barrier(S0).expect("room");
@@ -268,16 +268,16 @@ fn e4_bare_marks() {
         stage.device.busy.set(true);
         stage.layer.try_submit(&Request::ordered(S0, &scripted::at(1, &page))).expect("room");
         stage.layer.try_submit(&Request::ordered(S0, &scripted::at(2, &page))).expect("room");
-        let mark = stage.layer.barrier(S0).expect("room");
+        let barrier = stage.layer.barrier(S0).expect("room");
         let second = stage.layer.barrier(S0).expect("room");
         stage.device.free();
         stage.settle().await;
         assert_eq!(stage.device.order(), vec![1, -2]);
         assert_eq!(stage.device.kinds().last(), Some(&CommandKind::Barrier));
-        assert_eq!((mark.poll_transferred(), second.poll_transferred()), (None, None));
+        assert_eq!((barrier.poll_transferred(), second.poll_transferred()), (None, None));
         stage.device.answer(2, Ok(()));
         stage.settle().await;
-        assert_eq!((mark.poll_transferred(), second.poll_transferred()), (Some(Ok(())), None));
+        assert_eq!((barrier.poll_transferred(), second.poll_transferred()), (Some(Ok(())), None));
         stage.device.answer_all();
         stage.settle().await;
         assert_eq!(second.poll_transferred(), Some(Ok(())));
@@ -507,7 +507,7 @@ fn e7_writes_in_flight_are_waited_for_without_ordered_service() {
 }
 
 /// E7: a request that entered a closed queue because it had waited long enough goes back to its place in issue
-/// order when it is promoted: before the mark that ends its epoch.
+/// order when it is promoted: before the barrier that ends its epoch.
 #[test]
 fn e7_a_promoted_request_keeps_its_place() {
     play(unordered_device(), apart(BlockOptions::default()), None, async |stage| {
@@ -544,12 +544,12 @@ fn s5_a_failed_stream_stops() {
             let other = layer.try_submit(&Request::barrier(S1, &part(3))).expect("room");
             let queued = layer.try_submit(&Request::barrier(S0, &part(4))).expect("room");
             let held = layer.try_submit(&Request::ordered(S0, &part(5))).expect("room");
-            let mark = layer.barrier(S0).expect("room");
+            let barrier = layer.barrier(S0).expect("room");
             let orderless = layer.try_submit(&Request::orderless(S0, &part(6))).expect("room");
             device.answer(1, Err(io_error()));
             stage.settle().await;
             same(first.poll_transferred(), Some(Err(io_error())))?;
-            for ticket in [&in_flight, &queued, &held, &mark] {
+            for ticket in [&in_flight, &queued, &held, &barrier] {
                 same(ticket.poll_transferred(), Some(Err(StorageError::Aborted)))?;
             }
             same(device.order(), vec![-1, -2, -3, 6])?;
@@ -636,7 +636,7 @@ fn the_queue_is_bounded() {
         assert_eq!(layer.try_submit(&Request::orderless(S1, &part(4))).err(), Some(Refused::Full));
         for _ in 0..3 {
             layer.flush().expect("flushes have room of their own");
-            layer.barrier(S1).expect("marks too");
+            layer.barrier(S1).expect("barriers too");
         }
         assert_eq!(layer.flush().err(), Some(Refused::Full));
         let parts = part(4);

@@ -235,7 +235,7 @@ fn legacy_dispatch_works_on_every_device() {
             for lba in 0..4 {
                 layer.try_submit(&Request::barrier(STREAM, &[Part::bytes(Lba(lba), &page)])).expect("room");
             }
-            layer.barrier(STREAM).expect("room").transferred().await.expect("a mark");
+            layer.barrier(STREAM).expect("room").transferred().await.expect("a barrier");
             let stats = layer.stats();
             assert_eq!((stats.flushes, stats.barrier_writes, stats.bare_barriers), (5, 0, 0));
         })

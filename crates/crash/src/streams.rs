@@ -278,7 +278,7 @@ impl Issuer<'_> {
             0..=3 => self.write(Class::Orderless).await,
             4..=8 => self.write(Class::Ordered).await,
             9..=13 => self.write(Class::Barrier).await,
-            14 => self.mark().await,
+            14 => self.put_barrier().await,
             15 => self.flush().await,
             _ => {
                 let nanos = self.random.below(self.options.below.pause_ns_max + 1);
@@ -339,11 +339,11 @@ impl Issuer<'_> {
         }
     }
 
-    async fn mark(&mut self) -> Result<(), Verdict> {
+    async fn put_barrier(&mut self) -> Result<(), Verdict> {
         let stream = self.any_stream();
         *self.log.borrow_mut().epoch(stream) += 1;
-        let marked = self.layer.when_space(|layer| layer.barrier(stream)).await;
-        marked.map(drop).map_err(|error| failed("a mark", &error))
+        let put = self.layer.when_space(|layer| layer.barrier(stream)).await;
+        put.map(drop).map_err(|error| failed("a barrier", &error))
     }
 
     async fn flush(&mut self) -> Result<(), Verdict> {
@@ -365,8 +365,8 @@ impl Issuer<'_> {
             self.log.borrow().writes.iter().filter_map(|write| write.ticket.clone()).collect();
         for stream in 0..self.options.streams {
             let stream = StreamId(stream as u32);
-            let marked = self.layer.when_space(|layer| layer.barrier(stream)).await;
-            marked.map_err(|error| failed("the last mark", &error))?;
+            let put = self.layer.when_space(|layer| layer.barrier(stream)).await;
+            put.map_err(|error| failed("the last barrier", &error))?;
         }
         for ticket in tickets {
             ticket.transferred().await.map_err(|error| failed("the last transfers", &error))?;

@@ -177,7 +177,7 @@ impl Writer {
                     self.write_and_wait().await?
                 }
                 BlockWrites::B | BlockWrites::P => self.write_on().await?,
-                BlockWrites::BarrierCommand => self.write_and_mark().await?,
+                BlockWrites::BarrierCommand => self.write_and_put_barrier().await?,
                 BlockWrites::BarrierBurst => self.write_burst().await?,
             }
         }
@@ -244,7 +244,7 @@ impl Writer {
 
     /// A write that is not queued but accepted at once, and a barrier behind it: in the queue they would become
     /// one command (E4).
-    async fn write_and_mark(&mut self) -> Result<(), Rejected> {
+    async fn write_and_put_barrier(&mut self) -> Result<(), Rejected> {
         self.spend_call().await;
         if self.gauge.depth() + 2 > self.depth {
             let (gauge, depth) = (Rc::clone(&self.gauge), self.depth * 3 / 4);

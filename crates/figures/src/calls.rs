@@ -69,10 +69,10 @@ pub enum On {
     /// The same, but the list gives blocks up when they are transferred, durable or not.
     #[serde(rename = "BarrierFS, list until transfer")]
     BarrierFsUntilTransfer,
-    /// As the paper has it, but a call that finds nothing dirty puts a bare barrier mark, and forces no commit.
-    #[serde(rename = "BarrierFS, bare marks")]
-    BarrierFsBareMarks,
-    /// Dual-mode journaling that copies where the paper waits, and puts bare marks where it commits.
+    /// As the paper has it, but a call that finds nothing dirty puts a bare barrier, and forces no commit.
+    #[serde(rename = "BarrierFS, bare barriers")]
+    BarrierFsBareBarriers,
+    /// Dual-mode journaling that copies where the paper waits, and puts bare barriers where it commits.
     #[serde(rename = "BarrierFS with copies")]
     BarrierFsCopies,
     /// The journal for prefix devices: it waits for every transfer, and a durable call ends with one flush (OPTR paper,
@@ -169,7 +169,7 @@ impl On {
             On::Ext4Unbarriered => Engine::Jbd2 { barrier: false },
             On::Ext4Async => Engine::AsyncCommit,
             On::OptFs => Engine::OptFs,
-            On::BarrierFs | On::BarrierFsBareMarks => Engine::Dual { conflicts: Conflicts::List },
+            On::BarrierFs | On::BarrierFsBareBarriers => Engine::Dual { conflicts: Conflicts::List },
             On::BarrierFsUntilTransfer => Engine::Dual { conflicts: Conflicts::ListUntilTransfer },
             On::BarrierFsCopies => Engine::Dual { conflicts: Conflicts::Copy },
             On::Prefix => Engine::Prefix,
@@ -208,7 +208,7 @@ impl fmt::Display for On {
             On::OptFs => "OptFS",
             On::BarrierFs => "BarrierFS",
             On::BarrierFsUntilTransfer => "BarrierFS, list until transfer",
-            On::BarrierFsBareMarks => "BarrierFS, bare marks",
+            On::BarrierFsBareBarriers => "BarrierFS, bare barriers",
             On::BarrierFsCopies => "BarrierFS with copies",
             On::Prefix => "EXT4 for prefix devices",
             On::FlushAhead => "EXT4 with flush-ahead commit",

@@ -14,7 +14,7 @@
 //! | `order_all` | all D, `{D, JD} -> {JC} ->` | the same | `{JC} ->` |
 //!
 //! With [`MountOptions::forces_commits`] calls that find nothing dirty commit the running transaction, as the paper has it
-//! (*forced commit*): `{JD} -> {JC} ->` in place of the bare mark and before the flush, and JC alone if nothing has changed.
+//! (*forced commit*): `{JD} -> {JC} ->` in place of the bare barrier and before the flush, and JC alone if nothing has changed.
 //!
 //! `fbarrier` and `fdatabarrier` return when all of that is dispatched: they wait for queue space only. With the
 //! data of the file goes that of every other file that the transaction refers to (J2). Data that the writeback

@@ -415,7 +415,7 @@ fn j3_an_overwrite_is_not_seen_without_the_append_before_it() {
     });
 }
 
-/// J3 and E7: what writeback has submitted looks clean, and is ordered by the call all the same: by a bare mark, or by a
+/// J3 and E7: what writeback has submitted looks clean, and is ordered by the call all the same: by a bare barrier, or by a
 /// commit that the call forces.
 #[test]
 fn j3_a_barrier_with_nothing_dirty_is_a_barrier() {

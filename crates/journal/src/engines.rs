@@ -11,7 +11,7 @@
 //! async_commit  (as jbd2's feature)             D --wait-- JD -- JC --wait, flush-- next
 //! optfs         (OptFS, SOSP 2013)              D --wait-- JD -- JC --wait-- next
 //! prefix        (OPTR paper, section 4)         D --wait-- JD --wait-- JC --wait-- next
-//! flush_ahead   (eMMC paper, section V.B)       D --flush, wait-- JD, FUA --mark-- JC, FUA --wait-- next
+//! flush_ahead   (eMMC paper, section V.B)       D --flush, wait-- JD, FUA --barrier-- JC, FUA --wait-- next
 //! unjournaled   (eMMC paper, section VI)        D --wait-- blocks home --wait-- next
 //! ```
 //!

@@ -38,7 +38,7 @@ pub enum JournalMutant {
     CommitNotFlushed,
     /// J2: the legacy path takes the flush before a commit block that is under way for one of later data.
     TrustsEarlierFlush,
-    /// J3: nothing dirty, no barrier mark.
+    /// J3: nothing dirty, no bare barrier.
     NoBareBarrier,
     /// J3: a commit that is faster than the data of the file makes a barrier behind the data needless.
     TrustsFasterCommit,

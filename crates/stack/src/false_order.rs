@@ -16,7 +16,7 @@ pub struct FalseOrder {
 impl FalseOrder {
     /// Before `below`, claiming `ordering`.
     pub fn new(below: Rc<dyn Storage>, ordering: Ordering) -> Rc<FalseOrder> {
-        // It claims no ordered service: a mark is answered before what comes before it.
+        // It claims no ordered service: a barrier is answered before what comes before it.
         let claims = below.capabilities();
         let capabilities = Capabilities { ordering, ordered_service: false, ..*claims };
         Rc::new(FalseOrder { below, capabilities })

@@ -58,7 +58,7 @@ pub enum Rule {
     Flush,
     /// S2: a FUA write is durable when it is transferred.
     Fua,
-    /// S3: barriers, as a flag and as a bare mark, where the device has them.
+    /// S3: barriers, as a flag and bare, where the device has them.
     Barrier,
     /// S1: an ordered command is serviced after all before it and before all after it.
     OrderedService,

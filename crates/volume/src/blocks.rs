@@ -26,7 +26,7 @@ pub(crate) struct Blocks {
     /// While the map is loaded: checksums of the blocks whose names are listed.
     checksums: BTreeMap<u32, u32>,
     /// [`SHARED`], or 0 in a volume without shares: there the bit belongs to the address.
-    mark: u32,
+    shared: u32,
     rules: Rules<VolumeMutant>,
     pub segments: Segments,
 }
@@ -35,31 +35,31 @@ impl Blocks {
     /// No block is anywhere. So many pages of the map are in memory at most.
     pub(crate) fn new(geometry: &Geometry, rules: Rules<VolumeMutant>, map_limit: usize) -> Blocks {
         let (map, segments) = (Map::new(geometry.map_pages, map_limit), Segments::new(geometry.segments));
-        let mark = if geometry.shares { SHARED } else { 0 };
+        let shared = if geometry.shares { SHARED } else { 0 };
         let (names, checksums) = (Names::default(), BTreeMap::new());
-        Blocks { geometry: *geometry, map, names, checksums, mark, rules, segments }
+        Blocks { geometry: *geometry, map, names, checksums, shared, rules, segments }
     }
 
     /// Where a logical block is.
     #[inline]
     pub(crate) fn entry(&self, lba: u32) -> Entry {
-        self.unmarked(self.map.get(lba))
+        self.without_flag(self.map.get(lba))
     }
 
     #[inline]
-    fn unmarked(&self, entry: Entry) -> Entry {
-        Entry { block: entry.block & !self.mark, ..entry }
+    fn without_flag(&self, entry: Entry) -> Entry {
+        Entry { block: entry.block & !self.shared, ..entry }
     }
 
     #[inline]
-    fn is_marked(&self, entry: Entry) -> bool {
-        entry.block & self.mark != 0
+    fn is_shared(&self, entry: Entry) -> bool {
+        entry.block & self.shared != 0
     }
 
     /// All that are somewhere, in order.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (u32, Entry)> {
         let known = self.map.known_in(0, self.geometry.addressable_blocks());
-        known.map(|(lba, entry)| (lba, self.unmarked(entry))).filter(|(_, entry)| entry.is_mapped())
+        known.map(|(lba, entry)| (lba, self.without_flag(entry))).filter(|(_, entry)| entry.is_mapped())
     }
 
     /// What a target reads that shares a block. What a volume with a base does not hold by then reads zeros (V12).
@@ -78,7 +78,7 @@ impl Blocks {
         self.leave(lba, old, sequence);
     }
 
-    /// A logical block reads something else than this from now on. With its mark, a block is in no segment.
+    /// A logical block reads something else than this from now on. With its shared flag, a block is in no segment.
     #[inline]
     fn leave(&mut self, lba: u32, old: Entry, sequence: u64) {
         match self.geometry.segment_of(old.block) {
@@ -91,7 +91,7 @@ impl Blocks {
     /// A shared block is live until its last name is gone (V7).
     #[cold]
     fn leave_shared(&mut self, lba: u32, old: Entry, sequence: u64) {
-        let Entry { block, .. } = self.unmarked(old);
+        let Entry { block, .. } = self.without_flag(old);
         let was_last = self.names.remove(block, lba);
         if let Some(segment) = self.geometry.segment_of(block).filter(|_| was_last) {
             self.segments.drop_live(segment, sequence);
@@ -103,16 +103,16 @@ impl Blocks {
     pub(crate) fn share(&mut self, pairs: &Pairs, sequence: u64) {
         let found: Vec<(u32, Entry)> = pairs.iter().map(|(to, from)| (*to, self.source(*from))).collect();
         for ((to, from), (_, entry)) in pairs.iter().zip(&found).filter(|(_, (_, entry))| entry.is_mapped()) {
-            if !self.is_marked(self.map.get(*from)) {
-                self.map.set(*from, Entry { block: entry.block | self.mark, ..*entry });
+            if !self.is_shared(self.map.get(*from)) {
+                self.map.set(*from, Entry { block: entry.block | self.shared, ..*entry });
                 self.names.add(entry.block, *from);
             }
             self.names.add(entry.block, *to);
         }
         for (to, entry) in found {
-            let mark = if entry.is_mapped() { self.mark } else { 0 };
-            let old = self.map.set(to, Entry { block: entry.block | mark, ..entry });
-            if self.unmarked(old).block != entry.block {
+            let shared = if entry.is_mapped() { self.shared } else { 0 };
+            let old = self.map.set(to, Entry { block: entry.block | shared, ..entry });
+            if self.without_flag(old).block != entry.block {
                 self.leave(to, old, sequence);
             }
         }
@@ -134,13 +134,13 @@ impl Blocks {
 
     /// Takes in what a map page on the disk says of a block. What names the same block reads the same.
     pub(crate) fn load(&mut self, lba: u64, entry: Entry) -> Result<(), Damage> {
-        let Entry { block, checksum } = self.unmarked(entry);
+        let Entry { block, checksum } = self.without_flag(entry);
         if entry == Entry::EMPTY && self.geometry.base.is_some() && lba < self.geometry.addressable_blocks() {
             self.map.load(lba as u32, entry);
             return Ok(());
         }
         let segment = self.geometry.segment_of(block).ok_or(Damage::MapEntry)?;
-        let other = if self.is_marked(entry) { self.names.first(block) } else { None };
+        let other = if self.is_shared(entry) { self.names.first(block) } else { None };
         let is_full =
             other.is_none() && u32::from(self.segments.live(segment)) >= self.geometry.segment_blocks;
         if lba >= self.geometry.addressable_blocks()
@@ -149,15 +149,15 @@ impl Blocks {
         {
             return Err(Damage::MapEntry);
         }
-        if self.is_marked(entry) {
+        if self.is_shared(entry) {
             self.names.add(block, lba as u32);
             self.checksums.insert(block, checksum);
         }
         if other.is_none() {
             self.segments.add_live(segment, 1);
         }
-        let loses_mark = self.rules.drops(VolumeMutant::MarksForgotten);
-        self.map.load(lba as u32, if loses_mark { Entry { block, checksum } } else { entry });
+        let loses_flag = self.rules.drops(VolumeMutant::SharedFlagsForgotten);
+        self.map.load(lba as u32, if loses_flag { Entry { block, checksum } } else { entry });
         Ok(())
     }
 
@@ -172,10 +172,10 @@ impl Blocks {
         self.checksums.clear();
     }
 
-    /// Loads the entry of a record. Records hold no marks: the entry gets one if a map page names the same block.
+    /// Loads the entry of a record. Records hold no shared flags: the entry gets one if a map page names the same block.
     pub(crate) fn load_recorded(&mut self, lba: u64, entry: Entry) -> Result<(), Damage> {
-        let mark = if self.names.first(entry.block).is_some() { self.mark } else { 0 };
-        self.load(lba, Entry { block: entry.block | mark, ..entry })
+        let shared = if self.names.first(entry.block).is_some() { self.shared } else { 0 };
+        self.load(lba, Entry { block: entry.block | shared, ..entry })
     }
 
     /// What is live at a block that was written as `written_as`: content that a logical block reads.
@@ -200,7 +200,7 @@ impl Blocks {
 
     /// Whether a logical block is the first name of what it reads: each physical block has one such.
     pub(crate) fn is_first_name(&self, lba: u32, entry: Entry) -> bool {
-        !self.is_marked(self.map.get(lba)) || self.names.first(entry.block) == Some(lba)
+        !self.is_shared(self.map.get(lba)) || self.names.first(entry.block) == Some(lba)
     }
 
     /// The names of blocks that were shared.
@@ -234,7 +234,8 @@ impl Blocks {
         for lba in written {
             let entry = self.map.get(lba);
             unmapped += u64::from(!entry.is_mapped());
-            let shared = self.is_marked(entry) && self.names.of(self.unmarked(entry).block).nth(1).is_some();
+            let shared =
+                self.is_shared(entry) && self.names.of(self.without_flag(entry).block).nth(1).is_some();
             kept += u64::from(shared);
         }
         unmapped + kept == 0

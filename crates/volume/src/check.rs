@@ -250,7 +250,7 @@ pub(crate) async fn read_live(
 /// upgraded.
 ///
 /// # Errors
-/// [`VolumeError::TooLargeToShare`] if addresses leave no room for the mark of a shared block; [`VolumeError`] if there is
+/// [`VolumeError::TooLargeToShare`] if addresses leave no room for the shared flag; [`VolumeError`] if there is
 /// no whole volume, or it is open.
 pub async fn upgrade(handle: &Handle, disk: Rc<dyn Storage>) -> Result<bool, VolumeError> {
     let geometry = read_superblock(&*disk).await?;

@@ -456,7 +456,7 @@ pub(crate) fn claim_blocks(claims: bool) -> u64 {
     if claims { CLAIM_BLOCKS } else { 0 }
 }
 
-/// Whether a map entry has room for the mark of a shared block beside any address.
+/// Whether a map entry has room for the shared flag beside any address.
 pub(crate) fn may_share(physical_blocks: u64) -> bool {
     physical_blocks <= u64::from(SHARED)
 }

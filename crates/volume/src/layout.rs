@@ -25,7 +25,7 @@ pub(crate) const STREAM_MAGIC: [u8; 8] = *b"WEIR-SND";
 pub(crate) const CHUNK_MAGIC: [u8; 4] = *b"WCHK";
 /// The version of the format that this crate writes and reads.
 pub(crate) const FORMAT_VERSION: u32 = 2;
-/// Feature: records may be shares, and map entries may be marked.
+/// Feature: records may be shares, and map entries may have the shared flag.
 pub(crate) const FEATURE_SHARES: u64 = 1;
 /// Feature: a claim and a challenge lie before the segments.
 pub(crate) const FEATURE_CLAIMS: u64 = 2;

@@ -15,7 +15,7 @@ use crate::layout::ENTRIES_PER_PAGE;
 use crate::map_page::{PageSlot, Stored, encode_page};
 use crate::sparse::Sparse;
 
-/// Where one logical block is. Block 0 (a superblock) means: nowhere, it reads what the base has, or zero. In the map, a block may have a mark
+/// Where one logical block is. Block 0 (a superblock) means: nowhere, it reads what the base has, or zero. In the map, a block may have the shared flag
 /// ([`SHARED`]), which only `blocks.rs` sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -254,7 +254,7 @@ impl Map {
     /// Evicts a page that is as on the disk, and that was not looked at since this came by it last; whether there is one.
     /// Those in `kept`, which are in order, stay.
     fn evict_page(&mut self, kept: &[u32]) -> bool {
-        // In the first round all marks of use go.
+        // In the first round all flags of use go.
         for _ in 0..2 * self.pages.capacity() {
             let number = self.hand;
             self.hand = self.pages.iter_from(number + 1).next().map_or(0, |(next, _)| next);

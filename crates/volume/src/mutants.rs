@@ -50,8 +50,8 @@ pub enum VolumeMutant {
     RecoveryUnflushed,
     /// V7: recovery looks up the source of a pair when earlier pairs of the share have changed it.
     PairsInTurn,
-    /// V7: the marks of shared blocks are lost when the volume is opened.
-    MarksForgotten,
+    /// V7: the shared flags of map entries are lost when the volume is opened.
+    SharedFlagsForgotten,
     /// R8: no writer waits for a tap, however far behind it is.
     TapUnbounded,
     /// R2: a tap hands chunks out that are not durable.

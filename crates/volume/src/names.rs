@@ -2,14 +2,14 @@
 //! last of them reads something else, and cleaning moves it once with all of them (V7).
 //!
 //! Only blocks that a share has named are listed, so a volume without shares takes no memory for it. A map entry says by
-//! its mark whether its block is listed ([`SHARED`]); from the marks the list is made anew when the volume is opened. A
+//! its shared flag whether its block is listed ([`SHARED`]); from the flags the list is made anew when the volume is opened. A
 //! block that has lost all names but one stays listed until it is moved, for its chunk may name it otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_storage::SharePair;
 
-/// The mark in a map entry's block: names of this block are listed. Volumes whose addresses need the bit have no shares.
+/// The shared flag in a map entry's block: names of this block are listed. Volumes whose addresses need the bit have no shares.
 pub(crate) const SHARED: u32 = 1 << 31;
 
 /// Bytes of memory that a name takes at most: two block numbers in the least filled node of a B-tree, its header, its

@@ -6,7 +6,7 @@
 mod support;
 
 use support::trial::{cases, play_corpus, within_memory};
-use support::{Kind, MARK, Outcome, Seed, Seeds, live};
+use support::{Kind, Outcome, SHARED, Seed, Seeds, live};
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::Lba;
 
@@ -81,13 +81,13 @@ fn every_field() {
     assert!(refused > 200 && kept > 200, "{refused} refused, {kept} kept, {failed} failed");
 }
 
-/// Targets and sources of shares that are elsewhere or nowhere, marks that are missing, and marks that should not be.
+/// Targets and sources of shares that are elsewhere or nowhere, shared flags that are missing, and ones that should not be.
 #[test]
 fn damaged_shares() {
     let seed = Seed::shared();
     let (shares, entries) = (seed.shares(), seed.entries());
-    let marked = entries.iter().filter(|(.., block)| block & MARK != 0).count();
-    assert!(shares.len() > 40 && marked > 20, "{} shares, {marked} marks", shares.len());
+    let shared = entries.iter().filter(|(.., block)| block & SHARED != 0).count();
+    assert!(shares.len() > 40 && shared > 20, "{} shares, {shared} shared flags", shares.len());
     let (mut refused, mut kept) = (0, 0);
     let mut judge = |image, how| match live(&image, how) {
         Outcome::Refused(_) => refused += 1,
@@ -101,9 +101,9 @@ fn damaged_shares() {
         judge(seed.with(block, at + 8, &1_u32.to_le_bytes()), turn as u8);
     }
     for (turn, (page, entry, block)) in entries.iter().copied().enumerate().step_by(3) {
-        judge(seed.with(page, 8 * entry, &(block ^ MARK).to_le_bytes()), turn as u8);
+        judge(seed.with(page, 8 * entry, &(block ^ SHARED).to_le_bytes()), turn as u8);
         let (.., other) = entries[turn * 7 % entries.len()];
-        judge(seed.with(page, 8 * entry, &(other | MARK).to_le_bytes()), turn as u8);
+        judge(seed.with(page, 8 * entry, &(other | SHARED).to_le_bytes()), turn as u8);
     }
     within_memory();
     assert!(refused > 20 && kept > 50, "{refused} refused, {kept} kept");

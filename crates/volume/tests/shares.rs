@@ -284,7 +284,7 @@ fn a_shared_block_lives_and_moves_with_all_its_names() {
     for (reopen, overwrite) in [(false, true), (true, true), (false, false)] {
         assert!(survives_churn(reopen, overwrite, None));
     }
-    assert!(!survives_churn(true, true, Some(VolumeMutant::MarksForgotten)));
+    assert!(!survives_churn(true, true, Some(VolumeMutant::SharedFlagsForgotten)));
 }
 
 /// Whether the other pair of a share is there wherever one is, in what power cuts may leave.
@@ -359,7 +359,7 @@ fn checked(mutant: Option<VolumeMutant>) -> Result<CheckReport, VolumeError> {
         share(&volume, &[pair(1, 2)]).await.unwrap();
         volume.close().await.unwrap();
         drop(volume);
-        // The map page is written again, without marks by the mutant.
+        // The map page is written again, without shared flags by the mutant.
         let volume = open(&handle, &disk, mutant).await;
         put(&volume, 3, 30).await;
         volume.close().await.unwrap();
@@ -371,6 +371,6 @@ fn checked(mutant: Option<VolumeMutant>) -> Result<CheckReport, VolumeError> {
 fn a_check_finds_names_that_are_not_listed() {
     let report = checked(None).unwrap();
     assert_eq!((report.live_blocks, report.shared_names, report.damaged_total), (2, 2, 0));
-    let unlisted = checked(Some(VolumeMutant::MarksForgotten));
+    let unlisted = checked(Some(VolumeMutant::SharedFlagsForgotten));
     assert!(matches!(unlisted, Err(VolumeError::Damaged { what: Damage::Names, .. })), "{unlisted:?}");
 }

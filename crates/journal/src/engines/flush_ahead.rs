@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! fsync, fbarrier   D --flush-- the commit
-//! commit            D --flush, wait-- JD, FUA --mark-- JC, FUA --wait-- next
+//! commit            D --flush, wait-- JD, FUA --barrier-- JC, FUA --wait-- next
 //! ```
 //!
 //! 1. The call submits D, and a flush behind it (E9), before the commit task wakes. Neither waits for the transfer of D.

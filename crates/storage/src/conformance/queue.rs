@@ -124,8 +124,8 @@ pub(super) async fn barrier(subject: &Subject) -> Checked {
         return Ok(Verdict::Skipped("the device has no barriers"));
     }
     let flags = WriteFlags { barrier: true, ..WriteFlags::default() };
-    let mark = Command::Barrier { stream: StreamId(0) };
-    let mut tickets = vec![subject.submit(mark).await?];
+    let barrier = Command::Barrier { stream: StreamId(0) };
+    let mut tickets = vec![subject.submit(barrier).await?];
     for block in 0..8 {
         let extent = Extent::new(Lba(block), 1);
         let data = content(extent, 1);
@@ -133,11 +133,11 @@ pub(super) async fn barrier(subject: &Subject) -> Checked {
         let flags = if block % 2 == 0 { flags } else { WriteFlags::default() };
         tickets.push(subject.submit(Command::Write(Write { flags, ..Write::new(&parts) })).await?);
         if block % 3 == 0 {
-            tickets.push(subject.submit(mark).await?);
+            tickets.push(subject.submit(barrier).await?);
         }
     }
     for ticket in &tickets {
-        transferred(ticket, mark).await?;
+        transferred(ticket, barrier).await?;
     }
     for block in 0..8 {
         subject.expect(Extent::new(Lba(block), 1), 1).await?;

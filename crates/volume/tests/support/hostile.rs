@@ -53,7 +53,7 @@ const CHUNK_HEAD: usize = 64;
 const ENTRY: usize = 12;
 
 /// Of a map entry's block: its names are listed.
-pub const MARK: u32 = 1 << 31;
+pub const SHARED: u32 = 1 << 31;
 /// A share, among the kinds of entries.
 const SHARE: u64 = 3;
 
@@ -159,7 +159,7 @@ impl Seed {
         }
         self.kinds.insert(block, Kind::MapPage);
         for entry in 0..PAGE_ENTRIES {
-            let named = number(&bytes, 8 * entry, 4) & u64::from(!MARK);
+            let named = number(&bytes, 8 * entry, 4) & u64::from(!SHARED);
             if named != 0 {
                 self.named.entry(named).or_default().push((block, entry));
             }
