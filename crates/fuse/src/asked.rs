@@ -16,9 +16,9 @@ use crate::directories::Directories;
 use crate::files::Files;
 use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
-use crate::marks::Marks;
 use crate::protocol::{Answer, Header, forgotten, opcode};
 use crate::serve::{Service as _, outcome};
+use crate::sync_modes::SyncModes;
 
 /// A filesystem that is asked as `/dev/fuse` brings requests, by who stands for the kernel.
 pub struct Asked {
@@ -38,9 +38,9 @@ impl Asked {
         Box::pin(async move {
             let trimmed = filesystem.clone();
             let kernel = KernelCache::new(handle, &filesystem, writeback_cache, Rc::default());
-            let marks = Marks::of(handle, &filesystem).await;
+            let sync_modes = SyncModes::of(handle, &filesystem).await;
             let calls = Rc::new_cyclic(|calls| Calls {
-                marks,
+                sync_modes,
                 filesystem,
                 files: Files::new(true),
                 claims: Claims::new(handle, calls.clone()),

@@ -30,9 +30,9 @@ use crate::errno::{errno, errno_of_sync};
 use crate::files::{Files, OpenFile};
 use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
-use crate::marks::Marks;
 use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{NodeAttributes, WriteRequest};
+use crate::sync_modes::SyncModes;
 use crate::volume_call::{SnapshotCall, VolumeCall, VolumeCalls};
 
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
@@ -54,7 +54,7 @@ pub(crate) struct Calls {
     pub(crate) claims: Claims,
     /// What `fsync` promises where nothing else was said of a file.
     pub(crate) sync: SyncMode,
-    pub(crate) marks: Marks,
+    pub(crate) sync_modes: SyncModes,
     pub(crate) lost: LostWrites,
     /// The status as JSON.
     pub(crate) status: Box<Status<FileCounts>>,
@@ -469,12 +469,12 @@ impl Calls {
         self.filesystem.synchronise(inode, call).await.map_err(|error| errno_of_sync(&error))
     }
 
-    /// What `fsync` of a file promises: what a program has said that has it open, or else its mark, or else the mount.
+    /// What `fsync` of a file promises: what a program has said that has it open, or else its sync mode, or else the mount.
     async fn promise(&self, inode: InodeNumber, caller: Caller) -> SyncMode {
         if let Some(mode) = self.said_promise(inode, caller) {
             return mode;
         }
-        match self.marks.get(inode).await {
+        match self.sync_modes.get(inode).await {
             Ok(mode) => mode.unwrap_or(self.sync),
             // Whether less would do is not known.
             Err(_) => SyncMode::Durable,
@@ -488,7 +488,7 @@ impl Calls {
             return Ok(());
         }
         self.clear_promise(inode);
-        match self.marks.remove(inode).await {
+        match self.sync_modes.remove(inode).await {
             Err(FsError::NoAttribute) => Ok(()),
             done => done.map_err(|error| errno(&error)),
         }
@@ -628,8 +628,8 @@ impl Calls {
             return Ok(self.report_status().await.into_bytes());
         }
         if name == SYNC_ATTRIBUTE {
-            let mark = self.marks.get(inode).await.map_err(|error| errno(&error))?;
-            return mark.map(|mode| mode.name().to_vec()).ok_or(Errno::NODATA);
+            let mode = self.sync_modes.get(inode).await.map_err(|error| errno(&error))?;
+            return mode.map(|mode| mode.name().to_vec()).ok_or(Errno::NODATA);
         }
         if name == ATOMIC_ATTRIBUTE {
             return self.atomic_attribute(inode).await;
@@ -647,7 +647,7 @@ impl Calls {
 
     /// What is counted of files for the status.
     async fn file_counts(&self) -> FileCounts {
-        let order_files = self.marks.count_order().await;
+        let order_files = self.sync_modes.count_order().await;
         FileCounts { order_files, lost: self.lost.found(&self.filesystem).await }
     }
 
@@ -674,7 +674,7 @@ impl Calls {
         if name == SYNC_ATTRIBUTE {
             self.require_owner(inode, caller).await?;
             let mode = SyncMode::of_name(value).ok_or(Errno::INVAL)?;
-            self.marks.set(inode, mode, expect, caller).await.map_err(|error| errno(&error))?;
+            self.sync_modes.set(inode, mode, expect, caller).await.map_err(|error| errno(&error))?;
             self.clear_promise(inode);
             return Ok(());
         }
@@ -723,7 +723,7 @@ impl Calls {
     ) -> Result<(), Errno> {
         if name == SYNC_ATTRIBUTE {
             self.require_owner(inode, caller).await?;
-            self.marks.remove(inode).await.map_err(|error| errno(&error))?;
+            self.sync_modes.remove(inode).await.map_err(|error| errno(&error))?;
             self.clear_promise(inode);
             return Ok(());
         }

@@ -34,11 +34,11 @@ use crate::handover::{HandoverError, Inherited, MountState};
 use crate::intake::Intake;
 use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
-use crate::marks::Marks;
 use crate::notifier::Notifier;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
 use crate::read_ahead::{READ_BYTES, set_read_ahead};
 use crate::serve::{Load, Service, SharedLoad, serve, until_answered};
+use crate::sync_modes::SyncModes;
 use crate::volume_call::{VolumeCall, VolumeCalls};
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
@@ -161,11 +161,11 @@ impl Server {
                 Box::pin(async move { forgotten.taken_in().await })
             }));
             let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
-            let marks = Marks::of(handle, &filesystem).await;
+            let sync_modes = SyncModes::of(handle, &filesystem).await;
             let make_way = Rc::<OnceCell<Box<MakeWay>>>::default();
             let calls = Rc::new_cyclic(|calls| Calls {
                 make_way: Rc::clone(&make_way),
-                marks,
+                sync_modes,
                 filesystem,
                 files: Files::new(options.open_requests || options.writeback_cache),
                 claims: Claims::new(handle, calls.clone()),

@@ -106,9 +106,9 @@ for name in "ours", "theirs":
     place.end();
 }
 
-/// A mark takes space as any attribute does: where only the superuser's reserve is left, it is for the superuser.
+/// A sync mode takes space as any attribute does: where only the superuser's reserve is left, it is for the superuser.
 #[test]
-fn a_mark_leaves_the_superusers_reserve_alone() {
+fn a_sync_mode_leaves_the_superusers_reserve_alone() {
     let Some((place, _, theirs)) = shared() else { return };
     // The inode has no room for more.
     setxattr(&theirs, "user.note", &[b'x'; 60], XattrFlags::empty()).unwrap();
@@ -180,7 +180,7 @@ fn copies_do_not_have_it() {
 }
 
 #[test]
-fn the_status_counts_marked_files() {
+fn the_status_counts_files_with_a_sync_mode() {
     if !mounts() {
         return;
     }
@@ -239,9 +239,9 @@ fn the_status_counts_marked_files() {
     place.end();
 }
 
-/// The first release kept marks in the attribute itself, where anybody could set them.
+/// The first release kept sync modes in the attribute itself, where anybody could set them.
 #[test]
-fn marks_of_the_first_release_are_not_heeded() {
+fn sync_modes_of_the_first_release_are_not_heeded() {
     if !mounts() || system("debugfs").arg("-V").output().is_err() {
         return;
     }
