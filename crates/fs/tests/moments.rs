@@ -75,6 +75,9 @@ fn callers_of_fsync_share_a_moment() {
         assert!(synchronised.iter().all(Result::is_ok));
         let flushes = volume.stats().flushes - flushes;
         assert!((1..=3).contains(&flushes), "{flushes} flushes for 20 callers");
+        fs.fdatabarrier(files[0]).await.expect("ordered");
+        let answered = fs.statistics().answered;
+        assert_eq!((answered.durable, answered.ordered), (20, 1));
     });
 }
 
