@@ -30,7 +30,9 @@ async fn change_snapshots(stack: &Stack, filesystem: &Filesystem, call: Snapshot
         Some(ReadOnlyReason::Mounted) => {}
         _ => filesystem.sync().await?,
     }
-    snapshot::change_served(stack, call).await?;
+    let changed = snapshot::change_served(stack, call).await;
+    // It waits for a moment, which a filesystem that has stopped does not take.
+    changed.map_err(|error| filesystem.read_only().map_or(error, FsError::ReadOnly))?;
     // It would be gone after a crash, until a moment is taken.
     filesystem.sync().await?;
     // Nothing changes a tree that was mounted without changes, so each mark is one of it.

@@ -748,6 +748,13 @@ impl Marks for Volume {
         self.common.marks.as_ref().map_or(&self.common.slots, |marks| &marks.wanted)
     }
 }
+    fn give_up(&self) {
+        if let Some(marks) = &self.common.marks {
+            marks.give_up();
+            self.common.slots.notify(usize::MAX);
+        }
+    }
+
 
 impl Volume {
     /// Takes a command of the volume, slot 0, or of a snapshot or clone.
