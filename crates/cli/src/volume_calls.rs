@@ -6,6 +6,9 @@ use weir_fuse::{SnapshotCall, VolumeCall};
 use weir_storage::place_mark;
 use weir_vfs::{Filesystem, FsError, ReadOnlyReason};
 
+use crate::grow::GrowthAsked;
+use crate::memory::Limit;
+use crate::size::Size;
 use crate::stack::Stack;
 use crate::{grow, snapshot};
 
@@ -13,10 +16,14 @@ use crate::{grow, snapshot};
 pub(crate) fn serving(
     stack: Rc<Stack>,
     filesystem: Filesystem,
+    limit: Limit,
 ) -> impl AsyncFn(VolumeCall) -> Result<(), FsError> + Clone {
     async move |call| match call {
         VolumeCall::Snapshot(call) => change_snapshots(&stack, &filesystem, call).await,
-        VolumeCall::Grow { bytes, logical } => grow::grow_mounted(&stack, &filesystem, bytes, logical).await,
+        VolumeCall::Grow { bytes, logical } => {
+            let size = GrowthAsked { bytes: bytes.map(Size), logical: logical.map(Size) };
+            grow::grow_mounted(&stack, &filesystem, size, limit).await
+        }
     }
 }
 

@@ -500,7 +500,11 @@ impl Volume {
     /// it.
     #[must_use]
     pub fn memory_bound(&self) -> u64 {
-        let geometry = &self.common.geometry;
+        self.memory_bound_of(&self.common.geometry)
+    }
+
+    /// The same with another layout.
+    pub(crate) fn memory_bound_of(&self, geometry: &Geometry) -> u64 {
         let segments = (self.common.options.buffers + VICTIMS) as u64 * self.common.segment_bytes();
         let of_segments = u64::from(geometry.segments) * SEGMENT_COST;
         let checkpoint = u64::from(geometry.checkpoint_blocks) * BLOCK_BYTES as u64 + CHECKPOINT_WRITES;
@@ -744,10 +748,6 @@ impl Marks for Volume {
         self.common.marks.as_ref().is_some_and(MarkState::is_wanted)
     }
 
-    fn wanted(&self) -> &Event {
-        self.common.marks.as_ref().map_or(&self.common.slots, |marks| &marks.wanted)
-    }
-}
     fn give_up(&self) {
         if let Some(marks) = &self.common.marks {
             marks.give_up();
@@ -755,6 +755,10 @@ impl Marks for Volume {
         }
     }
 
+    fn wanted(&self) -> &Event {
+        self.common.marks.as_ref().map_or(&self.common.slots, |marks| &marks.wanted)
+    }
+}
 
 impl Volume {
     /// Takes a command of the volume, slot 0, or of a snapshot or clone.
