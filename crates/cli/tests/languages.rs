@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{Place, Server, is_there, mounts, of_project, runs, text};
+use crate::support::{Place, Server, fails, is_there, mounts, of_project, runs, text, works};
 
 /// Numbers that are durable before the server is killed.
 const ACKNOWLEDGED: usize = 5;
@@ -52,10 +52,24 @@ fn kill_and_check(place: &Place, example: Example<'_>) -> (Server, String) {
     (server, durable)
 }
 
+/// The kernel does not pass `syncfs` on to a server of FUSE. One that does not know the call neither orders the tree nor makes it durable,
+/// and nothing says that it did.
+fn refuse_other_servers(place: &Place, example: Example<'_>) {
+    place.unmount();
+    let root = place.mountpoint();
+    let directory = root.to_str().unwrap();
+    works(&["disk", directory, "--volume", place.volume().to_str().unwrap()]);
+    let output = in_directory(example, &root, &["tree"]).output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success() && told.contains("peration not supported"), "{told}");
+    fails(&["barrier", directory], &["peration not supported"]);
+    works(&["umount", directory]);
+}
+
 /// The same of an example with a log and a table, which also orders the tree.
 fn keep_order(example: Example<'_>) {
     let place = Place::with_volume("64M");
-    let (_server, durable) = kill_and_check(&place, example);
+    let (server, durable) = kill_and_check(&place, example);
     for (directory, kept) in [(place.path().join("host"), "durable"), (place.mountpoint(), "ordered")] {
         assert_eq!(
             runs(&mut in_directory(example, &directory, &["tree"])).trim(),
@@ -64,6 +78,9 @@ fn keep_order(example: Example<'_>) {
             directory.display()
         );
     }
+    drop(server);
+    refuse_other_servers(&place, example);
+    place.mount(&[]);
     // The example that looks would see a table that is ahead of its log, and one that has lost what was durable.
     let log = std::fs::File::options().write(true).open(place.mountpoint().join("log")).unwrap();
     log.set_len(512).unwrap();
