@@ -35,6 +35,9 @@ const (
 	orderAll     = 0x570B
 )
 
+// What fstatfs tells of a mount through FUSE.
+const fuseMagic = 0x65735546
+
 // The number of syncfs, which the package syscall does not name.
 var syncfs = map[string]uintptr{"386": 344, "amd64": 306, "arm": 373, "arm64": 267, "riscv64": 267}
 
@@ -57,7 +60,8 @@ func MakeDurable(file *os.File) error {
 }
 
 // OrderTree puts all that was changed on the filesystem of a file or directory, by any program, before whatever is changed later.
-// Elsewhere it is syncfs, whose errors it returns.
+// Elsewhere it is syncfs, whose errors it returns. On another mount through FUSE, and on one of a server of Weir that is older than
+// this call, it fails with EOPNOTSUPP: the kernel does not pass syncfs on to its server.
 func OrderTree(directory *os.File) (Kept, error) {
 	// Elsewhere this is all; on a mount of Weir the kernel begins to hand over what it keeps of files, and the next call waits for it.
 	err := control(directory, func(descriptor uintptr) error {
@@ -73,7 +77,18 @@ func OrderTree(directory *os.File) (Kept, error) {
 	if err != nil {
 		return Durable, err
 	}
-	return call(directory, orderAll, func() error { return nil })
+	return call(directory, orderAll, func() error {
+		return control(directory, func(descriptor uintptr) error {
+			var found syscall.Statfs_t
+			if err := syscall.Fstatfs(int(descriptor), &found); err != nil {
+				return os.NewSyscallError("fstatfs", err)
+			}
+			if uint32(found.Type) == fuseMagic {
+				return os.NewSyscallError("ioctl", syscall.EOPNOTSUPP)
+			}
+			return nil
+		})
+	})
 }
 
 func call(file *os.File, request uintptr, flush func() error) (Kept, error) {

@@ -47,7 +47,8 @@ pub extern "C" fn fdatabarrier(fd: c_int) -> c_int {
 }
 
 /// Orders all that was changed before on the filesystem of a file or directory, by any program, before whatever is changed
-/// later; `syncfs` elsewhere. Answers 0, or -1 with errno as of `syncfs`.
+/// later; `syncfs` elsewhere. Answers 0, or -1 with errno as of `syncfs`, or EOPNOTSUPP on another mount through FUSE, whose server
+/// the kernel does not tell of `syncfs`.
 // SAFETY: the name is this library's to give.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_order_tree(fd: c_int) -> c_int {
@@ -62,9 +63,13 @@ pub extern "C" fn weir_order_tree(fd: c_int) -> c_int {
     // SAFETY: this request takes no argument, so no memory is read or written.
     match unsafe { libc::ioctl(fd, ORDER_ALL as c_ulong) } {
         0 => 0,
-        // Another filesystem by FUSE: it has done what it does for syncfs.
-        _ if matches!(errno(), libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => 0,
-        _ => -1,
+        _ => {
+            if is_unknown_call() {
+                // SAFETY: the place is this thread's own, and lives as long as the thread.
+                unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
+            }
+            -1
+        }
     }
 }
 
@@ -106,7 +111,7 @@ pub fn order_mounted(fd: c_int, request: u32) -> Option<c_int> {
         // SAFETY: these requests take no argument, so no memory is read or written.
         match unsafe { libc::ioctl(fd, request as c_ulong) } {
             0 => return Some(0),
-            _ if matches!(errno(), libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => {}
+            _ if is_unknown_call() => {}
             _ => return Some(-1),
         }
     }
@@ -154,6 +159,11 @@ fn is_fuse(fd: c_int) -> bool {
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `found` is large enough for what fstatfs writes, as it has its type.
     unsafe { libc::fstatfs(fd, &raw mut found) == 0 && found.f_type == FUSE_MAGIC }
+}
+
+/// Whether the last call failed as one that the filesystem does not know.
+fn is_unknown_call() -> bool {
+    matches!(errno(), libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP)
 }
 
 fn errno() -> c_int {

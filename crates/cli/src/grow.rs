@@ -7,17 +7,35 @@ use rustix::io::Errno;
 use weir_fuse::VolumeCall;
 use weir_storage::{FileDisk, FileDiskError, Storage as _};
 use weir_vfs::{Filesystem, FsError};
-use weir_volume::{NewSize, ResizeError, Resized, VolumeError};
+use weir_volume::{NewSize, ResizableVolume, ResizeError, Resized, VolumeError};
 
 use crate::ask_volume::ask_server;
 use crate::error::CliError;
-use crate::resize::{GrowArguments, resize_error};
+use crate::memory::Limit;
+use crate::resize::{GrowArguments, cause_of, resize_error};
 use crate::serve_status;
 use crate::size::Size;
 use crate::stack::Stack;
-use crate::{Verdict, messages, print};
+use crate::{Verdict, messages, print, status};
 
-/// Why a volume did not grow.
+/// The size that is asked for: of the file, and the capacity. What is not asked for is what the file or device has, and as much as fits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GrowthAsked {
+    pub(crate) bytes: Option<Size>,
+    pub(crate) logical: Option<Size>,
+}
+
+impl GrowthAsked {
+    /// On a file or device of so many blocks.
+    fn on(self, blocks: u64) -> NewSize {
+        NewSize {
+            physical_blocks: self.bytes.map_or(blocks, Size::blocks),
+            logical_blocks: self.logical.map(Size::blocks),
+        }
+    }
+}
+
+/// Why a volume, or the filesystem on it, did not grow.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GrowError {
     /// There is none, or a snapshot or clone of one is mounted.
@@ -25,64 +43,58 @@ pub(crate) enum GrowError {
         "nothing grows there but a volume in a file or on a block device, and none of which a snapshot is mounted"
     )]
     NoVolume,
+    /// The next mount would be refused, with the limit that this one has.
+    #[error(
+        "a mount of that size takes {needed} of memory at least, and --memory is {asked}: grow it to {most} at most, or mount it with more"
+    )]
+    Memory { asked: Size, needed: Size, most: Size },
     /// Its file or device.
     #[error("{0}")]
     Disk(#[from] FileDiskError),
     /// The volume.
-    #[error("{0}")]
+    #[error("{}", cause_of(.0))]
     Volume(#[from] ResizeError),
+    /// The filesystem; the volume has grown.
+    #[error("{0}")]
+    Filesystem(#[from] FsError),
 }
 
 impl GrowError {
-    /// The error in the words of the command line.
+    /// The error of a command on the volume at `path`.
     pub(crate) fn told_of(self, path: &Path) -> CliError {
         match self {
-            GrowError::NoVolume => CliError::Resize { path: path.to_owned(), cause: self.to_string() },
             GrowError::Disk(source) => CliError::Disk(source),
             GrowError::Volume(source) => resize_error(path, &source),
+            _ => CliError::Resize { path: path.to_owned(), cause: self.to_string() },
         }
     }
 }
 
 impl From<GrowError> for FsError {
     fn from(error: GrowError) -> FsError {
-        let GrowError::Volume(error) = error else {
-            return match error {
-                GrowError::NoVolume => FsError::Unsupported("growing"),
-                _ => FsError::NoSpace,
-            };
-        };
         match error {
-            ResizeError::Unchanged => FsError::Exists,
-            ResizeError::Larger { .. } | ResizeError::Smaller { .. } => {
-                FsError::Invalid("the volume is larger")
-            }
-            ResizeError::DiskTooSmall { .. } => FsError::NoSpace,
-            ResizeError::TooLittle { .. } => FsError::TooLarge,
-            ResizeError::InUse { .. } | ResizeError::Snapshots => FsError::NotEmpty,
-            ResizeError::UnderWay => FsError::UpdateOpen,
-            ResizeError::Marks | ResizeError::Shipped => FsError::Unsupported("growing"),
-            ResizeError::Volume(error) | ResizeError::NotReopened(error) => match error {
-                VolumeError::Disk(rejected) => rejected.into(),
-                _ => FsError::Invalid("no volume of that size"),
-            },
+            GrowError::NoVolume => FsError::Unsupported("growing"),
+            GrowError::Memory { .. } => FsError::TooLarge,
+            GrowError::Disk(_) => FsError::NoSpace,
+            GrowError::Filesystem(error) => error,
+            GrowError::Volume(ResizeError::Unchanged) => FsError::Exists,
+            GrowError::Volume(ResizeError::Volume(VolumeError::Disk(rejected))) => rejected.into(),
+            GrowError::Volume(_) => FsError::Invalid("the volume does not grow so"),
         }
     }
 }
 
-/// Makes the file on a disk longer, if that is asked for, and the volume in it larger by `grow`. What is not asked for is what the file
-/// or device has, and as much as fits. If nothing was written, the file has the size that it had.
+/// Makes the file on a disk longer, if that is asked for, and the volume in it larger by `grow`. If nothing was written, the file has
+/// the size that it had.
 pub(crate) async fn grow_with_file(
     disk: &FileDisk,
-    bytes: Option<Size>,
-    logical: Option<Size>,
+    asked: GrowthAsked,
     grow: impl AsyncFnOnce(NewSize) -> Result<Resized, ResizeError>,
 ) -> Result<Resized, GrowError> {
     let found = disk.bytes();
-    let longer = bytes.map(|bytes| bytes.0).filter(|bytes| *bytes > found);
+    let longer = asked.bytes.map(|bytes| bytes.0).filter(|bytes| *bytes > found);
     disk.resize(longer)?;
-    let physical_blocks = bytes.map_or(disk.blocks(), Size::blocks);
-    let grown = grow(NewSize { physical_blocks, logical_blocks: logical.map(Size::blocks) }).await;
+    let grown = grow(asked.on(disk.blocks())).await;
     if longer.is_some() && grown.as_ref().is_err_and(|error| !may_need_file(error)) {
         // It is longer than the volume, and says nothing wrong.
         let _ = disk.resize(Some(found));
@@ -99,41 +111,80 @@ fn may_need_file(error: &ResizeError) -> bool {
     )
 }
 
+/// What of a stack grows.
+fn growing(stack: &Stack) -> Result<(&ResizableVolume, &FileDisk), GrowError> {
+    match (stack.resizable_volume(), stack.file(), stack.is_branch()) {
+        (Some(volume), Some(disk), false) => Ok((volume, disk)),
+        _ => Err(GrowError::NoVolume),
+    }
+}
+
 /// Makes the open volume of a stack larger, and its file.
-async fn grow_volume(stack: &Stack, bytes: Option<u64>, logical: Option<u64>) -> Result<(), GrowError> {
-    let (Some(volume), Some(disk), false) = (stack.resizable_volume(), stack.file(), stack.is_branch())
-    else {
-        return Err(GrowError::NoVolume);
-    };
-    let grow = async |size| volume.grow(size).await;
-    grow_with_file(disk, bytes.map(Size), logical.map(Size), grow).await.map(drop)
+async fn grow_volume(stack: &Stack, asked: GrowthAsked) -> Result<(), GrowError> {
+    let (volume, disk) = growing(stack)?;
+    grow_with_file(disk, asked, async |size| volume.grow(size).await).await.map(drop)
 }
 
 /// Makes the volume of a mount larger, and the filesystem on it. If the volume has its size already, the filesystem may still
-/// be smaller than that.
+/// be smaller than that. The status tells why it is refused.
 pub(crate) async fn grow_mounted(
     stack: &Stack,
     filesystem: &Filesystem,
-    bytes: Option<u64>,
-    logical: Option<u64>,
+    asked: GrowthAsked,
+    limit: Limit,
 ) -> Result<(), FsError> {
-    if let Some(reason) = filesystem.read_only() {
-        return Err(FsError::ReadOnly(reason));
+    let grown = grow_both(stack, filesystem, asked, limit).await;
+    stack.note_growth(grown.as_ref().err().map(ToString::to_string));
+    if let Err(error) = &grown {
+        messages::print_message(&format!("nothing grew: {error}"));
     }
+    Ok(grown?)
+}
+
+async fn grow_both(
+    stack: &Stack,
+    filesystem: &Filesystem,
+    asked: GrowthAsked,
+    limit: Limit,
+) -> Result<(), GrowError> {
+    if let Some(reason) = filesystem.read_only() {
+        return Err(FsError::ReadOnly(reason).into());
+    }
+    require_memory(stack, asked, limit)?;
     let before = filesystem.statfs().await.blocks;
-    let unchanged = match grow_volume(stack, bytes, logical).await {
+    let unchanged = match grow_volume(stack, asked).await {
         Ok(()) => None,
-        Err(GrowError::Volume(ResizeError::Unchanged)) => Some(ResizeError::Unchanged),
-        Err(error) => {
-            messages::print_message(&format!("the volume did not grow: {error}"));
-            return Err(error.into());
-        }
+        Err(error @ GrowError::Volume(ResizeError::Unchanged)) => Some(error),
+        Err(error) => return Err(error),
     };
     filesystem.grow(stack.storage().blocks()).await?;
     match unchanged {
-        Some(error) if filesystem.statfs().await.blocks == before => Err(GrowError::from(error).into()),
+        Some(error) if filesystem.statfs().await.blocks == before => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Refuses a size that the next mount would be refused for.
+fn require_memory(stack: &Stack, asked: GrowthAsked, limit: Limit) -> Result<(), GrowError> {
+    let (volume, disk) = growing(stack)?;
+    let found = disk.blocks();
+    let refused = |size: NewSize| {
+        // What else is wrong with a size, growing says.
+        let (resized, bytes) = volume.plan_growth(size).ok()?;
+        limit.refuses(resized.logical_blocks, bytes)
+    };
+    let wanted = asked.on(found);
+    let Some((asked, needed)) = refused(wanted) else { return Ok(()) };
+    let in_mib = |blocks: u64| Size::of_blocks(blocks).0 >> 20;
+    let (mut most, mut refused_from) = (in_mib(found), in_mib(wanted.physical_blocks));
+    while refused_from > most + 1 {
+        let middle = u64::midpoint(most, refused_from);
+        match refused(NewSize { physical_blocks: Size(middle << 20).blocks(), ..wanted }) {
+            Some(_) => refused_from = middle,
+            None => most = middle,
+        }
+    }
+    Err(GrowError::Memory { asked, needed, most: Size(most << 20) })
 }
 
 /// Asks the server of a mount to make its volume larger.
@@ -164,7 +215,8 @@ pub(crate) fn ask_served(path: &Path, socket: &Path, arguments: &GrowArguments) 
 /// What `weir serve` answers to the request to grow.
 pub(crate) async fn answer_served(stack: &Stack, path: &Path, call: &VolumeCall) -> String {
     let VolumeCall::Grow { bytes, logical } = call else { return "it makes no snapshots".to_owned() };
-    match grow_volume(stack, *bytes, *logical).await {
+    let asked = GrowthAsked { bytes: bytes.map(Size), logical: logical.map(Size) };
+    match grow_volume(stack, asked).await {
         Ok(()) => format!("{}a volume of {}", serve_status::DONE, Size::of_blocks(stack.storage().blocks())),
         Err(error) => error.told_of(path).to_string(),
     }
@@ -177,29 +229,13 @@ fn call_of(arguments: &GrowArguments) -> VolumeCall {
     }
 }
 
-/// What the server's answer means.
+/// What the server says of its answer.
 fn explain(path: &Path, errno: Errno) -> CliError {
-    let cause = match errno {
-        Errno::EXIST => "the volume and its filesystem have this size already",
-        Errno::INVAL => {
-            "the volume is larger than that (`weir volume shrink` makes it smaller), or cannot have that size: the log of the mount says \
-             which"
-        }
-        Errno::NOSPC => "its file or device has no room for that",
-        Errno::FBIG => "the map of the larger volume has no room in what is added: use a larger --size",
-        Errno::NOTEMPTY => {
-            "the volume has snapshots or clones, whose places depend on its size: delete them first"
-        }
-        Errno::BUSY => "the volume is being resized already",
-        Errno::OPNOTSUPP => {
-            "it cannot grow while it is mounted so: a volume with --moment, --replicate or --cache, a snapshot, an image, F2FS \
-             (of which the volume has grown), or an ext4 filesystem with a reserve for descriptors, that needs resize2fs"
-        }
-        Errno::ROFS => "it is mounted read-only",
-        _ => {
+    match status::ask(path).ok().and_then(|status| status.storage.growth_refused) {
+        Some(cause) => CliError::Resize { path: path.to_owned(), cause },
+        None => {
             let doing = "grow the volume of";
-            return CliError::File { doing, path: path.to_owned(), source: errno.into() };
+            CliError::File { doing, path: path.to_owned(), source: errno.into() }
         }
-    };
-    CliError::Resize { path: path.to_owned(), cause: cause.to_owned() }
+    }
 }

@@ -18,10 +18,16 @@ use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
 use crate::replica::parse_duration;
 use crate::size::Size;
+use crate::successor::program_of_this_process;
 
 /// The exit codes of `mount`: wrong arguments, and a mount that failed.
 const WRONG_USE: u8 = 1;
 const FAILED: u8 = 32;
+
+/// What this program is called.
+const NAME: &str = "weir";
+/// Links that are followed, as by the kernel.
+const LINKS_MAX: usize = 40;
 
 const OPTIONS: &str = "\
 Options behind -o, separated by commas; `weir mount --help` explains each:
@@ -156,7 +162,20 @@ impl UmountHelper {
 
 /// Runs a command of this program.
 fn command(name: &str, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    run_as(Command::new("/proc/self/exe").arg0("weir").arg(name).args(arguments))
+    run_as(Command::new("/proc/self/exe").arg0(program()).arg(name).args(arguments))
+}
+
+/// This program by its own name: what a helper is linked to, by one link after the other.
+fn program() -> PathBuf {
+    let mut path = program_of_this_process();
+    for _ in 0..LINKS_MAX {
+        match path.read_link() {
+            _ if path.file_name() == Some(OsStr::new(NAME)) => return path,
+            Ok(target) => path = path.parent().unwrap_or(Path::new("/")).join(target),
+            Err(_) => break,
+        }
+    }
+    NAME.into()
 }
 
 /// Runs a program that reports its errors itself.

@@ -113,14 +113,13 @@ impl Limit {
             return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX.min(of_moment)));
         };
         let blocks = stack.storage().blocks();
-        let requests =
-            (bytes / REQUESTS_SHARE).clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_UNDER_WAY_MAX).min(of_moment);
+        let requests = self.request_bytes().min(of_moment);
         let others = PROGRAM_BYTES + storage + REQUEST_COPIES * requests;
         let least = match options.within_memory(blocks, bytes.saturating_sub(others)) {
             Ok(options) => return Ok((options, requests)),
             Err(filesystem) => filesystem,
         };
-        let needed = Size((least + others).next_multiple_of(1 << 20));
+        let needed = needed(least + others);
         match self {
             Limit::Asked(asked) => return Err(CliError::MemoryLimitTooSmall { asked, needed }),
             Limit::Group(_) => eprintln!(
@@ -133,6 +132,25 @@ impl Limit {
         // That much is enough.
         Ok((options.within_memory(blocks, least).unwrap_or(options), requests))
     }
+
+    /// Bytes that requests may take.
+    fn request_bytes(self) -> u64 {
+        (self.bytes() / REQUESTS_SHARE).clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_UNDER_WAY_MAX)
+    }
+
+    /// Whether a mount of a filesystem of so many blocks, on a storage that takes so many bytes, would be refused: what was asked for,
+    /// and what it takes at least.
+    pub(crate) fn refuses(self, blocks: u64, storage: u64) -> Option<(Size, Size)> {
+        let Limit::Asked(asked) = self else { return None };
+        let others = PROGRAM_BYTES + storage + REQUEST_COPIES * self.request_bytes();
+        let least = MountOptions::default().within_memory(blocks, asked.0.saturating_sub(others)).err()?;
+        Some((asked, needed(least + others)))
+    }
+}
+
+/// The least limit that allows so many bytes.
+fn needed(bytes: u64) -> Size {
+    Size(bytes.next_multiple_of(1 << 20))
 }
 
 /// The resident set of this process in bytes, by the kernel's second number in `/proc/self/statm`; 0 where it does not

@@ -475,7 +475,8 @@ async fn serve_filesystem(
         }
     };
     let filesystem = Filesystem::from(filesystem);
-    let change_volume = volume_calls::serving(Rc::clone(&stack), filesystem.clone());
+    let change_volume =
+        volume_calls::serving(Rc::clone(&stack), filesystem.clone(), Limit::from_option(arguments.memory));
     let at = (mountpoint, inherited);
     let server =
         Server::mount(&handle, filesystem.clone(), at, &options, status, trim, change_volume).await?;

@@ -9,6 +9,7 @@ use weir_runtime::Handle;
 use weir_vfs::Filesystem;
 
 use crate::error::CliError;
+use crate::memory::Limit;
 use crate::mount::{MountArguments, serve_until_unmounted};
 use crate::replication::Shipping;
 use crate::service::Service;
@@ -58,7 +59,7 @@ pub(crate) async fn serve(
         async move |range, minimum| filesystem.trim(range, minimum).await
     };
     let filesystem = Filesystem::from(filesystem);
-    let change_volume = volume_calls::serving(Rc::clone(&stack), filesystem.clone());
+    let change_volume = volume_calls::serving(Rc::clone(&stack), filesystem.clone(), Limit::Usual);
     let successor = arguments.successor((source, mountpoint), None, shipping.is_some());
     let at = (mountpoint, None);
     let server =

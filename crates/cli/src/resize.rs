@@ -11,7 +11,7 @@ use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, read};
 use weir_volume::{NewSize, ResizeError, Resized, VolumeOptions};
 
 use crate::error::CliError;
-use crate::grow::grow_with_file;
+use crate::grow::{GrowthAsked, grow_with_file};
 use crate::open::open_disk;
 use crate::size::Size;
 use crate::stack::{Stack, find_volume};
@@ -58,7 +58,8 @@ pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<V
     let grow = async |size| {
         weir_volume::grow(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default()).await
     };
-    let grown = grow_with_file(&disk, arguments.size, arguments.logical, grow).await;
+    let asked = GrowthAsked { bytes: arguments.size, logical: arguments.logical };
+    let grown = grow_with_file(&disk, asked, grow).await;
     let verdict = tell_size(path, &grown.map_err(|error| error.told_of(path))?, before)?;
     print(
         "a filesystem in it keeps its size: mount it, and run `weir volume grow DIRECTORY`, or its own tool; see docs/users/resize.md",
@@ -135,17 +136,26 @@ fn tell_size(path: &Path, now: &Resized, before: Resized) -> Result<Verdict, Cli
 
 /// The error in the words of the command line, which has sizes and not blocks.
 pub(crate) fn resize_error(path: &Path, error: &ResizeError) -> CliError {
-    let (size, path) = (Size::of_blocks, path.to_owned());
-    let whole_mib = |blocks| size(blocks).0.div_ceil(1 << 20);
-    let cause = match error {
+    match error {
         ResizeError::Volume(source) | ResizeError::NotReopened(source) => {
-            return CliError::of_volume(&path, source.clone());
+            CliError::of_volume(path, source.clone())
         }
+        _ => CliError::Resize { path: path.to_owned(), cause: cause_of(error) },
+    }
+}
+
+/// Why a volume was not resized, in the same words.
+pub(crate) fn cause_of(error: &ResizeError) -> String {
+    let size = Size::of_blocks;
+    let whole_mib = |blocks| size(blocks).0.div_ceil(1 << 20);
+    match error {
         ResizeError::Unchanged
         | ResizeError::Snapshots
         | ResizeError::UnderWay
-        | ResizeError::Marks
-        | ResizeError::Shipped => error.to_string(),
+        | ResizeError::Shipped
+        | ResizeError::Volume(_)
+        | ResizeError::NotReopened(_) => error.to_string(),
+        ResizeError::Marks => "it is mounted with --moment, so it does not grow: unmount it first".to_owned(),
         ResizeError::Larger { logical, physical } => format!(
             "the volume is larger than that: {} on {}; `weir volume shrink` makes it smaller",
             size(*logical),
@@ -170,6 +180,5 @@ pub(crate) fn resize_error(path: &Path, error: &ResizeError) -> CliError {
             size(*blocks),
             blocks
         ),
-    };
-    CliError::Resize { path, cause }
+    }
 }

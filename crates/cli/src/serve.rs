@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::{Args, ValueEnum};
+use futures_util::future::OptionFuture;
 use futures_util::{FutureExt as _, select_biased};
 use weir_fuse::VolumeCall;
 use weir_nbd::{CONNECTIONS_MAX, Connections, Export, ExportOptions, FlushMode, NbdServer};
-use weir_runtime::{Handle, Task};
+use weir_runtime::{Event, Handle};
 use weir_storage::flush;
 use weir_volume::{Completion, VolumeOptions};
 
@@ -154,15 +155,17 @@ async fn serve_stack(
     let export = Rc::new(export);
     let mut server = NbdServer::start(handle, listener, Rc::clone(&export));
     let (status_listener, _status_file) = status_socket.unzip();
-    let sending = status_listener.map(|listener| {
+    let stop_answers = Event::new();
+    let answering = status_listener.map(|listener| {
         let view =
             View { handle: handle.clone(), stack: Rc::clone(stack), export, clients: server.connections() };
         let served = describe(arguments, &view.export);
         let asked = handle.clone();
         let path = arguments.volume.clone();
+        let stop = stop_answers.listen();
         handle.spawn(async move {
-            answer_all(&asked, listener, async |request: &str| view.answer(&served, &path, request).await)
-                .await;
+            let answer = async |request: &str| view.answer(&served, &path, request).await;
+            answer_all(&asked, listener, answer, stop).await;
         })
     });
     let stop = service.announce(handle, &format!("serving on {}", arguments.nbd))?.until_end();
@@ -174,7 +177,9 @@ async fn serve_stack(
     };
     shipping.into_iter().for_each(|shipping| shipping.begin_end(handle));
     server.stop().await;
-    sending.iter().for_each(Task::cancel);
+    // A volume that is being made larger cannot be closed.
+    stop_answers.notify(usize::MAX);
+    OptionFuture::from(answering).await;
     ended
 }
 

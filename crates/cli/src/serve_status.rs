@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, select_biased};
@@ -97,10 +98,21 @@ pub(crate) fn socket_of(asked: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Answers all programs that connect, one after the other. Ends when no program can connect any more.
-pub(crate) async fn answer_all(handle: &Handle, listener: Listener, answer: impl AsyncFn(&str) -> String) {
+/// Answers all programs that connect, one after the other. Ends when no program can connect any more, or at `stop`: what was asked
+/// before is done then.
+pub(crate) async fn answer_all(
+    handle: &Handle,
+    listener: Listener,
+    answer: impl AsyncFn(&str) -> String,
+    stop: impl Future<Output = ()>,
+) {
+    let mut stop = pin!(stop.fuse());
     loop {
-        let Ok(socket) = listener.accept().await else { return };
+        let accepted = select_biased! {
+            () = stop => return,
+            accepted = listener.accept().fuse() => accepted,
+        };
+        let Ok(socket) = accepted else { return };
         let request = select_biased! {
             request = receive_request(&socket).fuse() => request,
             () = handle.sleep(ASKED_WITHIN).fuse() => String::new(),

@@ -25,13 +25,12 @@ use crate::metrics_server::serve_metrics;
 use crate::mountpoint::is_mountpoint;
 use crate::signals::Instruction;
 use crate::socket_address::{SocketAddress, SocketFile};
+use crate::successor::program_of_this_process;
 use crate::{in_wall_time, memory, messages, print, service_manager, signals, status};
 
 /// What a service in the background says when programs may use it.
 const READY: &str = "ready";
-/// What a service in the background is called, for `ps`.
-const NAME: &str = "weir";
-/// And for `pgrep`.
+/// What a service in the background is called, for `pgrep`.
 const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
 /// What is longer, a mount gives back to the system at once: its data is in slabs.
 const MAPPED_FROM: u32 = 1 << 18;
@@ -224,7 +223,9 @@ fn in_background() -> std::io::Result<Result<(), CliError>> {
     // The server opens what it needs itself; what this process was given is the caller's.
     close_fds::set_fds_cloexec(FIRST_DESCRIPTOR, &[]);
     let mut command = Command::new("/proc/self/exe");
-    let mut child = command.arg0(NAME).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    // It starts the next server by this path.
+    command.arg0(program_of_this_process());
+    let mut child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use rustix::io::Errno;
 use weir_fuse::{SnapshotCall, VolumeCall};
 use weir_runtime::Handle;
+use weir_storage::StorageError;
 use weir_vfs::{FsError, ReadOnlyReason};
 use weir_volume::{SnapshotError, Volume, VolumeOptions};
 
@@ -130,6 +131,7 @@ pub(crate) async fn change_served(stack: &Stack, call: SnapshotCall) -> Result<(
     }
     apply(&volume, call).await.map_err(|error| match error {
         SnapshotError::NoSlots => FsError::Unsupported("snapshots"),
+        SnapshotError::NoMark => FsError::Storage(StorageError::Aborted),
         SnapshotError::NoneFree => FsError::TooManyLinks,
         SnapshotError::InUse(_) => FsError::UpdateOpen,
         SnapshotError::Unknown(_) => FsError::NotFound,

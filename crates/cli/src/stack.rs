@@ -59,6 +59,8 @@ pub(crate) struct Stack {
     shipped: RefCell<Option<Shipped>>,
     /// The state of a replica at its bottom, or under its volume, if there is one.
     replica: Option<ReplicaStorage>,
+    /// Why its volume was not made larger when that was asked for last.
+    growth_refused: RefCell<Option<String>>,
 }
 
 /// What is there in addition while a volume is shipped to an object store.
@@ -113,6 +115,9 @@ pub(crate) struct StackStatus {
     /// If its file was cut since it was opened: the bytes that it had.
     #[serde(default)]
     pub(crate) cut_file_bytes: Option<u64>,
+    /// Why its volume was not made larger when that was asked for last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) growth_refused: Option<String>,
     #[serde(flatten)]
     pub(crate) volume: Option<VolumeStatus>,
     /// Told at the top of the status.
@@ -324,7 +329,7 @@ pub(crate) fn seconds_now(handle: &Handle) -> u32 {
 
 impl Stack {
     fn on(below: weir_stack::Stack) -> Stack {
-        Stack { below, shipped: RefCell::default(), replica: None }
+        Stack { below, shipped: RefCell::default(), replica: None, growth_refused: RefCell::default() }
     }
 
     /// A state of a replica in an object store, which is only read.
@@ -539,6 +544,11 @@ impl Stack {
         self.shipped.replace(Some(Shipped { replication: shipping.replication.clone(), storage }));
     }
 
+    /// What came of a request to make the volume larger, for the status.
+    pub(crate) fn note_growth(&self, refused: Option<String>) {
+        self.growth_refused.replace(refused);
+    }
+
     /// Whether a snapshot or clone is at the top.
     pub(crate) fn is_branch(&self) -> bool {
         self.below.is_branch()
@@ -592,6 +602,7 @@ impl Stack {
             free_below,
             below_is_silent: facts.is_none(),
             cut_file_bytes: file_bytes.filter(|bytes| *bytes < disk_bytes).map(|_| disk_bytes),
+            growth_refused: self.growth_refused.borrow().clone(),
             volume,
             replica: self.replica.as_ref().map(|replica| ReplicaLine::new(&replica.reads(), handle)),
             replication: self.shipped.borrow().as_ref().map(|shipped| shipped.replication.status().into()),

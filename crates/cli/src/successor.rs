@@ -305,11 +305,13 @@ fn run_check(program: &Path, arguments: &[OsString], document: &[u8]) -> Result<
     Err(refused(if told.is_empty() { status.to_string() } else { told.replace('\n', " ") }))
 }
 
-/// Where this program lies: the path that it was started by, or what that is linked to.
-fn program_of_this_process() -> PathBuf {
-    let started_by = std::env::args_os().next().map(PathBuf::from);
-    let path = started_by.filter(|path| path.as_os_str().as_bytes().contains(&b'/'));
-    let path = path.filter(|path| !path.starts_with("/proc")).map(|path| weir_fuse::absolute(&path));
+/// The path by which this program was started, links in it not followed: by its name, or found by the caller, as in PATH. Where there is
+/// none, what it is.
+pub(crate) fn program_of_this_process() -> PathBuf {
+    let name = std::env::args_os().next().map(PathBuf::from);
+    let found = PathBuf::from(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()));
+    let is_path = |path: &PathBuf| path.as_os_str().as_bytes().contains(&b'/') && !path.starts_with("/proc");
+    let path = name.filter(is_path).or(Some(found).filter(is_path)).map(|path| weir_fuse::absolute(&path));
     path.or_else(|| std::env::current_exe().ok()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 

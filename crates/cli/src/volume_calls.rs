@@ -6,6 +6,9 @@ use weir_fuse::{SnapshotCall, VolumeCall};
 use weir_storage::place_mark;
 use weir_vfs::{Filesystem, FsError, ReadOnlyReason};
 
+use crate::grow::GrowthAsked;
+use crate::memory::Limit;
+use crate::size::Size;
 use crate::stack::Stack;
 use crate::{grow, snapshot};
 
@@ -13,10 +16,14 @@ use crate::{grow, snapshot};
 pub(crate) fn serving(
     stack: Rc<Stack>,
     filesystem: Filesystem,
+    limit: Limit,
 ) -> impl AsyncFn(VolumeCall) -> Result<(), FsError> + Clone {
     async move |call| match call {
         VolumeCall::Snapshot(call) => change_snapshots(&stack, &filesystem, call).await,
-        VolumeCall::Grow { bytes, logical } => grow::grow_mounted(&stack, &filesystem, bytes, logical).await,
+        VolumeCall::Grow { bytes, logical } => {
+            let size = GrowthAsked { bytes: bytes.map(Size), logical: logical.map(Size) };
+            grow::grow_mounted(&stack, &filesystem, size, limit).await
+        }
     }
 }
 
@@ -30,7 +37,9 @@ async fn change_snapshots(stack: &Stack, filesystem: &Filesystem, call: Snapshot
         Some(ReadOnlyReason::Mounted) => {}
         _ => filesystem.sync().await?,
     }
-    snapshot::change_served(stack, call).await?;
+    let changed = snapshot::change_served(stack, call).await;
+    // It waits for a moment, which a filesystem that has stopped does not take.
+    changed.map_err(|error| filesystem.read_only().map_or(error, FsError::ReadOnly))?;
     // It would be gone after a crash, until a moment is taken.
     filesystem.sync().await?;
     // Nothing changes a tree that was mounted without changes, so each mark is one of it.

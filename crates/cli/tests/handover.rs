@@ -10,7 +10,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -333,6 +333,43 @@ fn install(program: &Path, content: &[u8]) {
     runs(Command::new("cp").args([&source, &new]));
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
     fs::rename(&new, program).unwrap();
+}
+
+/// The next program is found by the path that the first one was started by, whatever a link in it leads to by then.
+#[test]
+fn a_link_that_was_turned_leads_to_the_next_program() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let (volume, root) = (place.volume(), place.mountpoint());
+    let program = |version: &str| place.path().join(version).join("weir");
+    for version in ["one", "two"] {
+        fs::create_dir(place.path().join(version)).unwrap();
+        install(&program(version), &fs::read(weir_program()).unwrap());
+    }
+    let link = place.path().join("current");
+    let by_path = format!("PATH={}:$PATH; weir \"$@\"", link.display());
+    let by_helper = place.path().join("mount.weir");
+    symlink("current/weir", &by_helper).unwrap();
+    let (volume, root) = (volume.to_str().unwrap(), root.to_str().unwrap());
+    let linked = program("current");
+    let ways: [&[&str]; 3] = [
+        &[linked.to_str().unwrap(), "mount", volume, root],
+        &["sh", "-c", &by_path, "sh", "mount", volume, root],
+        &[by_helper.to_str().unwrap(), volume, root],
+    ];
+    for way in ways {
+        symlink("one", &link).unwrap();
+        runs(Command::new(way[0]).args(&way[1..]));
+        fs::remove_file(&link).unwrap();
+        symlink("two", &link).unwrap();
+        works(&["restart", root]);
+        let process = fs::read_link(format!("/proc/{}/exe", place.status()["pid"])).unwrap();
+        assert_eq!(process, program("two"), "{way:?}");
+        place.umount();
+        fs::remove_file(&link).unwrap();
+    }
 }
 
 #[test]

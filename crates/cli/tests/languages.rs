@@ -1,4 +1,5 @@
-//! The packages for other languages, and redb with one of them, by their example: a write-ahead log whose records are ordered before what they are about.
+//! The packages for other languages by their example, a write-ahead log whose records are ordered before what they are about, and
+//! databases with commits that only order by these packages.
 //! On a mount its calls order, elsewhere they flush. The mount's server is killed under it, and what is left is checked. Where a
 //! language or FUSE is not to be had, this says that it was skipped.
 
@@ -6,7 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{Place, Server, is_there, mounts, of_project, runs, text};
+use crate::support::{Place, Server, fails, is_there, mounts, of_project, runs, text, works};
 
 /// Numbers that are durable before the server is killed.
 const ACKNOWLEDGED: usize = 5;
@@ -51,10 +52,24 @@ fn kill_and_check(place: &Place, example: Example<'_>) -> (Server, String) {
     (server, durable)
 }
 
+/// The kernel does not pass `syncfs` on to a server of FUSE. One that does not know the call neither orders the tree nor makes it durable,
+/// and nothing says that it did.
+fn refuse_other_servers(place: &Place, example: Example<'_>) {
+    place.unmount();
+    let root = place.mountpoint();
+    let directory = root.to_str().unwrap();
+    works(&["disk", directory, "--volume", place.volume().to_str().unwrap()]);
+    let output = in_directory(example, &root, &["tree"]).output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success() && told.contains("peration not supported"), "{told}");
+    fails(&["barrier", directory], &["peration not supported"]);
+    works(&["umount", directory]);
+}
+
 /// The same of an example with a log and a table, which also orders the tree.
 fn keep_order(example: Example<'_>) {
     let place = Place::with_volume("64M");
-    let (_server, durable) = kill_and_check(&place, example);
+    let (server, durable) = kill_and_check(&place, example);
     for (directory, kept) in [(place.path().join("host"), "durable"), (place.mountpoint(), "ordered")] {
         assert_eq!(
             runs(&mut in_directory(example, &directory, &["tree"])).trim(),
@@ -63,12 +78,25 @@ fn keep_order(example: Example<'_>) {
             directory.display()
         );
     }
+    drop(server);
+    refuse_other_servers(&place, example);
+    place.mount(&[]);
     // The example that looks would see a table that is ahead of its log, and one that has lost what was durable.
     let log = std::fs::File::options().write(true).open(place.mountpoint().join("log")).unwrap();
     log.set_len(512).unwrap();
     let output = in_directory(example, &place.mountpoint(), &["check", &durable]).output().unwrap();
     let told = text(&output.stderr);
     assert!(!output.status.success() && told.contains("the log has 1 records"), "{told}");
+}
+
+/// The same of a database that has a commit a number.
+fn keep_commits(example: Example<'_>) {
+    let place = Place::with_volume("64M");
+    let (_server, _) = kill_and_check(&place, example);
+    // The example sees what is missing.
+    let output = in_directory(example, &place.mountpoint(), &["check", "1000000000"]).output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success() && told.contains("1000000000 were durable"), "{told}");
 }
 
 #[test]
@@ -84,22 +112,35 @@ fn python_keeps_order() {
 
 #[test]
 fn go_keeps_order() {
-    // It knows no option --version.
-    let has_go = Command::new("go").arg("version").output().is_ok_and(|output| output.status.success());
-    if !has_go {
-        eprintln!("skipped: this takes go");
-    }
-    if mounts() && has_go {
+    if mounts() && has_go(0) {
         let built = tempfile::tempdir().unwrap();
         let program = built.path().join("wal");
-        let mut build = Command::new("go");
-        build
-            .env("GOCACHE", built.path().join("cache"))
-            .env("CGO_ENABLED", "0")
-            .current_dir(of_project("languages/go"));
-        runs(build.args(["build", "-o"]).arg(&program).arg("./examples/wal"));
+        build_go("languages/go", "./examples/wal", &program);
         keep_order(&|| Command::new(&program));
     }
+}
+
+/// Whether Go 1.`minor` is there, or a newer one.
+fn has_go(minor: u32) -> bool {
+    let told = Command::new("go").args(["env", "GOVERSION"]).output();
+    let told = told.map_or_else(|_| String::new(), |output| text(&output.stdout));
+    let found = told.trim().strip_prefix("go1.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    let is_there = found.is_some_and(|found: u32| found >= minor);
+    if !is_there {
+        eprintln!("skipped: this takes go 1.{minor}");
+    }
+    is_there
+}
+
+/// Builds a package of a module of the project. What it needs comes from the registry.
+fn build_go(module: &str, package: &str, program: &Path) {
+    let mut build = Command::new("go");
+    build
+        .env("GOCACHE", program.with_extension("cache"))
+        .env("CGO_ENABLED", "0")
+        .env("GOTOOLCHAIN", "local")
+        .current_dir(of_project(module));
+    runs(build.args(["build", "-o"]).arg(program).arg(package));
 }
 
 /// It builds redb from the registry.
@@ -111,12 +152,18 @@ fn redb_keeps_order() {
         build.current_dir(of_project("examples/redb")).args(["build", "--quiet", "--locked", "--target-dir"]);
         runs(build.arg(built.path()));
         let example = || Command::new(built.path().join("debug/redb-ordered"));
-        let place = Place::with_volume("64M");
-        let (_server, _) = kill_and_check(&place, &example);
-        // The example sees what is missing.
-        let output = in_directory(&example, &place.mountpoint(), &["check", "1000000000"]).output().unwrap();
-        let told = text(&output.stderr);
-        assert!(!output.status.success() && told.contains("1000000000 were durable"), "{told}");
+        keep_commits(&example);
+    }
+}
+
+/// It builds SQLite in Go, from the registry.
+#[test]
+fn sqlite_in_go_keeps_order() {
+    if mounts() && has_go(26) {
+        let built = tempfile::tempdir().unwrap();
+        let program = built.path().join("go-sqlite");
+        build_go("examples/go-sqlite", ".", &program);
+        keep_commits(&|| Command::new(&program));
     }
 }
 

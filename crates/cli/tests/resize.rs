@@ -197,7 +197,7 @@ fn a_mounted_volume_and_its_filesystem_grow_under_programs() {
     assert!(capacity_of(&root) > 9 << 30);
     fails(&["volume", "grow", directory], &["this size already"]);
     fails(&["volume", "grow", directory, "--size", "1G"], &["larger than that"]);
-    fails(&["volume", "grow", directory, "--size", "9T"], &["cannot have that size"]);
+    fails(&["volume", "grow", directory, "--size", "9T"], &["cannot take shares"]);
     assert_eq!(bytes_of(&volume), 10 << 30, "what is refused leaves the file as it was");
     fs::write(root.join("large"), vec![8; 100 << 20]).unwrap();
     for (file, count) in files.iter().zip(&written) {
@@ -230,6 +230,42 @@ fn what_cannot_grow_while_it_is_mounted_says_so_and_keeps_its_size() {
     fails(&["volume", "grow", root.to_str().unwrap(), "--size", "1G"], &["snapshots"]);
     assert_eq!(bytes_of(&volume), 64 * MIB);
     fs::write(root.join("file"), [1; 5000]).unwrap();
+    place.umount();
+    place.check();
+}
+
+/// What the next mount would be refused for, and what the map of a larger volume needs, is told before anything is done.
+#[test]
+fn a_size_that_does_not_do_is_refused_by_one_that_does() {
+    if !mounts() {
+        return;
+    }
+    let (place, volume) = made("64M");
+    let limit = ["--memory", "128M"];
+    let root = place.mount(&limit);
+    let directory = root.to_str().unwrap();
+    let named = |size: &str, before: &str| {
+        let output = weir(&["volume", "grow", directory, "--size", size]).output().unwrap();
+        let told = error_of(&output);
+        assert!(!output.status.success(), "{size}");
+        let number =
+            told.split_once(before).and_then(|(_, rest)| rest.split([' ', 'M']).next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("{told}"))
+    };
+    let most: u64 = named("1T", "grow it to ");
+    assert!((100..1000).contains(&most), "{most} MiB");
+    assert_eq!(named(&format!("{}M", most + 1), "grow it to "), most);
+    assert_eq!(bytes_of(&volume), 64 * MIB);
+    works(&["volume", "grow", directory, "--size", &format!("{most}M")]);
+    place.umount();
+    place.mount(&limit);
+    place.umount();
+    // Its map lies at its end by now, and moves.
+    let root = place.mount(&[]);
+    assert_eq!(root.to_str(), Some(directory));
+    let least = named(&format!("{}M", most + 1), "use --size ");
+    assert!((most + 2..most + 50).contains(&least), "{least} MiB");
+    works(&["volume", "grow", directory, "--size", &format!("{least}M")]);
     place.umount();
     place.check();
 }

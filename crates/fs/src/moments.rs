@@ -129,8 +129,12 @@ impl Moments {
                 continue;
             }
             let _permit = self.taking.acquire(1).await;
+            if self.stopped.get() {
+                return;
+            }
             // A moment that fails stops the filesystem: what is promised of a crash would not hold any more.
-            if self.stopped.get() || fs.changes.all_or_abort(self.take(&fs)).await.is_err() {
+            if fs.changes.all_or_abort(self.take(&fs)).await.is_err() {
+                marks.give_up();
                 return;
             }
         }

@@ -95,12 +95,17 @@ impl Synchronisation {
         let &Synchronisation { in_log, forces_commits, .. } = self;
         let request = SyncRequest { journal, file, inode, changed_in, in_log, forces_commits };
         request.keep_promise(call.promise()).await?;
+        self.note_answered(journal, call.promise());
+        Ok(())
+    }
+
+    /// A call has kept its promise.
+    pub(crate) fn note_answered(&self, journal: &Journal, promise: Promise) {
         let mut answered = self.answered.get();
-        match call.promise() {
+        match promise {
             Promise::Durable if journal.engine().facts().flushes => answered.durable += 1,
             Promise::Durable | Promise::Ordered => answered.ordered += 1,
         }
         self.answered.set(answered);
-        Ok(())
     }
 }

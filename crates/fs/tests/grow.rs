@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_ext4::ROOT_INODE;
+use weir_ext4::{Feature, ROOT_INODE};
 use weir_format::FileType;
 use weir_fs::{BarrierFs, FsMutant, MountOptions};
 use weir_runtime::Handle;
@@ -14,15 +14,15 @@ use weir_vfs::{FsError, NewNode};
 
 use crate::support::hostile::checked;
 use crate::support::{
-    capabilities, content, judge, mount, new_image, read_file, simulated, simulated_with, superblock,
-    write_file,
+    capabilities, content, image_by_mke2fs, judge, mount, new_image, read_file, simulated, simulated_with,
+    superblock, write_file,
 };
 
 const MIB: u64 = 1 << 8;
 
-/// A filesystem of so many blocks, on a disk with more.
-fn image_with_room(blocks: u64, disk_blocks: u64) -> Image {
-    let made = new_image(blocks);
+/// A filesystem, on a disk with more.
+fn image_with_room(made: &Image, disk_blocks: u64) -> Image {
+    let blocks = made.blocks();
     let mut image = Image::zeroed(disk_blocks, 4096);
     for block in (0..blocks).map(Lba) {
         let bytes = made.read(block);
@@ -68,7 +68,7 @@ async fn grow_under_programs(
     (from, to): (u64, u64),
     mutant: Option<FsMutant>,
 ) -> (Vec<Left>, Image) {
-    let disk = disk_of(clock, &image_with_room(from, to));
+    let disk = disk_of(clock, &image_with_room(&new_image(from), to));
     let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
     let fs = mount(clock, &disk, options).await.expect("mounted");
     let (stopped, durable) = (Rc::new(Cell::new(false)), Rc::new(RefCell::default()));
@@ -174,7 +174,7 @@ fn each_mutant_of_growth_is_found() {
 #[test]
 fn a_filesystem_grows_to_what_fits_and_again() {
     let end = simulated(async |clock| {
-        let disk = disk_of(&clock, &image_with_room(20 * MIB, 300 * MIB));
+        let disk = disk_of(&clock, &image_with_room(&new_image(20 * MIB), 300 * MIB));
         let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
         assert_eq!(fs.grow(20 * MIB).await, Ok(20 * MIB));
         assert_eq!(fs.grow(10 * MIB).await, Ok(20 * MIB));
@@ -182,6 +182,27 @@ fn a_filesystem_grows_to_what_fits_and_again() {
         assert_eq!(fs.grow(128 * MIB + 20).await, Ok(128 * MIB));
         assert_eq!(fs.grow(129 * MIB).await, Ok(128 * MIB));
         assert_eq!(fs.grow(300 * MIB).await, Ok(300 * MIB));
+        write_file(&fs, b"file", &content(60 << 20)).await;
+        fs.unmount().await.expect("unmounted");
+        disk.image()
+    });
+    judge(&end);
+}
+
+/// The inode that `mke2fs` made to hold blocks for descriptors would have to name those of new copies.
+#[test]
+fn a_filesystem_with_a_reserve_for_descriptors_grows_in_its_last_group_only() {
+    let Some(made) = image_by_mke2fs(&[], "64M") else { return };
+    let found = superblock(&made);
+    assert!(found.reserved_descriptor_blocks.get() > 0 && found.features().has(Feature::RESIZE_INODE));
+    let end = simulated(async |clock| {
+        let disk = disk_of(&clock, &image_with_room(&made, 1000 * MIB));
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        let before = fs.statfs().await.blocks;
+        let refused = fs.grow(1000 * MIB).await.expect_err("group 1 has copies");
+        assert!(refused.to_string().contains("resize2fs"), "{refused}");
+        assert_eq!(fs.statfs().await.blocks, before);
+        assert_eq!(fs.grow(100 * MIB).await, Ok(100 * MIB));
         write_file(&fs, b"file", &content(60 << 20)).await;
         fs.unmount().await.expect("unmounted");
         disk.image()

@@ -11,9 +11,9 @@ use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
 use weir_fs::{BarrierFs, MountOptions};
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, AdversaryOptions};
-use weir_vfs::{Fallocate, FsError, NewNode};
-use weir_volume::{Format, Volume, VolumeOptions};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Command, Lba, Part, Storage as _, Write};
+use weir_vfs::{Fallocate, FsError, NewNode, ReadOnlyReason};
+use weir_volume::{Format, SnapshotError, Volume, VolumeOptions};
 
 use crate::support::{capabilities, plan, simulated, write_file};
 
@@ -32,7 +32,7 @@ async fn new_volume(clock: &Handle, marks: Option<u64>) -> Rc<Volume> {
         ..Default::default()
     };
     let disk = AdversaryDisk::new(clock, options);
-    let format = Format { segment_blocks: 32, logical_blocks: BLOCKS, ..Format::default() };
+    let format = Format { segment_blocks: 32, logical_blocks: BLOCKS, slots: 2, ..Format::default() };
     Volume::create(clock, &*disk, format).await.expect("made");
     let volume = Volume::open(clock, disk.clone(), VolumeOptions::default()).await.expect("opened");
     BarrierFs::make(&volume, &plan(BLOCKS)).await.expect("made");
@@ -75,6 +75,9 @@ fn callers_of_fsync_share_a_moment() {
         assert!(synchronised.iter().all(Result::is_ok));
         let flushes = volume.stats().flushes - flushes;
         assert!((1..=3).contains(&flushes), "{flushes} flushes for 20 callers");
+        fs.fdatabarrier(files[0]).await.expect("ordered");
+        let answered = fs.statistics().answered;
+        assert_eq!((answered.durable, answered.ordered), (20, 1));
     });
 }
 
@@ -109,15 +112,20 @@ fn a_call_that_finds_no_space_waits_for_deletions_and_these_for_no_moment() {
     });
 }
 
+/// A file with many extents.
+async fn make_long_file(fs: &BarrierFs) {
+    let long = fs.create(ROOT_INODE, b"long", &file()).await.expect("made");
+    for block in 0..2_500 {
+        fs.write(long, block * 8192, &[1; 4096]).await.expect("room");
+    }
+}
+
 /// A deletion that takes many steps lets a moment through, and with it the calls that wait for that.
 #[test]
 fn a_long_deletion_lets_a_moment_through() {
     simulated(async |clock| {
         let (fs, _volume) = mount(&clock).await;
-        let long = fs.create(ROOT_INODE, b"long", &file()).await.expect("made");
-        for block in 0..2_500 {
-            fs.write(long, block * 8192, &[1; 4096]).await.expect("room");
-        }
+        make_long_file(&fs).await;
         fs.sync().await.expect("durable");
         let deletion = pin!(fs.unlink(ROOT_INODE, b"long"));
         let other = pin!(async {
@@ -137,6 +145,27 @@ fn a_long_deletion_lets_a_moment_through() {
         assert_eq!(fs.lookup(ROOT_INODE, b"long").await, Err(FsError::NotFound));
         fs.unmount().await.expect("unmounted");
     });
+}
+
+/// A filesystem that takes no more moments says so to a snapshot that waits for one.
+#[test]
+fn a_snapshot_fails_when_the_filesystem_has_stopped() {
+    let outcome = simulated(async |clock| {
+        let (fs, volume) = mount(&clock).await;
+        make_long_file(&fs).await;
+        fs.sync().await.expect("durable");
+        // A change that is dropped in its middle stops the filesystem.
+        {
+            let deletion = pin!(fs.unlink(ROOT_INODE, b"long"));
+            let middle = pin!(clock.sleep(Duration::from_micros(20)));
+            assert!(matches!(select(middle, deletion).await, Either::Left(_)));
+        }
+        assert_eq!(fs.read_only(), Some(ReadOnlyReason::Abandoned));
+        let block = [Part::bytes(Lba(BLOCKS - 1), &[7; 4096])];
+        volume.submit(Command::Write(Write::new(&block))).expect("room");
+        volume.create_snapshot("one").await.map(drop)
+    });
+    assert_eq!(outcome, Err(SnapshotError::NoMark));
 }
 
 fn file() -> NewNode {

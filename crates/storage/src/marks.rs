@@ -31,6 +31,9 @@ pub trait Marks {
     /// Whether the storage needs a mark soon: it can free no space, or take no checkpoint, without one.
     fn is_wanted(&self) -> bool;
 
+    /// No mark is placed any more, as the user has failed: what waits for one, and cannot go on without, fails.
+    fn give_up(&self);
+
     /// Notified when a mark becomes wanted.
     fn wanted(&self) -> &Event;
 }

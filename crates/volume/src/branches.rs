@@ -454,6 +454,9 @@ impl Branches {
             let is_held = when == When::AtMark && !self.common.drops(VolumeMutant::SnapshotUnmarked);
             let marks = self.common.marks.as_ref().filter(|marks| is_held && marks.is_changed());
             if let (Some(marks), None) = (marks, self.common.watermark.failure()) {
+                if marks.is_given_up() {
+                    return Err(SnapshotError::NoMark);
+                }
                 waits.get_or_insert_with(|| marks.note_snapshot(&self.common.slots));
                 marks.until_placed(&self.common.slots).await;
                 continue;

@@ -134,6 +134,9 @@ pub enum SnapshotError {
     /// A clone reads what the snapshot has.
     #[error("the snapshot {0} has a clone: delete the clone first")]
     HasClone(String),
+    /// The user of the volume has failed, and takes it to no state of which a snapshot could be.
+    #[error("what is mounted has failed, and a snapshot would not be of one moment")]
+    NoMark,
     /// The volume refused a record, or its disk failed.
     #[error("the volume: {0}")]
     Volume(#[from] Rejected),

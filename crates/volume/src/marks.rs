@@ -34,6 +34,8 @@ pub(crate) struct MarkState {
     /// A user brings a mark about.
     is_begun: Cell<bool>,
     is_wanted: Cell<bool>,
+    /// Users place none any more.
+    is_given_up: Cell<bool>,
     /// A checkpoint waits for a mark.
     checkpoint_waits: Cell<bool>,
     /// A snapshot waits for one.
@@ -42,7 +44,7 @@ pub(crate) struct MarkState {
     upkeep_waits: Cell<u32>,
     /// A mark has become wanted.
     pub wanted: Event,
-    /// A mark was placed, or the volume has failed.
+    /// A mark was placed, or none will be, or the volume has failed.
     pub placed: Event,
 }
 
@@ -63,6 +65,7 @@ impl MarkState {
             is_changed: Cell::new(false),
             is_begun: Cell::new(false),
             is_wanted: Cell::new(false),
+            is_given_up: Cell::new(false),
             checkpoint_waits: Cell::new(false),
             snapshot_waits: Cell::new(false),
             upkeep_waits: Cell::new(0),
@@ -107,6 +110,16 @@ impl MarkState {
 
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_wanted.get()
+    }
+
+    /// Users place no mark any more.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.set(true);
+        self.placed.notify(usize::MAX);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.get()
     }
 
     /// Something waits for a mark. Where users have placed nothing since the newest one, it waits for something else.

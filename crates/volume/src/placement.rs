@@ -36,14 +36,27 @@ impl Geometry {
     /// The same volume with a size that is not smaller.
     pub(crate) fn grown_to(&self, size: NewSize) -> Result<Geometry, ResizeError> {
         let new = self.resized_to(size)?;
+        let is_longer = new.physical_blocks > self.physical_blocks;
+        if is_longer && !new.has_map_of(self) && self.is_short_of(&new, size) > 0 {
+            return Err(ResizeError::TooLittle { least: self.least_grown(size) });
+        }
         if new.logical_blocks < self.logical_blocks || new.physical_blocks < self.physical_blocks {
             let (logical, physical) = (self.logical_blocks, self.physical_blocks);
             return Err(ResizeError::Larger { logical, physical });
         }
-        if new.checkpoint_start < self.physical_blocks && new.is_map_behind() && !new.has_map_of(self) {
-            return Err(ResizeError::TooLittle { least: self.least_grown(size) });
-        }
         Ok(new)
+    }
+
+    /// Blocks of the disk that a larger layout with another map lacks at least: for the map, which lies behind what there was, and for
+    /// the capacity that there was.
+    fn is_short_of(&self, new: &Geometry, size: NewSize) -> u64 {
+        let of_map =
+            if new.is_map_behind() { self.physical_blocks.saturating_sub(new.checkpoint_start) } else { 0 };
+        let wanted = size.logical_blocks.unwrap_or(self.logical_blocks).min(self.logical_blocks);
+        let of_capacity = wanted.saturating_sub(new.logical_blocks);
+        // A block more may make a segment whole.
+        let least = of_capacity.saturating_sub(self.segment_blocks.into()).max(of_capacity.min(1));
+        of_map.max(least)
     }
 
     /// The same volume with a size that is not larger, or as little larger as what is in it needs.
@@ -172,11 +185,10 @@ impl Geometry {
     fn least_grown(&self, size: NewSize) -> u64 {
         let mut least = size.physical_blocks;
         loop {
-            match self.with_new_map(NewSize { physical_blocks: least, ..size }) {
-                Ok(new) if new.checkpoint_start < self.physical_blocks => {
-                    least += self.physical_blocks - new.checkpoint_start;
-                }
-                _ => return least,
+            let new = self.with_new_map(NewSize { physical_blocks: least, ..size });
+            match new.map_or(0, |new| self.is_short_of(&new, size)) {
+                0 => return least,
+                more => least += more,
             }
         }
     }
@@ -240,6 +252,26 @@ mod tests {
         let Err(ResizeError::TooLittle { least }) = grown(9010) else { panic!("there is no room") };
         assert!(grown(least).is_ok());
         assert!(matches!(grown(least - 1), Err(ResizeError::TooLittle { .. })), "{least}");
+    }
+
+    /// The map does not lie at the end yet, and takes more than a small addition has.
+    #[test]
+    fn the_least_growth_leaves_the_capacity_that_there_was() {
+        for slots in [0, 4] {
+            let mut geometry = volume(3000, slots, true);
+            let least = loop {
+                let size = NewSize { physical_blocks: geometry.physical_blocks + 8, logical_blocks: None };
+                match geometry.grown_to(size) {
+                    Ok(new) => geometry = new,
+                    Err(ResizeError::TooLittle { least }) => break least,
+                    Err(error) => panic!("{slots} slots: {error}"),
+                }
+            };
+            let grown =
+                |physical_blocks| geometry.grown_to(NewSize { physical_blocks, logical_blocks: None });
+            assert!(grown(least).unwrap().logical_blocks >= geometry.logical_blocks);
+            assert!(matches!(grown(least - 1), Err(ResizeError::TooLittle { .. })), "{slots} slots: {least}");
+        }
     }
 
     /// Whatever the fields say under a good checksum, what is not refused is sound.

@@ -500,7 +500,11 @@ impl Volume {
     /// it.
     #[must_use]
     pub fn memory_bound(&self) -> u64 {
-        let geometry = &self.common.geometry;
+        self.memory_bound_of(&self.common.geometry)
+    }
+
+    /// The same with another layout.
+    pub(crate) fn memory_bound_of(&self, geometry: &Geometry) -> u64 {
         let segments = (self.common.options.buffers + VICTIMS) as u64 * self.common.segment_bytes();
         let of_segments = u64::from(geometry.segments) * SEGMENT_COST;
         let checkpoint = u64::from(geometry.checkpoint_blocks) * BLOCK_BYTES as u64 + CHECKPOINT_WRITES;
@@ -742,6 +746,13 @@ impl Marks for Volume {
 
     fn is_wanted(&self) -> bool {
         self.common.marks.as_ref().is_some_and(MarkState::is_wanted)
+    }
+
+    fn give_up(&self) {
+        if let Some(marks) = &self.common.marks {
+            marks.give_up();
+            self.common.slots.notify(usize::MAX);
+        }
     }
 
     fn wanted(&self) -> &Event {

@@ -15,6 +15,7 @@ __all__ = ["Kept", "order", "order_data", "make_durable", "order_tree"]
 _FBARRIER = 0x5701  # _IO('W', 1), crates/capi/include/weir.h
 _FDATABARRIER = 0x5702  # _IO('W', 2)
 _ORDER_ALL = 0x570B  # _IO('W', 11)
+_FUSE_MAGIC = 0x65735546  # What fstatfs tells of a mount through FUSE.
 # What filesystems answer that do not know the call.
 _UNKNOWN = (errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -69,7 +70,9 @@ def make_durable(file):
 def order_tree(directory):
     """All that was changed on the filesystem of a directory, by any program, is before whatever is changed later.
 
-    Takes a path, an open file or a descriptor. Elsewhere it is syncfs, whose errors it raises.
+    Takes a path, an open file or a descriptor. Elsewhere it is syncfs, whose errors it raises. On another mount through
+    FUSE, and on one of a server of Weir that is older than this call, it raises OSError (EOPNOTSUPP): the kernel does not
+    pass syncfs on to its server.
     """
     if isinstance(directory, (str, bytes, os.PathLike)):
         descriptor = os.open(directory, os.O_RDONLY)
@@ -82,4 +85,14 @@ def order_tree(directory):
     if library.syncfs(_descriptor(directory)) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    return _order(directory, _ORDER_ALL, lambda descriptor: None)
+    return _order(directory, _ORDER_ALL, lambda descriptor: _refuse_fuse(library, descriptor))
+
+
+def _refuse_fuse(library, descriptor):
+    """Raises OSError for a mount through FUSE."""
+    found = (ctypes.c_long * 32)()  # A struct statfs, of which the first field is the kind.
+    if library.fstatfs(descriptor, ctypes.byref(found)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    if found[0] == _FUSE_MAGIC:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))

@@ -72,8 +72,15 @@ fn measure(log: &File) -> io::Result<()> {
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, command, directory, rest @ ..] = &arguments[..] else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "wal write|check|measure|tree DIRECTORY [NUMBER]"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "wal write|check|measure|tree DIRECTORY [NUMBER]",
+        ));
     };
+    if command == "tree" {
+        println!("{}", format!("{:?}", order_tree(&File::open(directory)?)?).to_lowercase());
+        return Ok(());
+    }
     let open = |name: &str| {
         OpenOptions::new().read(true).write(true).create(true).open(Path::new(directory).join(name))
     };
@@ -81,10 +88,6 @@ fn main() -> io::Result<()> {
     match command.as_str() {
         "write" => write(&log, &table),
         "measure" => measure(&log),
-        "tree" => {
-            println!("{}", format!("{:?}", order_tree(&File::open(directory)?)?).to_lowercase());
-            Ok(())
-        }
         _ => check(&log, &table, rest.first().and_then(|number| number.parse().ok()).unwrap_or(0)),
     }
 }

@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::raw::{c_int, c_ulong};
+use std::os::raw::{c_int, c_long, c_ulong};
 
 /// `_IO('W', 1)` of `crates/capi/include/weir.h`.
 const FBARRIER: c_ulong = 0x5701;
@@ -17,11 +17,22 @@ const FDATABARRIER: c_ulong = 0x5702;
 /// `_IO('W', 11)`.
 const ORDER_ALL: c_ulong = 0x570B;
 /// What filesystems answer that do not know the call: ENOTTY, EINVAL, ENOSYS, EOPNOTSUPP.
-const UNKNOWN: [i32; 4] = [25, 22, 38, 95];
+const UNKNOWN: [i32; 4] = [25, 22, 38, EOPNOTSUPP];
+const EOPNOTSUPP: i32 = 95;
+/// What `fstatfs` tells of a mount through FUSE.
+const FUSE_MAGIC: c_long = 0x6573_5546;
+
+/// A `struct statfs`, of which only the first field counts here.
+#[repr(C)]
+struct Statfs {
+    magic: c_long,
+    rest: [c_long; 31],
+}
 
 extern "C" {
     fn ioctl(descriptor: c_int, request: c_ulong, ...) -> c_int;
     fn syncfs(descriptor: c_int) -> c_int;
+    fn fstatfs(descriptor: c_int, found: *mut Statfs) -> c_int;
 }
 
 /// What a call has kept.
@@ -62,7 +73,8 @@ pub fn make_durable(file: &File) -> io::Result<()> {
 /// is `syncfs`.
 ///
 /// # Errors
-/// Those of `syncfs`.
+/// Those of `syncfs`; [`io::ErrorKind::Unsupported`] on another mount through FUSE, and on one of a server of Weir that is older than
+/// this call: the kernel does not pass `syncfs` on to its server.
 pub fn order_tree(directory: &File) -> io::Result<Kept> {
     // SAFETY: the descriptor is open as long as `directory` lives.
     let hand_over = |file: &File| match unsafe { syncfs(file.as_fd().as_raw_fd()) } {
@@ -71,7 +83,19 @@ pub fn order_tree(directory: &File) -> io::Result<Kept> {
     };
     // Elsewhere this is all; on a mount of Weir the kernel begins to hand over what it keeps of files, which the next call waits for.
     hand_over(directory)?;
-    call(directory, ORDER_ALL, |_| Ok(()))
+    call(directory, ORDER_ALL, |file| match is_on_fuse(file)? {
+        false => Ok(()),
+        true => Err(io::Error::from_raw_os_error(EOPNOTSUPP)),
+    })
+}
+
+fn is_on_fuse(file: &File) -> io::Result<bool> {
+    let mut found = Statfs { magic: 0, rest: [0; 31] };
+    // SAFETY: the descriptor is open as long as `file` lives, and `found` is larger than what the kernel writes.
+    match unsafe { fstatfs(file.as_fd().as_raw_fd(), &raw mut found) } {
+        0 => Ok(found.magic == FUSE_MAGIC),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn call(file: &File, request: c_ulong, flush: fn(&File) -> io::Result<()>) -> io::Result<Kept> {

@@ -2,6 +2,7 @@
 //! and what the command says. Where a program is not to be had, these tests say that they were skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "it ends a server that is busy")]
 
 mod client;
 
@@ -11,6 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
@@ -233,7 +235,7 @@ fn kill_a_server(options: &[&'static str], keeps_answered: bool) -> Result<usize
         std::thread::scope(|scope| {
             let writing =
                 scope.spawn(|| write_until_killed(&mut client, &mut ledger, &mut random, &mut version));
-            std::thread::sleep(std::time::Duration::from_millis(100 + 70 * round));
+            std::thread::sleep(Duration::from_millis(100 + 70 * round));
             served.restart();
             writing.join().unwrap();
         });
@@ -448,6 +450,21 @@ fn a_served_volume_grows_and_clients_see_it_when_they_connect_again() {
 }
 
 /// What is no request gets the status, and too much gets no answer that helps.
+/// SIGTERM while a volume is being made larger ends the server when it is.
+#[test]
+fn a_server_that_is_ended_while_its_volume_grows_ends_well() {
+    for milliseconds in [2, 5, 10, 20, 40, 80] {
+        let mut served = Served::new("64M", &[]);
+        let socket = format!("unix:{}", served.socket().display());
+        let grow = ["volume", "grow", &socket, "--size", "8G"];
+        let mut growing = weir(&grow).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        assert!(served.end(), "ended after {milliseconds} ms");
+        growing.wait().unwrap();
+        works(&["volume", "check", served.place.volume().to_str().unwrap()]);
+    }
+}
+
 #[test]
 fn what_else_is_sent_to_the_socket_of_the_status_does_no_harm() {
     let served = Served::new("64M", &[]);

@@ -65,7 +65,9 @@ impl SyncCalls for BarrierFs {
             fs.atomic.commit(std::slice::from_ref(&node)).await?;
             if let Some(moments) = fs.moments.get() {
                 node.file.check_written()?;
-                return moments.keep_promise(fs, call.promise()).await;
+                moments.keep_promise(fs, call.promise()).await?;
+                fs.sync.note_answered(journal, call.promise());
+                return Ok(());
             }
             let inode = node.synced_inode()?;
             Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), inode, call).await?)
@@ -110,12 +112,14 @@ impl SyncCalls for BarrierFs {
     ) -> LocalBoxFuture<'a, Result<(), FsError>> {
         Box::pin(async move {
             let nodes = self.nodes_of(inodes).await?;
-            if self.0.changes.mounted_with().is_ok() {
+            if let Ok(journal) = self.0.changes.mounted_with() {
                 self.0.changes.journal()?;
                 self.0.atomic.commit(&nodes).await?;
-            }
-            if let Some(moments) = self.0.moments.get() {
-                return moments.keep_promise(&self.0, call.promise()).await;
+                if let Some(moments) = self.0.moments.get() {
+                    moments.keep_promise(&self.0, call.promise()).await?;
+                    self.0.sync.note_answered(journal, call.promise());
+                    return Ok(());
+                }
             }
             // Transactions become durable in order, so of the atomic ones that which changed last stands for all.
             let (atomic, ordinary): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.is_atomic());

@@ -75,6 +75,10 @@ func measure(log *os.File) {
 }
 
 func main() {
+	if os.Args[1] == "tree" {
+		fmt.Println(must(order.OrderTree(must(os.Open(os.Args[2])))))
+		return
+	}
 	open := func(name string) *os.File {
 		return must(os.OpenFile(filepath.Join(os.Args[2], name), os.O_RDWR|os.O_CREATE, 0o644))
 	}
@@ -83,8 +87,6 @@ func main() {
 		write(log, table)
 	case "measure":
 		measure(log)
-	case "tree":
-		fmt.Println(must(order.OrderTree(must(os.Open(os.Args[2])))))
 	default:
 		check(log, table, must(strconv.ParseUint(os.Args[3], 10, 64)))
 	}
