@@ -45,7 +45,7 @@ func createLedger(path string) ledger {
 		}
 	}
 	connection, layer := openConnection(path)
-	must(0, connection.Exec("PRAGMA journal_mode = PERSIST; CREATE TABLE ledger(number INTEGER PRIMARY KEY, square INTEGER)"))
+	must(0, connection.Exec("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = PERSIST; CREATE TABLE ledger(number INTEGER PRIMARY KEY, square INTEGER)"))
 	insert, _, err := connection.Prepare("INSERT INTO ledger VALUES (?, ?)")
 	return ledger{connection, must(insert, err), layer}
 }
