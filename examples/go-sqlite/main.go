@@ -91,8 +91,12 @@ func check(path string, durable int64) {
 // measure tells commits a second, ordered and durable.
 func measure(path string) {
 	for _, way := range []string{"ordered", "durable"} {
-		book, commits, began := createLedger(path), int64(0), time.Now()
-		for ; time.Since(began) < 2*time.Second; commits++ {
+		book, commits := createLedger(path), int64(0)
+		// What was only ordered before is none of the measured commits' cost.
+		book.commit(0, true)
+		began := time.Now()
+		for time.Since(began) < 2*time.Second {
+			commits++
 			book.commit(commits, way == "durable")
 		}
 		fmt.Printf("%s: %.0f\n", way, float64(commits)/time.Since(began).Seconds())

@@ -45,18 +45,27 @@ pub(crate) enum GrowError {
     NoVolume,
     /// The next mount would be refused, with the limit that this one has.
     #[error(
-        "a mount of that size takes {needed} of memory at least, and --memory is {asked}: grow it to {most} at most, or mount it with more"
+        "a mount of that size takes {needed} of memory at least, and --memory is {asked}: {}mount it with more",
+        at_most(*.most_mib)
     )]
-    Memory { asked: Size, needed: Size, most: Size },
+    Memory { asked: Size, needed: Size, most_mib: Option<u64> },
     /// Its file or device.
     #[error("{0}")]
     Disk(#[from] FileDiskError),
     /// The volume.
     #[error("{}", cause_of(.0))]
     Volume(#[from] ResizeError),
-    /// The filesystem; the volume has grown.
+    /// The mount changes nothing.
     #[error("{0}")]
-    Filesystem(#[from] FsError),
+    ReadOnly(FsError),
+    /// The filesystem.
+    #[error("the volume has the size, and the filesystem does not get it: {0}")]
+    Filesystem(FsError),
+}
+
+/// The size that is offered in place of one that takes too much memory.
+fn at_most(most_mib: Option<u64>) -> String {
+    most_mib.map_or_else(String::new, |mib| format!("grow it to {mib}M at most, or "))
 }
 
 impl GrowError {
@@ -76,7 +85,7 @@ impl From<GrowError> for FsError {
             GrowError::NoVolume => FsError::Unsupported("growing"),
             GrowError::Memory { .. } => FsError::TooLarge,
             GrowError::Disk(_) => FsError::NoSpace,
-            GrowError::Filesystem(error) => error,
+            GrowError::ReadOnly(error) | GrowError::Filesystem(error) => error,
             GrowError::Volume(ResizeError::Unchanged) => FsError::Exists,
             GrowError::Volume(ResizeError::Volume(VolumeError::Disk(rejected))) => rejected.into(),
             GrowError::Volume(_) => FsError::Invalid("the volume does not grow so"),
@@ -89,7 +98,7 @@ impl From<GrowError> for FsError {
 pub(crate) async fn grow_with_file(
     disk: &FileDisk,
     asked: GrowthAsked,
-    grow: impl AsyncFnOnce(NewSize) -> Result<Resized, ResizeError>,
+    grow: impl AsyncFnOnce(NewSize) -> Result<Resized, GrowError>,
 ) -> Result<Resized, GrowError> {
     let found = disk.bytes();
     let longer = asked.bytes.map(|bytes| bytes.0).filter(|bytes| *bytes > found);
@@ -99,11 +108,12 @@ pub(crate) async fn grow_with_file(
         // It is longer than the volume, and says nothing wrong.
         let _ = disk.resize(Some(found));
     }
-    Ok(grown?)
+    grown
 }
 
 /// Whether the disk may have a larger volume, though it did not grow.
-fn may_need_file(error: &ResizeError) -> bool {
+fn may_need_file(error: &GrowError) -> bool {
+    let GrowError::Volume(error) = error else { return false };
     // If a write has failed, the new size may be on the disk.
     matches!(
         error,
@@ -111,18 +121,17 @@ fn may_need_file(error: &ResizeError) -> bool {
     )
 }
 
-/// What of a stack grows.
-fn growing(stack: &Stack) -> Result<(&ResizableVolume, &FileDisk), GrowError> {
-    match (stack.resizable_volume(), stack.file(), stack.is_branch()) {
-        (Some(volume), Some(disk), false) => Ok((volume, disk)),
-        _ => Err(GrowError::NoVolume),
-    }
-}
-
-/// Makes the open volume of a stack larger, and its file.
-async fn grow_volume(stack: &Stack, asked: GrowthAsked) -> Result<(), GrowError> {
-    let (volume, disk) = growing(stack)?;
-    grow_with_file(disk, asked, async |size| volume.grow(size).await).await.map(drop)
+/// Makes the open volume of a stack larger, and its file, within the memory that its server may take.
+async fn grow_volume(stack: &Stack, asked: GrowthAsked, limit: Limit) -> Result<(), GrowError> {
+    let (Some(volume), Some(disk), false) = (stack.resizable_volume(), stack.file(), stack.is_branch())
+    else {
+        return Err(GrowError::NoVolume);
+    };
+    let grow = async |size| {
+        require_memory(volume, size, limit)?;
+        Ok(volume.grow(size).await?)
+    };
+    grow_with_file(disk, asked, grow).await.map(drop)
 }
 
 /// Makes the volume of a mount larger, and the filesystem on it. If the volume has its size already, the filesystem may still
@@ -133,58 +142,56 @@ pub(crate) async fn grow_mounted(
     asked: GrowthAsked,
     limit: Limit,
 ) -> Result<(), FsError> {
-    let grown = grow_both(stack, filesystem, asked, limit).await;
-    stack.note_growth(grown.as_ref().err().map(ToString::to_string));
+    stack.note_growth(None);
+    let grown = grow_volume_and_filesystem(stack, filesystem, asked, limit).await;
     if let Err(error) = &grown {
-        messages::print_message(&format!("nothing grew: {error}"));
+        stack.note_growth(Some(error.to_string()));
+        messages::print_message(&format!("growing was refused: {error}"));
     }
     Ok(grown?)
 }
 
-async fn grow_both(
+async fn grow_volume_and_filesystem(
     stack: &Stack,
     filesystem: &Filesystem,
     asked: GrowthAsked,
     limit: Limit,
 ) -> Result<(), GrowError> {
     if let Some(reason) = filesystem.read_only() {
-        return Err(FsError::ReadOnly(reason).into());
+        return Err(GrowError::ReadOnly(FsError::ReadOnly(reason)));
     }
-    require_memory(stack, asked, limit)?;
     let before = filesystem.statfs().await.blocks;
-    let unchanged = match grow_volume(stack, asked).await {
+    let unchanged = match grow_volume(stack, asked, limit).await {
         Ok(()) => None,
         Err(error @ GrowError::Volume(ResizeError::Unchanged)) => Some(error),
         Err(error) => return Err(error),
     };
-    filesystem.grow(stack.storage().blocks()).await?;
+    filesystem.grow(stack.storage().blocks()).await.map_err(GrowError::Filesystem)?;
     match unchanged {
         Some(error) if filesystem.statfs().await.blocks == before => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Refuses a size that the next mount would be refused for.
-fn require_memory(stack: &Stack, asked: GrowthAsked, limit: Limit) -> Result<(), GrowError> {
-    let (volume, disk) = growing(stack)?;
-    let found = disk.blocks();
-    let refused = |size: NewSize| {
-        // What else is wrong with a size, growing says.
-        let (resized, bytes) = volume.plan_growth(size).ok()?;
-        limit.refuses(resized.logical_blocks, bytes)
-    };
-    let wanted = asked.on(found);
-    let Some((asked, needed)) = refused(wanted) else { return Ok(()) };
-    let in_mib = |blocks: u64| Size::of_blocks(blocks).0 >> 20;
-    let (mut most, mut refused_from) = (in_mib(found), in_mib(wanted.physical_blocks));
-    while refused_from > most + 1 {
-        let middle = u64::midpoint(most, refused_from);
-        match refused(NewSize { physical_blocks: Size(middle << 20).blocks(), ..wanted }) {
-            Some(_) => refused_from = middle,
-            None => most = middle,
+/// Refuses a size that the next mount would be refused for, and finds one that it would not be.
+fn require_memory(volume: &ResizableVolume, size: NewSize, limit: Limit) -> Result<(), GrowError> {
+    // What else is wrong with a size, growing says.
+    let planned = |size| volume.plan_growth(size).ok();
+    let refused = |(resized, bytes): (Resized, u64)| limit.refuses(resized.logical_blocks, bytes);
+    let Some((asked, needed)) = planned(size).and_then(refused) else { return Ok(()) };
+    let now = volume.size().physical_blocks;
+    let (mut most, mut too_large) =
+        (Size::of_blocks(now).0 >> 20, Size::of_blocks(size.physical_blocks).0 >> 20);
+    let least = most;
+    while too_large > most + 1 {
+        let middle = u64::midpoint(most, too_large);
+        let size = NewSize { physical_blocks: Size(middle << 20).blocks(), ..size };
+        match planned(size).map(refused) {
+            Some(None) => most = middle,
+            _ => too_large = middle,
         }
     }
-    Err(GrowError::Memory { asked, needed, most: Size(most << 20) })
+    Err(GrowError::Memory { asked, needed, most_mib: Some(most).filter(|most| *most > least) })
 }
 
 /// Asks the server of a mount to make its volume larger.
@@ -216,7 +223,7 @@ pub(crate) fn ask_served(path: &Path, socket: &Path, arguments: &GrowArguments) 
 pub(crate) async fn answer_served(stack: &Stack, path: &Path, call: &VolumeCall) -> String {
     let VolumeCall::Grow { bytes, logical } = call else { return "it makes no snapshots".to_owned() };
     let asked = GrowthAsked { bytes: bytes.map(Size), logical: logical.map(Size) };
-    match grow_volume(stack, asked).await {
+    match grow_volume(stack, asked, Limit::Usual).await {
         Ok(()) => format!("{}a volume of {}", serve_status::DONE, Size::of_blocks(stack.storage().blocks())),
         Err(error) => error.told_of(path).to_string(),
     }
@@ -229,9 +236,10 @@ fn call_of(arguments: &GrowArguments) -> VolumeCall {
     }
 }
 
-/// What the server says of its answer.
+/// What the server says of its answer, if it is one to this caller's request.
 fn explain(path: &Path, errno: Errno) -> CliError {
-    match status::ask(path).ok().and_then(|status| status.storage.growth_refused) {
+    let is_of_request = !matches!(errno, Errno::PERM | Errno::ACCESS | Errno::INTR);
+    match status::ask(path).ok().and_then(|status| status.storage.growth_refused).filter(|_| is_of_request) {
         Some(cause) => CliError::Resize { path: path.to_owned(), cause },
         None => {
             let doing = "grow the volume of";

@@ -56,7 +56,8 @@ pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<V
     }
     let (disk, before) = open_closed(handle, path).await?;
     let grow = async |size| {
-        weir_volume::grow(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default()).await
+        let disk = Rc::<FileDisk>::clone(&disk);
+        Ok(weir_volume::grow(handle, disk, size, VolumeOptions::default()).await?)
     };
     let asked = GrowthAsked { bytes: arguments.size, logical: arguments.logical };
     let grown = grow_with_file(&disk, asked, grow).await;

@@ -310,7 +310,11 @@ fn run_check(program: &Path, arguments: &[OsString], document: &[u8]) -> Result<
 pub(crate) fn program_of_this_process() -> PathBuf {
     let name = std::env::args_os().next().map(PathBuf::from);
     let found = PathBuf::from(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()));
-    let is_path = |path: &PathBuf| path.as_os_str().as_bytes().contains(&b'/') && !path.starts_with("/proc");
+    // A descriptor's path leads nowhere in another process.
+    let is_path = |path: &PathBuf| {
+        let of_descriptor = path.starts_with("/proc") || path.starts_with("/dev/fd");
+        path.as_os_str().as_bytes().contains(&b'/') && !of_descriptor
+    };
     let path = name.filter(is_path).or(Some(found).filter(is_path)).map(|path| weir_fuse::absolute(&path));
     path.or_else(|| std::env::current_exe().ok()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }

@@ -36,11 +36,11 @@ impl Geometry {
     /// The same volume with a size that is not smaller.
     pub(crate) fn grown_to(&self, size: NewSize) -> Result<Geometry, ResizeError> {
         let new = self.resized_to(size)?;
-        let is_longer = new.physical_blocks > self.physical_blocks;
-        if is_longer && !new.has_map_of(self) && self.is_short_of(&new, size) > 0 {
+        let is_shorter = new.physical_blocks < self.physical_blocks;
+        if !is_shorter && !new.has_map_of(self) && self.count_missing_blocks(&new, size) > 0 {
             return Err(ResizeError::TooLittle { least: self.least_grown(size) });
         }
-        if new.logical_blocks < self.logical_blocks || new.physical_blocks < self.physical_blocks {
+        if is_shorter || new.logical_blocks < self.logical_blocks {
             let (logical, physical) = (self.logical_blocks, self.physical_blocks);
             return Err(ResizeError::Larger { logical, physical });
         }
@@ -49,7 +49,7 @@ impl Geometry {
 
     /// Blocks of the disk that a larger layout with another map lacks at least: for the map, which lies behind what there was, and for
     /// the capacity that there was.
-    fn is_short_of(&self, new: &Geometry, size: NewSize) -> u64 {
+    fn count_missing_blocks(&self, new: &Geometry, size: NewSize) -> u64 {
         let of_map =
             if new.is_map_behind() { self.physical_blocks.saturating_sub(new.checkpoint_start) } else { 0 };
         let wanted = size.logical_blocks.unwrap_or(self.logical_blocks).min(self.logical_blocks);
@@ -186,7 +186,7 @@ impl Geometry {
         let mut least = size.physical_blocks;
         loop {
             let new = self.with_new_map(NewSize { physical_blocks: least, ..size });
-            match new.map_or(0, |new| self.is_short_of(&new, size)) {
+            match new.map_or(0, |new| self.count_missing_blocks(&new, size)) {
                 0 => return least,
                 more => least += more,
             }
@@ -271,6 +271,22 @@ mod tests {
                 |physical_blocks| geometry.grown_to(NewSize { physical_blocks, logical_blocks: None });
             assert!(grown(least).unwrap().logical_blocks >= geometry.logical_blocks);
             assert!(matches!(grown(least - 1), Err(ResizeError::TooLittle { .. })), "{slots} slots: {least}");
+        }
+    }
+
+    /// Where the disk stays as long, a larger map has no place: what is behind the old one may be live.
+    #[test]
+    fn growth_leaves_each_segment_that_there_was() {
+        for geometry in resized_volumes() {
+            for (longer, logical_blocks) in [(0, 10), (0, 1_000), (8, 10), (8, 1_000), (100_000, 1_000)] {
+                let physical_blocks = geometry.physical_blocks + longer;
+                let logical_blocks = Some(geometry.logical_blocks * logical_blocks);
+                match geometry.grown_to(NewSize { physical_blocks, logical_blocks }) {
+                    Ok(new) => assert!(new.segments >= geometry.segments, "{geometry:?} to {new:?}"),
+                    Err(ResizeError::TooLittle { least }) => assert!(least > physical_blocks),
+                    Err(error) => assert!(matches!(error, ResizeError::Volume(_)), "{error}"),
+                }
+            }
         }
     }
 

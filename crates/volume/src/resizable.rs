@@ -36,6 +36,12 @@ impl ResizableVolume {
         Rc::clone(&self.open.borrow())
     }
 
+    /// The size that the volume has.
+    #[must_use]
+    pub fn size(&self) -> Resized {
+        Resized::from_geometry(&self.current().common().geometry)
+    }
+
     /// The size that the volume would get, and the bytes of memory that it would take at most
     /// ([`memory_bound`](Volume::memory_bound)).
     ///
@@ -44,8 +50,7 @@ impl ResizableVolume {
     pub fn plan_growth(&self, size: NewSize) -> Result<(Resized, u64), ResizeError> {
         let volume = self.current();
         let new = volume.common().geometry.grown_to(size)?;
-        let resized = Resized { logical_blocks: new.logical_blocks, physical_blocks: new.physical_blocks };
-        Ok((resized, volume.memory_bound_of(&new)))
+        Ok((Resized::from_geometry(&new), volume.memory_bound_of(&new)))
     }
 
     /// Makes the volume larger. The disk must have as many blocks already. Commands wait meanwhile.

@@ -33,6 +33,12 @@ pub struct Resized {
     pub physical_blocks: u64,
 }
 
+impl Resized {
+    pub(crate) fn from_geometry(geometry: &Geometry) -> Resized {
+        Resized { logical_blocks: geometry.logical_blocks, physical_blocks: geometry.physical_blocks }
+    }
+}
+
 /// Makes a closed volume larger. The disk must have as many blocks already. A crash leaves the old size or the new one (V11).
 ///
 /// # Errors
@@ -73,7 +79,7 @@ pub async fn shrink(
 /// [`ResizeError`].
 pub async fn plan_shrink(disk: &dyn Storage, size: NewSize) -> Result<Resized, ResizeError> {
     let new = read_superblock(disk).await?.shrunk_to(size, Occupied::default())?;
-    Ok(Resized { logical_blocks: new.logical_blocks, physical_blocks: new.physical_blocks })
+    Ok(Resized::from_geometry(&new))
 }
 
 /// Resizes a volume to what `plan` says, which is asked before anything is changed, and again when it is known what is live where.
@@ -117,7 +123,7 @@ pub(crate) async fn resize_closed(
     }
     write_layout(&**disk, geometry, &new).await?;
     replace_superblocks(&**disk, geometry, &new, options.rules).await?;
-    Ok(Resized { logical_blocks: new.logical_blocks, physical_blocks: new.physical_blocks })
+    Ok(Resized::from_geometry(&new))
 }
 
 /// Sees to it that nothing is in the open volume that the new layout has no place for.

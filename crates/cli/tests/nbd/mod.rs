@@ -449,7 +449,6 @@ fn a_served_volume_grows_and_clients_see_it_when_they_connect_again() {
     works(&["volume", "check", served.place.volume().to_str().unwrap()]);
 }
 
-/// What is no request gets the status, and too much gets no answer that helps.
 /// SIGTERM while a volume is being made larger ends the server when it is.
 #[test]
 fn a_server_that_is_ended_while_its_volume_grows_ends_well() {
@@ -465,6 +464,7 @@ fn a_server_that_is_ended_while_its_volume_grows_ends_well() {
     }
 }
 
+/// What is no request gets the status, and too much gets no answer that helps.
 #[test]
 fn what_else_is_sent_to_the_socket_of_the_status_does_no_harm() {
     let served = Served::new("64M", &[]);

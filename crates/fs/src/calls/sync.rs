@@ -117,7 +117,7 @@ impl SyncCalls for BarrierFs {
                 self.0.atomic.commit(&nodes).await?;
                 if let Some(moments) = self.0.moments.get() {
                     moments.keep_promise(&self.0, call.promise()).await?;
-                    self.0.sync.note_answered(journal, call.promise());
+                    inodes.iter().for_each(|_| self.0.sync.note_answered(journal, call.promise()));
                     return Ok(());
                 }
             }

@@ -40,6 +40,10 @@ impl MountedCalls for F2fs {
         Box::pin(async { Err(NO_DISCARD) })
     }
 
+    fn grow(&self, _blocks: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
+        Box::pin(async { Err(FsError::Unsupported("growing F2FS")) })
+    }
+
     fn read_only(&self) -> Option<ReadOnlyReason> {
         self.0.operations.read_only()
     }
