@@ -51,6 +51,14 @@ enum Room {
     VolumeFull,
 }
 
+/// What is mounted after a cut, and looked at.
+#[derive(Clone, Copy)]
+struct Subject {
+    options: MountOptions,
+    programs: usize,
+    room: Room,
+}
+
 /// One run.
 pub(super) struct MomentRun {
     handle: Handle,
@@ -133,14 +141,14 @@ impl MomentRun {
         if self.room == Room::VolumeFull {
             let (ballast, size) = find_ballast(fs).await?;
             for at in (0..size).step_by(PIECE_BYTES as usize) {
-                write_piece(fs, ballast, at, PIECE_BYTES.min(size - at)).await?;
+                write_piece(fs, (ballast, 1), at, PIECE_BYTES.min(size - at)).await?;
             }
         }
         Ok(())
     }
 
     /// On a full volume, overwrites the ballast piece by piece, from its beginning to its end and again, until the round is over: segments
-    /// come free and are used again between two moments (V13), and the cleaner runs.
+    /// come free and are used again between two moments (V13), and the cleaner runs. Each time through it is a *pass*.
     async fn overwrite_ballast(&self, fs: &BarrierFs, end: Instant) -> Result<(), String> {
         if self.room != Room::VolumeFull {
             return Ok(());
@@ -148,11 +156,15 @@ impl MomentRun {
         let mut random = self.handle.random("ballast");
         let (ballast, size) =
             find_ballast(fs).await.map_err(|error| format!("finding the ballast: {error}"))?;
-        let mut at = 0;
+        let passes = read_passes(fs).await.map_err(|error| format!("reading the ballast: {error}"))?;
+        let (mut at, mut pass) = (0, 1 + passes.first().copied().unwrap_or(0));
         while self.handle.now() < end && !self.found.borrow().is_over() {
             let bytes = PIECE_BYTES.min(size - at);
-            match write_piece(fs, ballast, at, bytes).await {
-                Ok(()) => at = (at + bytes) % size,
+            match write_piece(fs, (ballast, pass), at, bytes).await {
+                Ok(()) => {
+                    at = (at + bytes) % size;
+                    pass += u64::from(at == 0);
+                }
                 Err(FsError::NoSpace) => {}
                 Err(_) if fs.read_only().is_some() => break,
                 Err(error) => return Err(format!("overwriting the ballast: {error}")),
@@ -160,6 +172,10 @@ impl MomentRun {
             self.handle.sleep(Duration::from_micros(random.below(2_000))).await;
         }
         Ok(())
+    }
+
+    fn subject(&self) -> Subject {
+        Subject { options: self.options, programs: self.programs, room: self.room }
     }
 
     async fn mount(&self, ground: &Ground) -> Result<BarrierFs, String> {
@@ -237,7 +253,7 @@ impl MomentRun {
     /// Cuts the power, on copies, at one of so many events of the disk from now on.
     fn cut_at_events(&self, ground: &Ground, fs: &BarrierFs, history: &Rc<RefCell<History>>, of: u64) {
         let (found, history, clock) = (Rc::clone(&self.found), Rc::clone(history), self.handle.clone());
-        let (options, programs, fs) = (self.options, self.programs, fs.clone());
+        let (subject, fs) = (self.subject(), fs.clone());
         let chance = RefCell::new(self.handle.random("events"));
         // What was found in each state of this round.
         let known = RefCell::new(BTreeMap::new());
@@ -259,7 +275,7 @@ impl MomentRun {
             found.at_event(&mut draw_known, 0, |left, state, totals| {
                 let checked = state.is_multiple_of(CHECKED);
                 totals.states_checked += u64::from(checked);
-                let trees = find(left, options, programs, state, checked)?;
+                let trees = find(left, subject, state, checked)?;
                 note_age(totals, history.judge(&trees, now)?, history.interval());
                 known.borrow_mut().insert(left.hash(), trees);
                 Ok(true)
@@ -276,22 +292,22 @@ impl MomentRun {
 
     /// Powers up what is left, with the power cut again at every event of the recovery: it finds the same every time.
     async fn recover(&self, left: &Left) -> Result<(Ground, BarrierFs), String> {
-        let (options, programs) = (self.options, self.programs);
-        let expected = find(left, options, programs, left.hash(), false)?;
+        let subject = self.subject();
+        let expected = find(left, subject, left.hash(), false)?;
         let ground = Ground::from_left(left, &self.handle, None).await.map_err(|error| error.to_string())?;
         let (found, same) = (Rc::clone(&self.found), expected.clone());
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
             let Some((left, state)) = found.at_recovery_event(draw) else { return };
             found.totals.states_recovery += 1;
-            match find(&left, options, programs, state, false) {
+            match find(&left, subject, state, false) {
                 Ok(trees) if trees == same => {}
                 Ok(_) => found.fail("a second recovery found another tree"),
                 Err(what) => found.fail(format!("a second recovery: {what}")),
             }
         });
         let fs = self.mount(&ground).await?;
-        let (_, trees) = find_trees(&fs, programs).await?;
+        let (_, trees) = find_trees(&fs, self.programs).await?;
         ground.rest();
         match trees == expected {
             true => Ok((ground, fs)),
@@ -306,8 +322,36 @@ async fn find_ballast(fs: &BarrierFs) -> Result<(InodeNumber, u64), FsError> {
     Ok((ballast, fs.attributes(ballast).await?.size))
 }
 
-async fn write_piece(fs: &BarrierFs, ballast: InodeNumber, at: u64, bytes: u64) -> Result<(), FsError> {
-    fs.write(ballast, at, &vec![7; bytes as usize]).await.map(drop)
+/// Writes the number of the pass into a piece of the ballast.
+async fn write_piece(
+    fs: &BarrierFs,
+    (ballast, pass): (InodeNumber, u64),
+    at: u64,
+    bytes: u64,
+) -> Result<(), FsError> {
+    fs.write(ballast, at, &pass.to_le_bytes().repeat(bytes as usize / 8)).await.map(drop)
+}
+
+/// The passes of which the ballast is, one after the other.
+async fn read_passes(fs: &BarrierFs) -> Result<Vec<u64>, FsError> {
+    let (ballast, size) = find_ballast(fs).await?;
+    let mut found = Vec::new();
+    for at in (0..size).step_by(PIECE_BYTES as usize) {
+        let mut bytes = vec![0; PIECE_BYTES.min(size - at) as usize];
+        fs.read(ballast, at, &mut bytes).await?;
+        found.extend(bytes.as_chunks().0.iter().map(|pass| u64::from_le_bytes(*pass)));
+        found.dedup();
+    }
+    Ok(found)
+}
+
+/// Each moment has the newer pass of the ballast in front.
+async fn judge_ballast(fs: &BarrierFs) -> Result<(), String> {
+    let passes = read_passes(fs).await.map_err(|error| format!("reading the ballast: {error}"))?;
+    match passes.is_sorted_by(|one, next| one > next) && !passes.contains(&0) {
+        true => Ok(()),
+        false => Err(format!("no moment had this ballast, with parts of the passes {passes:?}")),
+    }
 }
 
 fn note_age(totals: &mut MomentTotals, age: Option<Duration>, interval: Duration) {
@@ -363,17 +407,14 @@ async fn find_trees(fs: &BarrierFs, programs: usize) -> Result<(Vec<InodeNumber>
 }
 
 /// What is found on what is left; `checked`: it is unmounted then, and the format is checked.
-fn find(
-    left: &Left,
-    options: MountOptions,
-    programs: usize,
-    seed: u64,
-    checked: bool,
-) -> Result<Vec<u64>, String> {
+fn find(left: &Left, subject: Subject, seed: u64, checked: bool) -> Result<Vec<u64>, String> {
     in_new_runtime(seed, async |handle| {
         let ground = Ground::from_left(left, handle, None).await.map_err(|error| error.to_string())?;
-        let fs = mount(handle, &ground, options).await?;
-        let (_, trees) = find_trees(&fs, programs).await?;
+        let fs = mount(handle, &ground, subject.options).await?;
+        let (_, trees) = find_trees(&fs, subject.programs).await?;
+        if subject.room == Room::VolumeFull {
+            judge_ballast(&fs).await?;
+        }
         if checked {
             fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
             let report = ground.check().await.map_err(|error| format!("checking: {error}"))?;
