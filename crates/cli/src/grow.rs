@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 use rustix::io::Errno;
+use tracing::Level;
 use weir_fuse::VolumeCall;
 use weir_storage::{FileDisk, FileDiskError, Storage as _};
 use weir_vfs::{Filesystem, FsError};
@@ -11,11 +12,12 @@ use weir_volume::{NewSize, ResizeError, Resized, VolumeError};
 
 use crate::ask_volume::ask_server;
 use crate::error::CliError;
+use crate::log_line::LogLine;
 use crate::resize::{GrowArguments, resize_error};
 use crate::serve_status;
 use crate::size::Size;
 use crate::stack::Stack;
-use crate::{Verdict, messages, print};
+use crate::{Verdict, print};
 
 /// Why a volume did not grow.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +127,8 @@ pub(crate) async fn grow_mounted(
         Ok(()) => None,
         Err(GrowError::Volume(ResizeError::Unchanged)) => Some(ResizeError::Unchanged),
         Err(error) => {
-            messages::print_message(&format!("the volume did not grow: {error}"));
+            let message = format!("the volume did not grow: {error}");
+            LogLine::new(Level::WARN, "growth_refused", message).with("reason", error.to_string()).print();
             return Err(error.into());
         }
     };

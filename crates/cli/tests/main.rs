@@ -31,6 +31,7 @@ mod images;
 mod languages;
 mod libraries;
 mod limits;
+mod log_lines;
 mod lost;
 mod marks;
 mod memory;
