@@ -261,7 +261,7 @@ mod tests {
         (0..1_000).for_each(|_| write_line(&writer, &line));
         reader.set_nonblocking(true).unwrap();
         let mut read = Vec::new();
-        let _ = std::io::Read::read_to_end(&mut &reader, &mut read);
+        let _ = io::Read::read_to_end(&mut &reader, &mut read);
         let taken = read.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
         assert!(
             !taken.is_empty()
@@ -270,7 +270,7 @@ mod tests {
         let left_out = 1_000 - taken.len();
         write_line(&writer, "next\n");
         let mut told = [0; 4096];
-        let bytes = std::io::Read::read(&mut &reader, &mut told).unwrap();
+        let bytes = io::Read::read(&mut &reader, &mut told).unwrap();
         let expected = format!("weir: {left_out} lines were left out: nobody read the log\nnext\n");
         assert_eq!(String::from_utf8_lossy(&told[..bytes]), expected);
     }

@@ -301,7 +301,7 @@ fn in_wall_time<T, F>(seed: u64, work: impl FnOnce(Handle) -> F) -> Result<T, Cl
 where
     F: Future<Output = Result<T, CliError>>,
 {
-    let runtime = Runtime::wall(Wall { seed, ..Wall::default() })?;
+    let runtime = Runtime::wall(Wall { seed, quota: cgroup::has_processor_quota(), ..Wall::default() })?;
     runtime.block_on(work(runtime.handle()))?
 }
 

@@ -24,6 +24,7 @@ mod figures;
 mod full;
 mod full_below;
 mod generate;
+mod group_limits;
 mod growth;
 mod handover;
 mod held;
