@@ -24,11 +24,17 @@ impl ReadFailures {
             return;
         }
         match offset {
-            Some(offset) => error!(inode, offset, block, %error, "a block of a file cannot be read"),
-            None => error!(inode, block, %error, "a block of an inode's metadata cannot be read"),
+            Some(offset) => error!(
+                name: "file_block_unreadable",
+                inode, offset, block, %error, "a block of a file cannot be read"
+            ),
+            None => error!(
+                name: "metadata_block_unreadable",
+                inode, block, %error, "a block of an inode's metadata cannot be read"
+            ),
         }
         if self.logged.borrow().len() == BLOCKS_MAX {
-            error!("no further block that cannot be read is logged");
+            error!(name: "read_failures_not_logged", "no further block that cannot be read is logged");
         }
     }
 

@@ -8,13 +8,14 @@ use std::time::Duration;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use tempfile::NamedTempFile;
+use tracing::Level;
 use weir_flash::{FlashDevice, FlashOptions};
 use weir_runtime::{Handle, Random};
 use weir_stack::{Disk, DiskSpec};
 use weir_storage::{BLOCK_BYTES, Lba};
 
 use crate::error::CliError;
-use crate::messages;
+use crate::log_line::LogLine;
 
 /// How often it is looked whether the firmware of an emulated device has recovered.
 const LOOK: Duration = Duration::from_millis(1);
@@ -57,7 +58,8 @@ impl Cuts {
             self.signals = signals;
             let path = self.directory.join(format!("cut-{number}.img"));
             if let Err(error) = self.cut(&path).await {
-                messages::print_message(&format!("cannot write {}: {error}", path.display()));
+                let message = format!("cannot write {}: {error}", path.display());
+                LogLine::new(Level::WARN, "image_not_written", message).with_path(&path).print();
             }
         }
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
+use tracing::Level;
 use weir_crash::LoggedStorage;
 use weir_flash::Profile;
 use weir_fuse::{DISK_NAME, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerOptions, SyncMode, absolute};
@@ -15,10 +16,11 @@ use weir_volume::VolumeOptions;
 
 use crate::cuts::Cuts;
 use crate::error::CliError;
+use crate::log_line::LogLine;
 use crate::service::{self, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{self, Stack};
-use crate::{messages, status};
+use crate::status;
 
 /// Arguments of `weir disk`.
 #[derive(Debug, Args)]
@@ -79,15 +81,18 @@ fn parse_stack(text: &str) -> Result<StackName, String> {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &DiskArguments) -> Result<(), CliError> {
+    arguments.service.log_format().set();
     let mountpoint = &arguments.mountpoint;
     service::run_mount(&arguments.service, mountpoint, async |handle, service| {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
-        messages::print_message(&format!(
+        let disk = mountpoint.join(DISK_NAME);
+        let message = format!(
             "the disk is {0}; `losetup --find --show --direct-io=on {0}` makes a block device of it",
-            mountpoint.join(DISK_NAME).display()
-        ));
+            disk.display()
+        );
+        LogLine::new(Level::INFO, "serving", message).with_path(&disk).print();
     }
     Ok(())
 }
@@ -107,9 +112,10 @@ async fn open_stack(
         (None, None) => StackName { volume: false, base: Base::Worst(Ordering::Legacy) },
     };
     if let (true, Base::Device(device)) = (name.volume, &name.base) {
-        messages::print_message(&format!(
+        let message = format!(
             "making a volume on {device}: it takes as long as on the device itself, and less with a smaller --size"
-        ));
+        );
+        LogLine::new(Level::INFO, "volume_making", message).print();
     }
     let spec = stack::describe(handle, &name, arguments.size, arguments.cuts.is_some())?;
     let shown = arguments.device.clone().unwrap_or_else(|| match arguments.worst {
@@ -127,7 +133,8 @@ fn log_before(storage: Rc<dyn Storage>, path: &Path) -> Result<Rc<dyn Storage>, 
     let (logged, name) = (LoggedStorage::before(storage), path.display().to_string());
     logged.send_to(move |request| {
         if let Err(error) = request.write_to(&mut file) {
-            messages::print_message(&format!("a request is missing in {name}: {error}"));
+            let message = format!("a request is missing in {name}: {error}");
+            LogLine::new(Level::WARN, "request_not_logged", message).with("path", name.clone()).print();
         }
     });
     Ok(logged)

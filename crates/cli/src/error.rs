@@ -649,7 +649,8 @@ fn hint_for_mount_error(error: &std::io::Error) -> &'static str {
              fuse3, whose fusermount3 has it, or run by `unshare -Urm`"
         }
         ErrorKind::NotFound | ErrorKind::PermissionDenied if !by_helper => {
-            ": users other than root mount by fusermount3, which cannot be run: install the package fuse3"
+            ": users other than root, and containers without --cap-add SYS_ADMIN, mount by fusermount3, which cannot be run: \
+             install the package fuse3"
         }
         _ => "",
     }

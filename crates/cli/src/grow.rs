@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 use rustix::io::Errno;
+use tracing::Level;
 use weir_fuse::VolumeCall;
 use weir_storage::{FileDisk, FileDiskError, Storage as _};
 use weir_vfs::{Filesystem, FsError};
@@ -11,12 +12,13 @@ use weir_volume::{NewSize, ResizableVolume, ResizeError, Resized, VolumeError};
 
 use crate::ask_volume::ask_server;
 use crate::error::CliError;
+use crate::log_line::LogLine;
 use crate::memory::Limit;
 use crate::resize::{GrowArguments, cause_of, resize_error};
 use crate::serve_status;
 use crate::size::Size;
 use crate::stack::Stack;
-use crate::{Verdict, messages, print, status};
+use crate::{Verdict, print, status};
 
 /// The size that is asked for: of the file, and the capacity. What is not asked for is what the file or device has, and as much as fits.
 #[derive(Clone, Copy, Debug)]
@@ -145,8 +147,10 @@ pub(crate) async fn grow_mounted(
     stack.note_growth(None);
     let grown = grow_volume_and_filesystem(stack, filesystem, asked, limit).await;
     if let Err(error) = &grown {
-        stack.note_growth(Some(error.to_string()));
-        messages::print_message(&format!("growing was refused: {error}"));
+        let reason = error.to_string();
+        let message = format!("growing was refused: {reason}");
+        LogLine::new(Level::WARN, "growth_refused", message).with("reason", reason.clone()).print();
+        stack.note_growth(Some(reason));
     }
     Ok(grown?)
 }

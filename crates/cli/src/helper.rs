@@ -44,6 +44,7 @@ Options behind -o, separated by commas; `weir mount --help` explains each:
   no_open_requests                --no-open-requests
   no_file_handles                 --no-file-handles
   log=FILE, memory=LIMIT          --log FILE, --memory LIMIT
+  log_format=json                 --log-format json
 
 Options that are for mount and systemd are accepted: defaults, rw, noauto, nofail,
 _netdev, user, x-*, comment=TEXT. Any other is refused, unless -s is given.";
@@ -268,6 +269,8 @@ fn of_option(option: &str) -> Meaning {
         }
         ("journal_coalition", None) => argument("--journal-coalition"),
         ("forced_commits", None) => argument("--forced-commits"),
+        ("log_format", Some(value @ ("text" | "json"))) => argument(&format!("--log-format={value}")),
+        ("log_format", _) => Meaning::WrongValue("log_format=text or log_format=json"),
         ("log", Some(value)) => Meaning::Argument(format!("--log={value}")),
         ("memory", Some(value)) if value.parse::<Size>().is_ok() => argument(&format!("--{option}")),
         ("memory", _) => Meaning::WrongValue("memory=LIMIT, as memory=256M"),
@@ -291,7 +294,7 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,forced_commits,discard,moment=100ms,discard_below,awake,noexec,noatime,writeback_cache,no_open_requests,no_file_handles,log=/var/log/weir,memory=256M,nosuid,nodev";
+        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,forced_commits,discard,moment=100ms,discard_below,awake,noexec,noatime,writeback_cache,no_open_requests,no_file_handles,log=/var/log/weir,log_format=json,memory=256M,nosuid,nodev";
         let expected = [
             "--allow-other",
             "--sync=order",
@@ -309,7 +312,10 @@ mod tests {
             "--no-open-requests",
             "--no-file-handles",
         ];
-        let expected: Vec<_> = expected.into_iter().chain(["--log=/var/log/weir", "--memory=256M"]).collect();
+        let expected: Vec<_> = expected
+            .into_iter()
+            .chain(["--log=/var/log/weir", "--log-format=json", "--memory=256M"])
+            .collect();
         assert_eq!(arguments(given).unwrap(), expected);
         assert_eq!(arguments("ro,nodiscard").unwrap(), ["--no-discard", "--read-only"]);
         assert_eq!(arguments("ro,rw").unwrap(), [""; 0]);

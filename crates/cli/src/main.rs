@@ -32,6 +32,7 @@ mod image;
 mod journal_engine;
 mod journal_mode;
 mod list;
+mod log_line;
 mod memory;
 mod messages;
 mod metrics;
@@ -86,9 +87,11 @@ use std::sync::Arc;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
+use tracing::Level;
 use weir_runtime::{Handle, Runtime, Wall};
 
 use crate::error::CliError;
+use crate::log_line::LogLine;
 
 /// Barriers on any disk: one write before another, without waiting for the disk and without a flush
 ///
@@ -233,7 +236,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Where standard error is closed, too, the exit code still says it.
             let told = plain::of_text(&error.to_string());
-            let _ = writeln!(std::io::stderr(), "weir: {told}");
+            LogLine::new(Level::ERROR, "failed", told).print();
             ExitCode::from(error.exit_code())
         }
     }
@@ -298,7 +301,7 @@ fn in_wall_time<T, F>(seed: u64, work: impl FnOnce(Handle) -> F) -> Result<T, Cl
 where
     F: Future<Output = Result<T, CliError>>,
 {
-    let runtime = Runtime::wall(Wall { seed, ..Wall::default() })?;
+    let runtime = Runtime::wall(Wall { seed, quota: cgroup::has_processor_quota(), ..Wall::default() })?;
     runtime.block_on(work(runtime.handle()))?
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tracing::Level;
 use weir_fs::{MemoryBound, MountOptions};
 use weir_fuse::REQUEST_BYTES_UNDER_WAY_MAX;
 use weir_runtime::{Handle, release_unused};
@@ -10,6 +11,7 @@ use weir_volume::VolumeOptions;
 
 use crate::cgroup::memory_limit;
 use crate::error::CliError;
+use crate::log_line::LogLine;
 use crate::size::Size;
 use crate::stack::Stack;
 
@@ -122,11 +124,17 @@ impl Limit {
         let needed = needed(least + others);
         match self {
             Limit::Asked(asked) => return Err(CliError::MemoryLimitTooSmall { asked, needed }),
-            Limit::Group(_) => eprintln!(
-                "weir: the memory of this group of processes has a limit of which a mount may take {}, and it takes {needed} \
-                 at least: raise the limit, or the system may end the server",
-                Size(bytes)
-            ),
+            Limit::Group(_) => {
+                let message = format!(
+                    "the memory of this group of processes has a limit of which a mount may take {}, and it takes {needed} \
+                     at least: raise the limit, or the system may end the server",
+                    Size(bytes)
+                );
+                LogLine::new(Level::WARN, "memory_limit_too_small", message)
+                    .with("bytes", bytes)
+                    .with("needed_bytes", needed.0)
+                    .print();
+            }
             Limit::Usual => {}
         }
         // That much is enough.

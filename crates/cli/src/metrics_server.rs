@@ -6,10 +6,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, select_biased};
+use tracing::Level;
 use weir_fuse::StatusReader;
 use weir_runtime::{Handle, Listener, Semaphore, Socket, Task};
 
-use crate::{messages, metrics};
+use crate::log_line::LogLine;
+use crate::metrics;
 
 /// Bytes of a request at most.
 const REQUEST_MAX: usize = 8 << 10;
@@ -29,7 +31,10 @@ async fn answer_clients(handle: Handle, listener: Listener, status: StatusReader
         let socket = match listener.accept().await {
             Ok(socket) => socket,
             Err(error) => {
-                return messages::print_message(&format!("metrics are not served any more: {error}"));
+                let message = format!("metrics are not served any more: {error}");
+                return LogLine::new(Level::WARN, "metrics_ended", message)
+                    .with("reason", error.to_string())
+                    .print();
             }
         };
         let permit = clients.acquire(1).await;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tracing::Level;
 use weir_fs::{AccessTimes, BarrierFs, Discards, MountOptions};
 use weir_fuse::{
     Inherited, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerError, ServerOptions, SyncMode, require_device,
@@ -21,6 +22,7 @@ use crate::handover::{Handover, HandoverError, TakenOver};
 use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
+use crate::log_line::LogLine;
 use crate::memory::Limit;
 use crate::replica::{At, parse_duration};
 use crate::replication::{ReplicationArguments, Shipping};
@@ -28,7 +30,7 @@ use crate::service::{self, Instructions, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
 use crate::successor::{Closing, Successor};
-use crate::{cache, handover, messages, mount_f2fs, replica_mount, status, volume_calls};
+use crate::{cache, handover, mount_f2fs, replica_mount, status, volume_calls};
 
 /// Bytes of dirty data and of the journal that a moment writes at most: of a large volume that is the room that is kept for it.
 const MOMENT_BYTES: u64 = 64 << 20;
@@ -256,6 +258,9 @@ impl MountArguments {
 
 /// Runs `weir mount`.
 pub(crate) fn run(arguments: &MountArguments) -> Result<(), CliError> {
+    if !arguments.check_take_over {
+        arguments.service.log_format().set();
+    }
     if !arguments.options.is_empty() {
         return Err(options_of_mount(&arguments.options.join(",")));
     }
@@ -481,10 +486,9 @@ async fn serve_filesystem(
     let server =
         Server::mount(&handle, filesystem.clone(), at, &options, status, trim, change_volume).await?;
     if engine.is_some_and(|engine| !engine.facts().flushes) {
-        messages::print_message(
-            "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
-             for which fsync has returned may be lost in a crash, newest first.",
-        );
+        let message = "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
+                       for which fsync has returned may be lost in a crash, newest first.";
+        LogLine::new(Level::WARN, "fsync_only_orders", message).print();
     }
     let mounted = (filesystem, server, successor);
     serve_until_unmounted(handle, arguments, service, (source, &stack), mounted, shipping).await
@@ -501,10 +505,9 @@ pub(crate) async fn serve_until_unmounted(
 ) -> Result<(), CliError> {
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     if arguments.sync == Sync::Order {
-        messages::print_message(
-            "--sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
-             crash, newest first.",
-        );
+        let message = "--sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
+                       crash, newest first.";
+        LogLine::new(Level::WARN, "fsync_only_orders", message).print();
     }
     stack.warn_of_readers(&handle, source).await;
     stack.tell_of_unused().await;
@@ -540,11 +543,14 @@ async fn tell_of_failure(handle: Handle, filesystem: Filesystem, source: PathBuf
             None => {}
             Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => return,
             Some(reason) => {
-                messages::print_message(&format!(
+                let message = format!(
                     "{}: it takes no changes any more: {reason}. What was durable is safe; no further write is acknowledged.",
                     source.display()
-                ));
-                return;
+                );
+                return LogLine::new(Level::ERROR, "filesystem_failed", message)
+                    .with_path(&source)
+                    .with("reason", reason.to_string())
+                    .print();
             }
         }
     }

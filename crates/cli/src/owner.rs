@@ -1,9 +1,11 @@
 //! What opening a volume says of its owner, and of room below it that the volume does not use.
 
+use tracing::Level;
 use weir_storage::{FileDisk, Standing, Storage as _};
 use weir_volume::Info;
 
 use crate::error::CliError;
+use crate::log_line::LogLine;
 use crate::size::Size;
 
 /// Whether a volume that is only read may change under the reader: refuses a copy of a volume that a process has open, and
@@ -19,13 +21,17 @@ pub(crate) fn admit_reader(disk: &FileDisk, info: &Info, after_crash: bool) -> R
             Err(CliError::CopyOfOpen { path: path.to_owned(), process: opener.process })
         }
         Standing::Unknown => {
-            eprintln!(
-                "weir: {}: process {} on {} had it open, and did not close it: if it is mounted there, what you read may be \
+            let message = format!(
+                "{}: process {} on {} had it open, and did not close it: if it is mounted there, what you read may be \
                  wrong",
                 path.display(),
                 opener.process,
                 opener.host_name()
             );
+            LogLine::new(Level::WARN, "open_elsewhere", message)
+                .with_path(path)
+                .with("host", opener.host_name())
+                .print();
             Ok(())
         }
         Standing::Running | Standing::Ended => Ok(()),
@@ -39,6 +45,10 @@ pub(crate) fn tell_of_unused(disk: &FileDisk, info: &Info) {
         return;
     }
     let (used, found) = (Size::of_blocks(info.physical_blocks), Size::of_blocks(disk.blocks()));
-    let path = disk.path().display();
-    eprintln!("weir: {path}: the volume uses {used} of {found}: `weir volume grow` takes the rest in");
+    let path = disk.path();
+    let message = format!(
+        "{}: the volume uses {used} of {found}: `weir volume grow` takes the rest in",
+        path.display()
+    );
+    LogLine::new(Level::INFO, "space_unused", message).with_path(path).print();
 }

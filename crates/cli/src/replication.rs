@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use tracing::Level;
 use weir_replica::{
     RemoteFlush, ReplicaOptions, ReplicaStorage, Replication, ReplicationStatus, Uploader, WritersReleased,
 };
@@ -16,7 +17,7 @@ use weir_storage::Storage;
 use weir_volume::{TapBounds, Volume};
 
 use crate::error::CliError;
-use crate::messages;
+use crate::log_line::LogLine;
 use crate::plain::counted;
 use crate::replica::{ReadArguments, RequestCounts, WriteArguments, open_store, parse_duration};
 use crate::size::Size;
@@ -163,10 +164,12 @@ impl Shipping {
                 true => " with its --cache",
                 false => ", `weir serve` or `weir replicate`",
             };
-            messages::print_message(&format!(
-                "{}: not everything was shipped, the next mount{next} does: {trouble}",
-                self.url
-            ));
+            let message =
+                format!("{}: not everything was shipped, the next mount{next} does: {trouble}", self.url);
+            LogLine::new(Level::WARN, "not_all_shipped", message)
+                .with("url", self.url)
+                .with("reason", trouble)
+                .print();
         }
     }
 }

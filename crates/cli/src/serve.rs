@@ -6,6 +6,7 @@ use std::rc::Rc;
 use clap::{Args, ValueEnum};
 use futures_util::future::OptionFuture;
 use futures_util::{FutureExt as _, select_biased};
+use tracing::Level;
 use weir_fuse::VolumeCall;
 use weir_nbd::{CONNECTIONS_MAX, Connections, Export, ExportOptions, FlushMode, NbdServer};
 use weir_runtime::{Event, Handle};
@@ -13,12 +14,13 @@ use weir_storage::flush;
 use weir_volume::{Completion, VolumeOptions};
 
 use crate::error::CliError;
+use crate::log_line::LogLine;
 use crate::replication::{ReplicationArguments, Shipping};
 use crate::serve_status::{ServedStatus, answer_all, require_room_for_status, status_address};
 use crate::service::{self, Service, ServiceArguments};
 use crate::socket_address::SocketAddress;
 use crate::stack::Stack;
-use crate::{grow, messages, status};
+use crate::{grow, status};
 
 /// Arguments of `weir serve`.
 #[derive(Debug, Args)]
@@ -73,13 +75,15 @@ enum Answer {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
+    arguments.service.log_format().set();
     require_room_for_status(&arguments.nbd)?;
     service::run(&arguments.service, &arguments.volume, MAPPED_FROM, async |handle, service| {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
         let (address, uri) = (&arguments.nbd, arguments.nbd.uri());
-        messages::print_message(&format!("serving on {address}; clients connect to {uri}; SIGTERM ends it"));
+        let message = format!("serving on {address}; clients connect to {uri}; SIGTERM ends it");
+        LogLine::new(Level::INFO, "serving", message).with("uri", uri).print();
     }
     Ok(())
 }
@@ -145,10 +149,9 @@ async fn serve_stack(
     let (listener, _socket_file) = arguments.nbd.listen(handle)?;
     let status_socket = status_address(&arguments.nbd).map(|address| address.listen(handle)).transpose()?;
     if flush == FlushMode::Order {
-        messages::print_message(
-            "--sync order: FLUSH and FUA only order here. Writes for which a guest's fsync has returned may be lost in a \
-             crash, newest first.",
-        );
+        let message = "--sync order: FLUSH and FUA only order here. Writes for which a guest's fsync has returned may be lost in a \
+                       crash, newest first.";
+        LogLine::new(Level::WARN, "flush_only_orders", message).print();
     }
     stack.warn_of_readers(handle, &arguments.volume).await;
     stack.tell_of_unused().await;
@@ -168,7 +171,8 @@ async fn serve_stack(
             answer_all(&asked, listener, answer, stop).await;
         })
     });
-    let stop = service.announce(handle, &format!("serving on {}", arguments.nbd))?.until_end();
+    let started = LogLine::new(Level::INFO, "started", format!("serving on {}", arguments.nbd));
+    let stop = service.announce(handle, started)?.until_end();
     let ended = select_biased! {
         () = stop.fuse() => Ok(()),
         source = server.failed().fuse() => {

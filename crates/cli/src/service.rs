@@ -15,18 +15,20 @@ use futures_util::{FutureExt as _, select_biased};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::iterator::Signals;
+use tracing::Level;
 use weir_fuse::Server;
 use weir_runtime::{CpuLatencyGuard, Handle, Listener, keep_heap_small};
 
 use crate::error::CliError;
 use crate::handover::TakenOver;
+use crate::log_line::{LogFormat, LogLine};
 use crate::messages::Log;
 use crate::metrics_server::serve_metrics;
 use crate::mountpoint::is_mountpoint;
 use crate::signals::Instruction;
 use crate::socket_address::{SocketAddress, SocketFile};
 use crate::successor::program_of_this_process;
-use crate::{in_wall_time, memory, messages, print, service_manager, signals, status};
+use crate::{in_wall_time, log_line, memory, messages, print, service_manager, signals, status};
 
 /// What a service in the background says when programs may use it.
 const READY: &str = "ready";
@@ -47,6 +49,9 @@ pub(crate) struct ServiceArguments {
     /// RUST_LOG asks for, such as weir_journal=debug. Without it, they go to standard error, and in the background nowhere
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// How the server's messages are written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    log_format: LogFormat,
     /// End when the thread ends that started it, as by a signal to end
     #[arg(long, hide = true, requires = "foreground")]
     with_parent: bool,
@@ -58,6 +63,11 @@ pub(crate) struct ServiceArguments {
 impl ServiceArguments {
     pub(crate) fn is_foreground(&self) -> bool {
         self.foreground
+    }
+
+    /// How this process writes lines of a log.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        self.log_format
     }
 }
 
@@ -82,6 +92,11 @@ pub(crate) struct MountServiceArguments {
 impl MountServiceArguments {
     pub(crate) fn is_foreground(&self) -> bool {
         self.service.foreground
+    }
+
+    /// How this process writes lines of a log.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        self.service.log_format
     }
 
     /// With paths that are in this directory, wherever the process is.
@@ -165,11 +180,17 @@ fn run_server(
         service.metrics = match arguments.metrics.as_ref().map(listen).transpose() {
             // Programs use the mount: it goes on without them.
             Err(error) if taken_over.is_some() => {
-                messages::print_message(&format!("there are no metrics: {error}"));
+                let message = format!("there are no metrics: {error}");
+                LogLine::new(Level::WARN, "metrics_missing", message)
+                    .with("reason", error.to_string())
+                    .print();
                 None
             }
             listening => listening?,
         };
+        if let (Some(log), true) = (&service.log, taken_over.is_some()) {
+            log.take_standard_error();
+        }
         service.taken_over = taken_over;
         work(handle, service).await
     })
@@ -208,11 +229,14 @@ pub(crate) fn run(
         taken_over: None,
     };
     keep_heap_small(mapped_from);
-    in_wall_time(0, async |handle: Handle| {
-        let _dated = messages::dated_by(&handle);
+    let ended = in_wall_time(0, async |handle: Handle| {
         drop(handle.spawn(memory::return_memory_periodically(handle.clone())));
         work(handle, service).await
-    })
+    });
+    if ended.is_ok() {
+        LogLine::new(Level::INFO, "stopped", format!("ended: {}", place.display())).with_path(place).print();
+    }
+    ended
 }
 
 /// Starts this program anew, without a terminal, and waits until it serves or has failed.
@@ -249,15 +273,15 @@ impl Service {
         mut restart: impl AsyncFnMut(&Server, &mut Instructions) -> Result<(), CliError>,
         begin_end: impl FnOnce(),
     ) -> Result<(), CliError> {
-        let done = if server.is_taken_over() { "goes on with the mount on" } else { "mounted on" };
-        let message = format!("{done} {}", self.place.display());
+        let place = self.place.display();
+        let line = match server.is_taken_over() {
+            true => LogLine::new(Level::INFO, "restarted", format!("goes on with the mount on {place}")),
+            false => LogLine::new(Level::INFO, "started", format!("mounted on {place}")),
+        };
         let serve_metrics =
             |(listener, file)| (serve_metrics(handle, listener, server.status_reader()), file);
         let _metrics = self.metrics.take().map(serve_metrics);
-        let mut instructions = self.announce(handle, &message)?;
-        if server.is_taken_over() && !instructions.in_foreground {
-            messages::print_message(&message);
-        }
+        let mut instructions = self.announce(handle, line)?;
         let ended = loop {
             let instruction = select_biased! {
                 ended = server.ended().fuse() => break Some(ended),
@@ -278,16 +302,18 @@ impl Service {
         }
     }
 
-    /// Says by `message` that it serves; what is returned tells what signals say.
-    pub(crate) fn announce(self, handle: &Handle, message: &str) -> Result<Instructions, CliError> {
-        let Service { signals, detach, log, .. } = self;
+    /// Says by `line` that it serves, on the terminal and in the log; what is returned tells what signals say.
+    pub(crate) fn announce(self, handle: &Handle, line: LogLine) -> Result<Instructions, CliError> {
+        let Service { signals, detach, log, place, .. } = self;
+        let line = line.with_path(&place);
         if detach {
             leave_terminal()?;
-        } else {
-            messages::print_message(message);
+        } else if !log_line::are_dated() {
+            line.print();
         }
         if let Some(log) = &log {
             log.take_standard_error();
+            line.print();
         }
         service_manager::notify_ready(handle);
         let (handle, in_foreground) = (handle.clone(), !detach);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, select_biased};
 use serde::{Deserialize, Serialize};
+use tracing::Level;
 use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_format::FormatError;
 use weir_fs::{BarrierFs, MountOptions, copy_superblock};
@@ -26,7 +27,7 @@ use weir_volume::{
 
 use crate::branch_status::BranchStatus;
 use crate::error::CliError;
-use crate::messages;
+use crate::log_line::LogLine;
 use crate::occupant::content;
 use crate::open::open_disk;
 use crate::owner;
@@ -483,11 +484,12 @@ impl Stack {
     pub(crate) async fn warn_of_readers(&self, handle: &Handle, path: &Path) {
         let facts = self.facts(handle).await.unwrap_or_default();
         if let Some(readers) = named(&readable_by(facts.readers)) {
-            messages::print_message(&format!(
+            let message = format!(
                 "{0} can be read by {readers}, and so can every file on the mount, whatever its permissions: run \
                  `chmod go-r {0}`",
                 path.display()
-            ));
+            );
+            LogLine::new(Level::WARN, "readable_by_others", message).with_path(path).print();
         }
     }
 

@@ -21,6 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use tracing::Level;
 use weir_fuse::{HandoverError, MountState, Server};
 use weir_program::ends_within;
 use weir_runtime::Handle;
@@ -28,10 +29,11 @@ use weir_vfs::{Filesystem, HandoverRefusal};
 
 use crate::error::CliError;
 use crate::handover::{Handover, is_on_mount, send};
+use crate::log_line::LogLine;
 use crate::restarts::Restarts;
 use crate::service::{Instructions, MountServiceArguments};
+use crate::signals;
 use crate::stack::Stack;
-use crate::{messages, signals};
 
 /// The options by which a program is told what it is started for, behind its command.
 pub(crate) const TAKE_OVER: &str = "--take-over";
@@ -111,10 +113,11 @@ impl Successor {
             Err(refused) => refused,
         };
         let why = refused.to_string();
-        messages::print_message(&format!(
-            "{}: the server was not restarted: {why}",
-            self.mountpoint.display()
-        ));
+        let message = format!("{}: the server was not restarted: {why}", self.mountpoint.display());
+        LogLine::new(Level::WARN, "restart_refused", message)
+            .with_path(&self.mountpoint)
+            .with("reason", why.as_str())
+            .print();
         let next = self.restarts.borrow().refused(&why);
         self.restarts.replace(next);
         match refused {
@@ -156,10 +159,8 @@ impl Successor {
         }
         rustix::stdio::dup2_stdin(&socket).map_err(|errno| Refused::Closed(errno.into()))?;
         let failed = self.exec(&self.program);
-        messages::print_message(&format!(
-            "cannot start {}: {failed}; the old program goes on",
-            self.program.display()
-        ));
+        let message = format!("cannot start {}: {failed}; the old program goes on", self.program.display());
+        LogLine::new(Level::ERROR, "program_not_started", message).with_path(&self.program).print();
         let failed = self.exec(Path::new("/proc/self/exe"));
         signals::unblock();
         Err(Refused::Closed(failed))

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::log_lines::objects;
 use crate::support::{Place, error_of, fails, mounts, runs, system, text, wait_until, weir, works};
 
 /// A small filesystem of the host with a sparse file on it.
@@ -100,6 +101,11 @@ impl Small {
         let status = self.status();
         assert_eq!(status.status.code(), Some(0));
         assert!(first_line(&status).ends_with(" healthy"), "{}", first_line(&status));
+        self.fill_mounted()
+    }
+
+    /// The same of what is mounted.
+    fn fill_mounted(&self) -> i32 {
         let kept = File::create(self.root().join("kept")).unwrap();
         kept.write_all_at(b"kept", 0).unwrap();
         kept.sync_all().unwrap();
@@ -208,6 +214,27 @@ fn an_image_whose_disk_is_full_is_told_and_ends() {
     if let Some(small) = Small::new("tmpfs", &[]) {
         is_told_and_ends(&small);
     }
+}
+
+#[test]
+fn a_full_disk_is_an_event_of_the_log() {
+    let Some(small) = Small::new("tmpfs", &["--volume"]) else { return };
+    let mounted = small.mount(&["--log", small.log().to_str().unwrap(), "--log-format", "json"]);
+    assert!(mounted.status.success(), "{}", error_of(&mounted));
+    small.fill_mounted();
+    let failed = || {
+        let log = objects(&fs::read_to_string(small.log()).unwrap());
+        log.into_iter().find(|object| object["event"] == "filesystem_failed")
+    };
+    wait_until("the log tells it", || failed().is_some());
+    let failed = failed().unwrap();
+    assert_eq!((&failed["level"], &failed["path"]), (&"ERROR".into(), &small.image().to_str().into()));
+    assert!(failed["reason"].as_str().unwrap().contains("full"), "{failed}");
+    small.make_room();
+    assert!(small.umount().status.success());
+    let log = objects(&fs::read_to_string(small.log()).unwrap());
+    // What was not durable is lost.
+    assert_eq!((&log[0]["event"], &log.last().unwrap()["event"]), (&"started".into(), &"failed".into()));
 }
 
 /// Reading takes no space below, and changes nothing: what a crash has left is replayed in memory.

@@ -99,7 +99,7 @@ fn told(place: &Place, name: &str) -> u64 {
 }
 
 /// Loads the mount until the time is over, and looks at its memory meanwhile; the most that it had, in bytes.
-fn peak_under_load(place: &Place, bound: u64) -> u64 {
+pub fn peak_under_load(place: &Place, bound: u64) -> u64 {
     let (root, is_over, peak) = (place.mountpoint(), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let (root, is_over, peak) = (&root, &is_over, &peak);

@@ -171,7 +171,10 @@ impl Deletion {
                 // The journal has stopped, or it is being unmounted.
                 Ok(()) | Err(FsError::ReadOnly(_)) => {}
                 Err(error) => {
-                    warn!(inode = number, %error, "an inode without a name takes space until the next mount");
+                    warn!(
+                        name: "unnamed_inode_kept",
+                        inode = number, %error, "an inode without a name takes space until the next mount"
+                    );
                 }
             }
         }

@@ -119,7 +119,7 @@ async fn end_mount(mounted: &Mounted, journal: &Rc<Journal>, deleted: Orphaned) 
     mounted.metadata.space.discard_the_rest(&mounted.disk).await;
     mounted.superblock.close(&mounted.disk, mounted.disk.handle(), &mounted.options).await?;
     let JournalStats { commits, checkpoints, .. } = journal.stats();
-    info!(commits, checkpoints, "unmounted");
+    info!(name: "filesystem_unmounted", commits, checkpoints, "unmounted");
     Ok(())
 }
 
@@ -143,10 +143,19 @@ fn tell_of_mounting(mounted: &Mounted, engine: Engine) {
     let (blocks, free) = (space.layout().blocks(), space.free_blocks());
     match mounted.changes.mounted_with() {
         Ok(journal) => {
-            info!(blocks, free, journal_blocks = journal.log_blocks(), ?engine, "mounted");
+            info!(
+                name: "filesystem_mounted",
+                blocks, free, journal_blocks = journal.log_blocks(), ?engine, "mounted"
+            );
         }
-        Err(ReadOnlyReason::Mounted) => info!(blocks, free, "mounted read-only"),
-        Err(reason) => warn!(blocks, free, "mounted without changes: {reason}"),
+        Err(ReadOnlyReason::Mounted) => info!(
+            name: "filesystem_mounted_read_only",
+            blocks, free, "mounted read-only"
+        ),
+        Err(reason) => warn!(
+            name: "filesystem_mounted_without_changes",
+            blocks, free, "mounted without changes: {reason}"
+        ),
     }
 }
 
@@ -260,7 +269,10 @@ impl DiskContents {
             found => found?,
         };
         if !orphans.is_empty() {
-            info!(orphans = orphans.len(), "files were open without a name, or being cut short");
+            info!(
+                name: "orphans_found",
+                orphans = orphans.len(), "files were open without a name, or being cut short"
+            );
         }
         let reuse: Rc<dyn Reuse> = Rc::<Space>::clone(&metadata.space);
         let (disk, cache) = (Rc::clone(&self.disk), Rc::clone(&metadata.buffers));

@@ -149,7 +149,10 @@ pub(crate) async fn find_superblock(
         let Ok(copy) = Superblock::read(&bytes[..SUPERBLOCK_BYTES]) else { continue };
         let is_there = copy.same_filesystem(primary).is_some() || options.read_only && is_foreign;
         if let Some(superblock) = copy.instead_of(primary, place).filter(|_| is_there) {
-            warn!(block = place, "the superblock is damaged: a copy takes its place");
+            warn!(
+                name: "superblock_damaged",
+                block = place, "the superblock is damaged: a copy takes its place"
+            );
             return Ok((superblock, true));
         }
     }
@@ -168,7 +171,10 @@ pub async fn copy_superblock(storage: &dyn Storage) -> bool {
         let Some(superblock) = copy.and_then(|copy| copy.instead_of(&[], at)) else { continue };
         let mut block = [0; BLOCK_BYTES];
         block[SUPERBLOCK_OFFSET..][..SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
-        warn!(block = at, "the superblock cannot be read: a copy takes its place");
+        warn!(
+            name: "superblock_unreadable",
+            block = at, "the superblock cannot be read: a copy takes its place"
+        );
         return write(storage, Part::bytes(Lba(0), &block)).await.is_ok();
     }
     false

@@ -16,7 +16,7 @@ const READ_AHEAD_KIB: u32 = (4 * READ_BYTES) >> 10;
 /// Has the kernel read ahead on a mount. Whoever may not change that has the kernel's own value.
 pub(crate) fn set_read_ahead(mountpoint: &Path) {
     if let Err(error) = try_to_set(mountpoint) {
-        debug!(%error, "the kernel reads ahead as it does by default");
+        debug!(name: "read_ahead_unset", %error, "the kernel reads ahead as it does by default");
     }
 }
 

@@ -182,7 +182,10 @@ pub(crate) async fn serve(
             continue;
         }
         intake.note_request();
-        trace!(unique = header.unique, opcode = header.opcode, inode = header.node, "request");
+        trace!(
+            name: "request",
+            unique = header.unique, opcode = header.opcode, inode = header.node, "request"
+        );
         let under_way = UnderWay::new(&load, &bytes, bytes_for(&header, body));
         let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
         let to_read = bytes_to_read(&header, body).min(read_bytes_max) as usize;

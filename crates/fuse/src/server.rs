@@ -327,7 +327,11 @@ impl Server {
         Box::pin(async move {
             let ended =
                 (&mut self.serving).await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
-            info!(mountpoint = %self.mountpoint.display(), ok = ended.is_ok(), "the kernel closed the connection");
+            info!(
+                name: "connection_closed",
+                mountpoint = %self.mountpoint.display(), ok = ended.is_ok(),
+                "the kernel closed the connection"
+            );
             ended.map_err(ServerError::Session)
         })
     }
@@ -351,7 +355,7 @@ impl Server {
             // A mount that is only taken out of sight ends before the kernel has handed over everything, and `syncfs` does not
             // wait for that. What cannot be written is remembered.
             (self.collect_all_pages)().await;
-            info!(mountpoint = %self.mountpoint.display(), "unmounted");
+            info!(name: "unmounted", mountpoint = %self.mountpoint.display(), "unmounted");
             Ok(())
         })
     }
@@ -374,6 +378,7 @@ async fn attach<S: Service>(
     let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
     let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
     info!(
+        name: "mounted",
         mountpoint = %mountpoint.display(),
         source = options.name,
         sync = ?options.sync,

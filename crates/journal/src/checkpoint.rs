@@ -38,7 +38,7 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     }
     let blocks = write_home(journal, HomeWrites::of).await?;
     free_log_to(journal, newest, HomesFlushed::No).await?;
-    debug!(transaction = newest.sequence.0, blocks, "checkpoint");
+    debug!(name: "journal_checkpoint", transaction = newest.sequence.0, blocks, "checkpoint");
     journal.signals.changed.notify(usize::MAX);
     Ok(())
 }
@@ -98,7 +98,7 @@ pub(crate) async fn free_log_to(
     journal.unwritten.log_is_freed_to(newest.sequence);
     journal.checked.forget_to(newest.sequence);
     journal.count(|stats| stats.checkpoints += 1);
-    debug!(to = newest.sequence.0, tail = newest.log_end, "the log's tail moves");
+    debug!(name: "journal_tail_moved", to = newest.sequence.0, tail = newest.log_end, "the log's tail moves");
     journal.signals.changed.notify(usize::MAX);
     Ok(())
 }

@@ -176,7 +176,7 @@ impl Journal {
             return;
         }
         if self.stop.set(reason.clone()) {
-            error!("no more changes: {reason}");
+            error!(name: "journal_stopped", "no more changes: {reason}");
         }
         self.durability.fail();
         self.progress.wake_all();
@@ -265,7 +265,10 @@ impl Journal {
     pub(crate) fn set_durable_to(&self, sequence: Sequence) {
         self.noticed(sequence);
         let answered = self.durability.settle(sequence);
-        debug!(transaction = sequence.0, transactions_wanted = answered, "acknowledged as durable");
+        debug!(
+            name: "commit_durable",
+            transaction = sequence.0, transactions_wanted = answered, "acknowledged as durable"
+        );
         // An engine without flushes answers the callers, and makes nothing durable.
         if self.options.engine.facts().flushes {
             self.freed.reuse.are_durable(sequence);

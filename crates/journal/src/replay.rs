@@ -46,9 +46,12 @@ impl FoundJournal {
         let found = replay(&self.superblock, filesystem_blocks, &log).await?;
         let (transactions, blocks) = (found.transactions, found.writes.len());
         if transactions > 0 {
-            warn!(transactions, blocks, "the filesystem was not unmounted: its journal is replayed");
+            warn!(
+                name: "journal_replayed",
+                transactions, blocks, "the filesystem was not unmounted: its journal is replayed"
+            );
         } else {
-            info!("the filesystem was not unmounted, and its journal is empty");
+            info!(name: "journal_empty", "the filesystem was not unmounted, and its journal is empty");
         }
         let reliable = HomeIntegrity::from_capabilities(disk.capabilities()) == HomeIntegrity::ReliableWrites
             && !rules.drops(JournalMutant::HomesUnreliable);

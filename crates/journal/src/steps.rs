@@ -73,6 +73,7 @@ impl<'a> Commit<'a> {
             stats.changed_bytes += changed_bytes;
         });
         debug!(
+            name: "commit",
             transaction = logged.sequence.0,
             engine = %journal.options.engine,
             blocks,

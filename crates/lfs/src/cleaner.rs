@@ -122,7 +122,7 @@ impl Durability<'_> {
 
     /// A victim cannot be read: its blocks stay where they are, and it is no victim again in this mount.
     fn leave_out(&self, victim: SegmentNumber, error: &FsError) {
-        warn!(segment = victim.0, %error, "a segment cannot be cleaned");
+        warn!(name: "segment_not_cleaned", segment = victim.0, %error, "a segment cannot be cleaned");
         self.damaged.borrow_mut().insert(victim);
     }
 

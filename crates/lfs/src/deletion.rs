@@ -80,7 +80,7 @@ impl Mounted {
 
 /// Notes that a file without a name is still there: each checkpoint lists it, and each mount tries again.
 pub(crate) fn warn_of_orphan(number: NodeId, error: &FsError) {
-    warn!(inode = number.0, %error, "a file without a name cannot be deleted");
+    warn!(name: "unnamed_inode_kept", inode = number.0, %error, "a file without a name cannot be deleted");
 }
 
 impl LetGo for Mounted {

@@ -54,10 +54,18 @@ pub(crate) async fn mount(
         return Err(FormatError::corrupt(Structure::Checkpoint, place, what).into());
     }
     if let Some(damage) = &image.damaged_pack {
-        warn!(%damage, "a checkpoint is not whole, and the other one is used: after a power cut during a checkpoint nothing is lost");
+        warn!(
+            name: "checkpoint_damaged",
+            %damage,
+            "a checkpoint is not whole, and the other one is used: after a power cut during a checkpoint nothing is lost"
+        );
     }
     if let Some(block) = image.damaged_copy {
-        warn!(%block, "a copy of the superblock is damaged, and the other one is used: a writable mount writes it anew");
+        warn!(
+            name: "superblock_damaged",
+            %block,
+            "a copy of the superblock is damaged, and the other one is used: a writable mount writes it anew"
+        );
     }
     let was_unmounted = image.checkpoint.header.has(checkpoint_flags::UMOUNT);
     let Image { superblock, damaged_copy, layout, checkpoint, pack, .. } = image;
@@ -124,7 +132,7 @@ pub(crate) async fn mount(
                 mounted.kept_orphans.borrow_mut().insert(orphan);
             }
         }
-        info!(recovered, orphans = orphans.len(), "mounted");
+        info!(name: "filesystem_mounted", recovered, orphans = orphans.len(), "mounted");
         if !options.rules.drops(LfsMutant::ChainGoesOn) {
             Durability(&mounted).write_checkpoint(Purpose::Durability).await?;
         }
@@ -155,7 +163,7 @@ pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
         }
     }
     Durability(mounted).write_checkpoint(Purpose::Unmount).await?;
-    info!(checkpoints = mounted.checkpoints.written(), "unmounted");
+    info!(name: "filesystem_unmounted", checkpoints = mounted.checkpoints.written(), "unmounted");
     Ok(())
 }
 

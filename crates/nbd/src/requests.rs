@@ -80,8 +80,14 @@ pub(crate) async fn answer(
         Err(error) => error,
     };
     match &error {
-        RequestError::Storage(_) => warn!(%error, command = request.command.get(), "a request failed"),
-        _ => debug!(%error, command = request.command.get(), "a request was refused"),
+        RequestError::Storage(_) => warn!(
+            name: "request_failed",
+            %error, command = request.command.get(), "a request failed"
+        ),
+        _ => debug!(
+            name: "request_refused",
+            %error, command = request.command.get(), "a request was refused"
+        ),
     }
     if agreed.structured && matches!(request.command.get(), command::READ | command::BLOCK_STATUS) {
         return error_chunk(cookie, error.number(), &error.to_string());

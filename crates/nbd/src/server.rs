@@ -93,7 +93,7 @@ async fn accept(
             Err(error) => return error,
         };
         if connections.open.borrow().len() >= CONNECTIONS_MAX {
-            warn!(most = CONNECTIONS_MAX, "a client was turned away");
+            warn!(name: "client_refused", most = CONNECTIONS_MAX, "a client was turned away");
             continue;
         }
         let number = connections.next.get();
@@ -102,10 +102,10 @@ async fn accept(
         let (handle_of_client, export, connections) =
             (handle.clone(), Rc::clone(&export), Rc::clone(&connections));
         drop(handle.spawn(async move {
-            info!(client = number, "connected");
+            info!(name: "client_connected", client = number, "connected");
             match serve_connection(&handle_of_client, &export, &socket).await {
-                Ok(()) => info!(client = number, "disconnected"),
-                Err(error) => warn!(client = number, %error, "dropped"),
+                Ok(()) => info!(name: "client_disconnected", client = number, "disconnected"),
+                Err(error) => warn!(name: "client_dropped", client = number, %error, "dropped"),
             }
             connections.open.borrow_mut().remove(&number);
             connections.ended.notify(usize::MAX);

@@ -178,7 +178,10 @@ impl Access {
                 return Err(error);
             }
             if self.trouble.replace(Some(error.clone())).is_none() {
-                warn!(%error, "a request to the store failed, and is repeated");
+                warn!(
+                    name: "store_request_repeated",
+                    %error, "a request to the store failed, and is repeated"
+                );
             }
             self.count(|requests| requests.repeated += 1);
             self.handle.sleep(pause).await;

@@ -84,7 +84,7 @@ pub(crate) async fn catch_up(
     let has_ended = group.end(began_at).await?;
     if has_ended {
         tap.end_catch_up();
-        info!(since, to = writer.state.end.last(), "caught up");
+        info!(name: "store_caught_up", since, to = writer.state.end.last(), "caught up");
     }
     Ok(has_ended)
 }

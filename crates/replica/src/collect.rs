@@ -64,7 +64,7 @@ pub(crate) async fn collect(
         }
     }
     if deleted > 0 {
-        info!(objects = deleted, kept_from = kept, "collected");
+        info!(name: "replica_collected", objects = deleted, kept_from = kept, "collected");
     }
     Ok(deleted)
 }

@@ -253,7 +253,10 @@ impl Inner {
         } else {
             failure.to_string()
         };
-        error!(block = at.0, failure = %told, "a block cannot be read from the store");
+        error!(
+            name: "store_block_unreadable",
+            block = at.0, failure = %told, "a block cannot be read from the store"
+        );
         self.failed_reads.set(self.failed_reads.get() + 1);
         self.failure.replace(Some(told));
         let device = |cause| StorageError::Device { command: CommandKind::Read, at, cause };
@@ -270,7 +273,7 @@ impl Inner {
         for run in self.runs(first, end.min(self.blocks)) {
             if let Err(failure) = self.source.pieces(run.object, run.place, run.pieces()).await {
                 // A read of these blocks requests them again, and returns the error.
-                debug!(%failure, "what was to be read ahead cannot be had");
+                debug!(name: "store_read_ahead_failed", %failure, "what was to be read ahead cannot be had");
                 return;
             }
         }

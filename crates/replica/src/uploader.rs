@@ -197,7 +197,7 @@ impl Uploader {
         };
         self.note();
         if let Err(failure) = &outcome {
-            error!(%failure, "nothing more is shipped to the store");
+            error!(name: "shipping_stopped", %failure, "nothing more is shipped to the store");
             self.shared.failure.replace(Some(failure.to_string()));
             self.tap.close();
         }
@@ -211,6 +211,7 @@ impl Uploader {
                 if !self.shared.is_catching_up.get() {
                     self.shared.begin_catch_up();
                     warn!(
+                        name: "backlog_given_up",
                         "the store is too far behind: the backlog was given up, and what changed is looked up"
                     );
                 }
@@ -230,7 +231,10 @@ impl Uploader {
         self.shared.gave_up.set(self.tap.backlog().has_gap);
         while !catch_up(&self.volume, &self.tap, &mut self.writer, &self.options).await? {
             self.shared.gave_up.set(true);
-            warn!("the backlog was given up while what came before it was shipped: it begins anew");
+            warn!(
+                name: "backlog_given_up",
+                "the backlog was given up while what came before it was shipped: it begins anew"
+            );
         }
         self.shared.is_catching_up.set(false);
         self.shared.gave_up.set(false);

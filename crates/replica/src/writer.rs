@@ -116,7 +116,7 @@ impl Writer {
                 Placed::Taken(_) => epoch += 1,
             }
         };
-        info!(epoch, "writes to the replica");
+        info!(name: "replica_opened", epoch, "writes to the replica");
         loop {
             if is_new {
                 let skipped = !self.rules().drops(ReplicaMutant::GenerationKept);

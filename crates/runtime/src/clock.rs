@@ -110,15 +110,17 @@ impl Clock {
                 let start = SIMULATED_UNIX_MILLIS + seed % SIMULATED_SPREAD_MILLIS;
                 start * NANOS_A_MILLI + now.get().as_nanos()
             }
-            Source::Wall(_) => machine_unix_nanos(),
+            Source::Wall(_) => machine_date_nanos(),
         };
         nanos.saturating_add_signed(self.stepped.get())
     }
 }
 
 /// The machine's date as of its last timer interrupt, up to 10 ms ago: a fourth of the price of the exact one, and what
-/// the kernel's filesystems stamp with, too. Zero before 1970.
-fn machine_unix_nanos() -> u64 {
+/// the kernel's filesystems stamp with, too. In nanoseconds since 1970; zero before. Lines of a log bear it, also those of
+/// threads without a runtime. What a run does asks [`Handle::wall_clock_nanos`](crate::Handle::wall_clock_nanos).
+#[must_use]
+pub fn machine_date_nanos() -> u64 {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     let nanos = now.tv_sec.saturating_mul(NANOS_A_SECOND).saturating_add(now.tv_nsec);
     u64::try_from(nanos).unwrap_or(0)

@@ -149,8 +149,13 @@ impl Executor {
     /// The system had the processor between these moments, as nothing here was to be done.
     pub(crate) fn note_absence(&self, from: Instant, to: Instant) {
         if to.since(from) > CROWDED_FROM {
-            self.crowded_until.set(to + CROWDED_FOR);
+            self.crowded_until.set(self.crowded_until.get().max(to + CROWDED_FOR));
         }
+    }
+
+    /// From now on whoever looks again and again had better sleep.
+    pub(crate) fn crowd_forever(&self) {
+        self.crowded_until.set(Instant::ZERO + Duration::MAX);
     }
 
     pub(crate) fn is_crowded(&self) -> bool {
@@ -257,5 +262,8 @@ mod tests {
         assert!(executor.is_crowded());
         executor.crowded_until.set(begin);
         assert!(!executor.is_crowded(), "it is remembered for a time");
+        executor.crowd_forever();
+        executor.note_absence(begin, begin + 2 * CROWDED_FROM);
+        assert_eq!(executor.crowded_until.get(), Instant::ZERO + Duration::MAX);
     }
 }

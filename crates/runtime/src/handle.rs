@@ -51,7 +51,7 @@ impl Handle {
     }
 
     /// Whether another program had the processor for long when all here [gave way](Self::give_way), within the last tenth of
-    /// a second. A caller that looks again and again had better sleep then: the system lets a thread that is woken run
+    /// a second; or the time of the processors is [limited](crate::Wall::quota). A caller that looks again and again had better sleep then: the system lets a thread that is woken run
     /// at once, and one that gives way when the others have had their turns, which are milliseconds.
     pub fn is_crowded(&self) -> bool {
         self.0.is_crowded()

@@ -70,7 +70,7 @@ pub use async_channel::{Receiver, Sender, bounded as channel};
 pub use event_listener::{Event, EventListener};
 
 pub use buffer::Buffer;
-pub use clock::CpuTime;
+pub use clock::{CpuTime, machine_date_nanos};
 pub use cores::{Cores, ThreadCounts};
 pub use cpu_latency::CpuLatencyGuard;
 pub use error::{Cancelled, RemoteError, RingFull, RuntimeError, Stalled};

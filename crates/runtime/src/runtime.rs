@@ -49,11 +49,13 @@ pub struct Wall {
     pub ring_entries: u32,
     /// For the random streams.
     pub seed: u64,
+    /// The system grants only so much time of the processors: it [is crowded](Handle::is_crowded) all the time.
+    pub quota: bool,
 }
 
 impl Default for Wall {
     fn default() -> Self {
-        Wall { ring_entries: 256, seed: 0 }
+        Wall { ring_entries: 256, seed: 0, quota: false }
     }
 }
 
@@ -96,7 +98,11 @@ impl Runtime {
         let ring = Ring::new(options.ring_entries, event.clone())
             .map_err(|source| RuntimeError::Ring { entries: options.ring_entries, source })?;
         let ready = ReadyQueue::new(Some(event));
-        Ok(Runtime::new(Executor::new(Clock::wall(), ready, options.seed, None, Some(ring)), None))
+        let executor = Executor::new(Clock::wall(), ready, options.seed, None, Some(ring));
+        if options.quota {
+            executor.crowd_forever();
+        }
+        Ok(Runtime::new(executor, None))
     }
 
     fn new(executor: Executor, explore: Option<RefCell<Random>>) -> Runtime {

@@ -423,6 +423,7 @@ impl Branches {
             match self.remove(leaving).await {
                 Err(SnapshotError::Volume(Rejected::Failed(StorageError::NoSpace))) => {
                     warn!(
+                        name: "deletion_not_ended",
                         name = leaving.name,
                         "the volume is too full to end a deletion: delete it again when there is room"
                     );

@@ -139,6 +139,7 @@ impl Checkpointer {
             stats.checkpoint_blocks += (written + frozen.pages.len()) as u64;
         });
         debug!(
+            name: "volume_checkpoint",
             number = next.number,
             pages = frozen.pages.len(),
             blocks = written,

@@ -317,6 +317,7 @@ async fn write_new_claim(
     };
     if standing == Standing::Unknown && !options.rules.drops(VolumeMutant::ClaimNotAwaited) {
         info!(
+            name: "owner_awaited",
             "the volume was not closed, and its last owner is unknown: waiting for an answer to the challenge"
         );
         while handle.now().since(written) < WAIT {

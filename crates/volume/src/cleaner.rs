@@ -155,14 +155,17 @@ impl Cleaner {
             let starved = self.blocks.borrow().segments.free_listed() <= self.reserve.of_cleaner();
             if starved && !was_behind {
                 was_behind = true;
-                warn!("cleaning is slower than the writers, which now wait for it; this is reported once");
+                warn!(
+                    name: "cleaning_behind",
+                    "cleaning is slower than the writers, which now wait for it; this is reported once"
+                );
             }
             if rounds > 0 && !starved {
                 needed.await;
             } else if rounds > BARREN_ROUNDS {
                 // Cleaning frees no more space, and the rest is reserved: writers get an error.
                 if !self.log.set_stuck() {
-                    warn!("the volume is full: cleaning frees no more space");
+                    warn!(name: "volume_full", "the volume is full: cleaning frees no more space");
                 }
                 self.common.slots.notify(usize::MAX);
                 needed.await;
@@ -198,7 +201,7 @@ impl Cleaner {
             if victims.is_empty() || self.common.closing.get() {
                 return Ok(());
             }
-            debug!(segments = victims.len(), "cleaning");
+            debug!(name: "cleaning_begun", segments = victims.len(), "cleaning");
             // Reading is what cleaning waits for, so the victims are read side by side.
             let segments = join_all(victims.iter().map(|victim| self.read_segment(*victim))).await;
             for (victim, bytes) in victims.into_iter().zip(segments) {
@@ -338,7 +341,7 @@ impl Cleaner {
         }
         self.common.count(|stats| stats.segments_cleaned += 1);
         let segments = &mut self.blocks.borrow_mut().segments;
-        trace!(segment, left = segments.live(segment), "cleaned");
+        trace!(name: "segment_cleaned", segment, left = segments.live(segment), "cleaned");
         segments.pin(segment, changed);
         Ok(())
     }

@@ -140,7 +140,7 @@ impl Common {
         }
         let error = failure(error);
         if self.watermark.failure().is_none() {
-            error!(%error, "the disk failed: nothing more is acknowledged");
+            error!(name: "disk_failed", %error, "the disk failed: nothing more is acknowledged");
         }
         self.watermark.fail(error);
         self.flushes.fail(error);

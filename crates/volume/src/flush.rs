@@ -110,7 +110,7 @@ impl Flusher {
         } else {
             flush(&*self.common.disk).await?;
         }
-        debug!(last_record = end, "flushed");
+        debug!(name: "volume_flushed", last_record = end, "flushed");
         self.log.flushed(end);
         Ok(())
     }

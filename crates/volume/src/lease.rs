@@ -115,7 +115,7 @@ impl Lease {
                 Ok(()) => continue,
                 // A read may fail once; writes wait meanwhile.
                 Err(Rejected::Failed(error)) if is_passing(error) && self.is_valid() => {
-                    debug!(%error, "the claim could not be read");
+                    debug!(name: "claim_unreadable", %error, "the claim could not be read");
                     continue;
                 }
                 Err(error) => error,
@@ -145,6 +145,7 @@ impl Lease {
         self.confirmed.set(began);
         if lapsed && self.is_valid() {
             warn!(
+                name: "lease_expired",
                 "the lease expired: the disk was slow, or this process was stopped; writes waited until it was renewed"
             );
         }
@@ -157,7 +158,7 @@ impl Lease {
         if self.is_valid() {
             self.register.write_claim(Some(claim)).await?;
             if self.is_valid() {
-                debug!("a challenge was answered");
+                debug!(name: "challenge_answered", "a challenge was answered");
                 self.claim.set(claim);
                 return Ok(());
             }

@@ -636,7 +636,11 @@ impl Log {
         state.seen = self.seen(state);
         let most = state.seen.time_max;
         if most > bound && before <= bound {
-            warn!(?most, ?bound, "a flush took too long: the loss window was exceeded");
+            warn!(
+                name: "loss_window_exceeded",
+                seconds = most.as_secs_f64(), bound_seconds = bound.as_secs_f64(),
+                "a flush took too long: the loss window was exceeded"
+            );
         }
         self.sealed.borrow_mut().settle(sequence);
         if let Some(recorder) = &state.recorder {

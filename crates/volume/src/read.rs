@@ -182,9 +182,12 @@ impl Reader {
         let place = self.has_pages(block).then(|| self.entry(slot, at).block);
         match logged.len() {
             BLOCKS_LOGGED => {
-                error!(block = at.0, ?place, %error, "a read failed; further failures are counted and not logged")
+                error!(
+                    name: "block_unreadable",
+                    block = at.0, ?place, %error, "a read failed; further failures are counted and not logged"
+                )
             }
-            _ => error!(block = at.0, ?place, %error, "a read failed"),
+            _ => error!(name: "block_unreadable", block = at.0, ?place, %error, "a read failed"),
         }
     }
 

@@ -101,6 +101,7 @@ impl Recovered {
     ) -> Result<Recovered, VolumeError> {
         let mut checkpoint = Checkpoint::newest(disk, geometry).await?;
         debug!(
+            name: "checkpoint_found",
             number = checkpoint.number,
             generation = checkpoint.generation,
             next_record = checkpoint.next_sequence,
@@ -285,6 +286,7 @@ impl<'a> Replay<'a> {
         }
         let segment = self.free_list.get(cut.index);
         debug!(
+            name: "log_end_found",
             chunks = self.chunks,
             records = self.records,
             segment,

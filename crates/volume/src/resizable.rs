@@ -67,9 +67,9 @@ impl ResizableVolume {
         drop(resizing);
         match &resized {
             Ok(Resized { logical_blocks, physical_blocks }) => {
-                info!(logical_blocks, physical_blocks, "grown")
+                info!(name: "volume_grown", logical_blocks, physical_blocks, "grown")
             }
-            Err(error) => error!(%error, "not grown"),
+            Err(error) => error!(name: "volume_not_grown", %error, "not grown"),
         }
         resized
     }

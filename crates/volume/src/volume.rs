@@ -332,17 +332,25 @@ impl Volume {
 
     fn log_opening(&self, recovery: &RecoveryReport) {
         let Geometry { logical_blocks, segments, segment_blocks, .. } = self.common.geometry;
-        info!(blocks = logical_blocks, segments, segment_blocks, generation = recovery.generation, "opened");
+        info!(
+            name: "volume_opened",
+            blocks = logical_blocks, segments, segment_blocks, generation = recovery.generation, "opened"
+        );
         let (used, found) = (self.common.geometry.physical_blocks, self.common.disk.blocks());
         if used < found {
             warn!(
+                name: "disk_larger_than_volume",
                 used,
                 found, "the disk has more blocks than the volume uses: `weir volume grow` takes them in"
             );
         }
         if recovery.records > 0 {
             let RecoveryReport { records, bytes_read, duration, .. } = *recovery;
-            warn!(records, bytes_read, ?duration, "the volume was not closed: its log was replayed");
+            warn!(
+                name: "volume_recovered",
+                records, bytes_read, seconds = duration.as_secs_f64(),
+                "the volume was not closed: its log was replayed"
+            );
         }
     }
 
@@ -396,7 +404,7 @@ impl Volume {
         let _none = self.discarder.on_the_way.acquire(1).await;
         let outcome = self.checkpointer.take_last().await;
         self.stop();
-        info!(ok = outcome.is_ok(), "closed");
+        info!(name: "volume_closed", ok = outcome.is_ok(), "closed");
         Ok(outcome?)
     }
 

@@ -254,7 +254,7 @@ impl Place {
             // It may warn before that.
             while messages.read_line(&mut told).unwrap() > 0 && !told.contains("mounted on") {}
             if told.contains("mounted on") {
-                return Server { process, _told: messages };
+                return Server { process, messages: Some(messages) };
             }
             process.wait().unwrap();
             if !told.contains("in use") {
@@ -318,12 +318,17 @@ impl Drop for Place {
 pub struct Server {
     process: Child,
     /// Kept open, so that the server can say something.
-    _told: BufReader<ChildStderr>,
+    messages: Option<BufReader<ChildStderr>>,
 }
 
 impl Server {
     pub fn process(&self) -> &Child {
         &self.process
+    }
+
+    /// What it says from here on.
+    pub fn take_messages(&mut self) -> BufReader<ChildStderr> {
+        self.messages.take().unwrap()
     }
 
     pub fn kill(&mut self) {

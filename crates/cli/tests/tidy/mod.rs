@@ -8,6 +8,7 @@ mod absence;
 mod circles;
 mod code;
 mod dependencies;
+mod events;
 pub(crate) mod figures;
 mod formats;
 mod impls;
@@ -110,6 +111,11 @@ fn every_rule_has_its_mutants_and_tests_and_the_page_says_so() {
 #[test]
 fn every_test_is_in_a_program_and_commands_name_programs() {
     expect_none(&programs::check(&Tree::load()));
+}
+
+#[test]
+fn every_event_of_a_log_has_a_name_and_the_page_lists_it() {
+    expect_none(&events::check(&Tree::load()));
 }
 
 #[test]
