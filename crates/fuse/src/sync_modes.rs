@@ -28,9 +28,9 @@ const IN_A_ROW: u32 = 64;
 
 /// The sync modes of a mounted filesystem; clones share them.
 #[derive(Clone)]
-pub(crate) struct SyncModes(Rc<State>);
+pub(crate) struct SyncModes(Rc<SyncModesState>);
 
-struct State {
+struct SyncModesState {
     filesystem: Filesystem,
     /// There may be some.
     any: Cell<bool>,
@@ -50,7 +50,7 @@ impl SyncModes {
             filesystem.extended_attribute(filesystem.root(), HAS_MODES).await,
             Err(FsError::NoAttribute | FsError::Unsupported(_))
         );
-        let modes = SyncModes(Rc::new(State {
+        let modes = SyncModes(Rc::new(SyncModesState {
             filesystem: filesystem.clone(),
             any: Cell::new(!none),
             touched: Cell::new(false),
