@@ -34,9 +34,7 @@ fn each_mutant_of_moments_is_found() {
 /// `SnapshotUnmarked`, which takes snapshots.)
 #[test]
 fn mutants_of_marks_are_found_below_a_mount() {
-    for mutant in
-        [VolumeMutant::ReuseBeforeMark, VolumeMutant::MarksIgnored, VolumeMutant::CheckpointUnmarked]
-    {
+    for mutant in [VolumeMutant::MarksIgnored, VolumeMutant::CheckpointUnmarked] {
         let summary = campaign(None, Some(mutant), 60_000);
         assert!(summary.failure.is_some(), "{mutant:?} was not noticed in {:?}", summary.totals);
     }
