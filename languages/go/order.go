@@ -35,7 +35,7 @@ const (
 	orderAll     = 0x570B
 )
 
-// What fstatfs tells of a mount through FUSE.
+// The type of a mount through FUSE, in fstatfs.
 const fuseMagic = 0x65735546
 
 // The number of syncfs, which the package syscall does not name.

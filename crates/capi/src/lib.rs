@@ -26,7 +26,7 @@ const ORDER_ALL: u32 = 0x570B;
 pub const ORDER_WRITES: u32 = 0x5704;
 pub use updates::{abandon_update, begin_update, end_update, is_atomic, set_atomic};
 
-/// What `statfs` tells of a mount through FUSE.
+/// The type of a mount through FUSE, in `statfs`.
 const FUSE_MAGIC: libc::__fsword_t = 0x6573_5546;
 
 /// Orders all that was written to a file and its inode before whatever is written later; `fsync` elsewhere.
@@ -47,8 +47,8 @@ pub extern "C" fn fdatabarrier(fd: c_int) -> c_int {
 }
 
 /// Orders all that was changed before on the filesystem of a file or directory, by any program, before whatever is changed
-/// later; `syncfs` elsewhere. Answers 0, or -1 with errno as of `syncfs`, or EOPNOTSUPP on another mount through FUSE, whose server
-/// the kernel does not tell of `syncfs`.
+/// later; `syncfs` elsewhere. Answers 0, or -1 with errno as of `syncfs`, or EOPNOTSUPP on another mount through FUSE, to whose server
+/// the kernel does not pass `syncfs`.
 // SAFETY: the name is this library's to give.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_order_tree(fd: c_int) -> c_int {

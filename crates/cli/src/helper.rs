@@ -163,11 +163,11 @@ impl UmountHelper {
 
 /// Runs a command of this program.
 fn command(name: &str, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    run_as(Command::new("/proc/self/exe").arg0(program()).arg(name).args(arguments))
+    run_as(Command::new("/proc/self/exe").arg0(find_program()).arg(name).args(arguments))
 }
 
 /// This program by its own name: what a helper is linked to, by one link after the other.
-fn program() -> PathBuf {
+fn find_program() -> PathBuf {
     let mut path = program_of_this_process();
     for _ in 0..LINKS_MAX {
         match path.read_link() {

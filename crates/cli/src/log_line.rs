@@ -1,4 +1,4 @@
-//! Lines of a log: for people, or each a JSON object; and how they are written without a wait for who reads them.
+//! Lines of a log, as text or as JSON objects. A write of a line never waits for its reader.
 
 use std::fmt;
 use std::io;
@@ -176,12 +176,12 @@ pub(crate) fn date() -> String {
     format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(machine_date_nanos())).to_string()
 }
 
-/// Writes a line, and waits for nobody: it is left out where a pipe, a socket or a terminal takes nothing more now, and the next
-/// line that is taken says so. The end of a long one is left out.
+/// Writes a line without waiting for its reader. A pipe, a socket or a terminal that is full does not get the line, and the next
+/// line that is written says so. The end of a long one is left out.
 pub(crate) fn write_line(output: impl AsFd, line: &str) {
     let left_out = LEFT_OUT.load(Ordering::Relaxed);
     if left_out > 0 {
-        let message = format!("{left_out} lines were left out: nobody read the log");
+        let message = format!("{left_out} lines were left out: the log was not read");
         let told = LogLine::new(Level::WARN, "log_lines_left_out", message).with("lines", left_out);
         if !write_if_ready(&output, &told.to_text(LogFormat::of_process())) {
             LEFT_OUT.fetch_add(1, Ordering::Relaxed);
@@ -271,7 +271,7 @@ mod tests {
         write_line(&writer, "next\n");
         let mut told = [0; 4096];
         let bytes = io::Read::read(&mut &reader, &mut told).unwrap();
-        let expected = format!("weir: {left_out} lines were left out: nobody read the log\nnext\n");
+        let expected = format!("weir: {left_out} lines were left out: the log was not read\nnext\n");
         assert_eq!(String::from_utf8_lossy(&told[..bytes]), expected);
     }
 }

@@ -116,12 +116,10 @@ impl Limit {
         };
         let blocks = stack.storage().blocks();
         let requests = self.request_bytes().min(of_moment);
-        let others = PROGRAM_BYTES + storage + REQUEST_COPIES * requests;
-        let least = match options.within_memory(blocks, bytes.saturating_sub(others)) {
+        let (least, needed) = match self.fit_filesystem(options, blocks, (storage, requests)) {
             Ok(options) => return Ok((options, requests)),
-            Err(filesystem) => filesystem,
+            Err(least) => least,
         };
-        let needed = needed(least + others);
         match self {
             Limit::Asked(asked) => return Err(CliError::MemoryLimitTooSmall { asked, needed }),
             Limit::Group(_) => {
@@ -150,15 +148,24 @@ impl Limit {
     /// and what it takes at least.
     pub(crate) fn refuses(self, blocks: u64, storage: u64) -> Option<(Size, Size)> {
         let Limit::Asked(asked) = self else { return None };
-        let others = PROGRAM_BYTES + storage + REQUEST_COPIES * self.request_bytes();
-        let least = MountOptions::default().within_memory(blocks, asked.0.saturating_sub(others)).err()?;
-        Some((asked, needed(least + others)))
+        let beside = (storage, self.request_bytes());
+        let (_, needed) = self.fit_filesystem(MountOptions::default(), blocks, beside).err()?;
+        Some((asked, needed))
     }
-}
 
-/// The least limit that allows so many bytes.
-fn needed(bytes: u64) -> Size {
-    Size(bytes.next_multiple_of(1 << 20))
+    /// The options of a filesystem of so many blocks within the limit, beside a storage and requests that take so many bytes. If they do
+    /// not fit, the bytes that the filesystem takes at least, and the least limit that allows them.
+    fn fit_filesystem(
+        self,
+        options: MountOptions,
+        blocks: u64,
+        (storage, requests): (u64, u64),
+    ) -> Result<MountOptions, (u64, Size)> {
+        let others = PROGRAM_BYTES + storage + REQUEST_COPIES * requests;
+        options
+            .within_memory(blocks, self.bytes().saturating_sub(others))
+            .map_err(|least| (least, Size((least + others).next_multiple_of(1 << 20))))
+    }
 }
 
 /// The resident set of this process in bytes, by the kernel's second number in `/proc/self/statm`; 0 where it does not

@@ -1,4 +1,4 @@
-//! `--log-format json`: each line that a server writes is an object, and names its event; and a server waits for nobody who reads
+//! `--log-format json`: each line that a server writes is an object, and names its event; and a server does not wait for the reader of
 //! them. Where FUSE is not to be had, these tests say that they were skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -95,7 +95,7 @@ fn a_server_of_a_volume_and_an_error_are_objects_too() {
     assert!(told[0]["message"].as_str().unwrap().contains("in use"), "{}", told[0]);
 }
 
-/// A line for each request, into a pipe that nobody reads for a time.
+/// A line for each request, into a pipe that is not read for a time.
 #[test]
 fn a_server_whose_messages_nobody_reads_goes_on_and_says_so() {
     if !mounts() {

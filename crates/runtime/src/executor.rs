@@ -153,7 +153,7 @@ impl Executor {
         }
     }
 
-    /// From now on whoever looks again and again had better sleep.
+    /// The runtime is crowded from now on: a caller that polls should sleep.
     pub(crate) fn crowd_forever(&self) {
         self.crowded_until.set(Instant::ZERO + Duration::MAX);
     }

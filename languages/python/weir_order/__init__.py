@@ -15,7 +15,7 @@ __all__ = ["Kept", "order", "order_data", "make_durable", "order_tree"]
 _FBARRIER = 0x5701  # _IO('W', 1), crates/capi/include/weir.h
 _FDATABARRIER = 0x5702  # _IO('W', 2)
 _ORDER_ALL = 0x570B  # _IO('W', 11)
-_FUSE_MAGIC = 0x65735546  # What fstatfs tells of a mount through FUSE.
+_FUSE_MAGIC = 0x65735546  # The type of a mount through FUSE, in fstatfs.
 # What filesystems answer that do not know the call.
 _UNKNOWN = (errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 

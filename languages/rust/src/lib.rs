@@ -19,7 +19,7 @@ const ORDER_ALL: c_ulong = 0x570B;
 /// What filesystems answer that do not know the call: ENOTTY, EINVAL, ENOSYS, EOPNOTSUPP.
 const UNKNOWN: [i32; 4] = [25, 22, 38, EOPNOTSUPP];
 const EOPNOTSUPP: i32 = 95;
-/// What `fstatfs` tells of a mount through FUSE.
+/// The type of a mount through FUSE, in `fstatfs`.
 const FUSE_MAGIC: c_long = 0x6573_5546;
 
 /// A `struct statfs`, of which only the first field counts here.

@@ -63,10 +63,8 @@ struct Subject {
 pub(super) struct MomentRun {
     handle: Handle,
     spec: StackSpec,
-    options: MountOptions,
+    subject: Subject,
     promise: Promise,
-    room: Room,
-    programs: usize,
     found: Rc<RefCell<Cuts<MomentTotals>>>,
     /// What was done in the current round.
     story: Rc<RefCell<Vec<String>>>,
@@ -103,10 +101,8 @@ impl MomentRun {
         MomentRun {
             handle: handle.clone(),
             spec: draw_spec(&mut random, campaign, latency_ns_max, room),
-            options,
+            subject: Subject { options, programs: 1 + random.below(PROGRAMS.len() as u64) as usize, room },
             promise: Promise { interval, transfer },
-            room,
-            programs: 1 + random.below(PROGRAMS.len() as u64) as usize,
             found: Rc::new(RefCell::new(found)),
             story: Rc::default(),
         }
@@ -116,7 +112,7 @@ impl MomentRun {
         let ground = Ground::from_spec(self.spec.clone(), &self.handle, image).await;
         let ground = ground.map_err(|error| error.to_string())?;
         let fs = self.mount(&ground).await?;
-        for name in &PROGRAMS[..self.programs] {
+        for name in &PROGRAMS[..self.subject.programs] {
             let new = NewNode::new(FileType::Directory, 0o755);
             fs.mkdir(fs.root(), name, &new).await.map_err(|error| format!("preparing: {error}"))?;
         }
@@ -134,11 +130,11 @@ impl MomentRun {
 
     /// Takes room away, as this run does.
     async fn take_room(&self, fs: &BarrierFs) -> Result<(), FsError> {
-        if self.room == Room::Free {
+        if self.subject.room == Room::Free {
             return Ok(());
         }
         fill_up(&**fs).await?;
-        if self.room == Room::VolumeFull {
+        if self.subject.room == Room::VolumeFull {
             let (ballast, size) = find_ballast(fs).await?;
             for at in (0..size).step_by(PIECE_BYTES as usize) {
                 write_piece(fs, (ballast, 1), at, PIECE_BYTES.min(size - at)).await?;
@@ -150,7 +146,7 @@ impl MomentRun {
     /// On a full volume, overwrites the ballast piece by piece, from its beginning to its end and again, until the round is over: segments
     /// come free and are used again between two moments (V13), and the cleaner runs. Each time through it is a *pass*.
     async fn overwrite_ballast(&self, fs: &BarrierFs, end: Instant) -> Result<(), String> {
-        if self.room != Room::VolumeFull {
+        if self.subject.room != Room::VolumeFull {
             return Ok(());
         }
         let mut random = self.handle.random("ballast");
@@ -174,12 +170,8 @@ impl MomentRun {
         Ok(())
     }
 
-    fn subject(&self) -> Subject {
-        Subject { options: self.options, programs: self.programs, room: self.room }
-    }
-
     async fn mount(&self, ground: &Ground) -> Result<BarrierFs, String> {
-        mount(&self.handle, ground, self.options).await
+        mount(&self.handle, ground, self.subject.options).await
     }
 
     /// One round, from the mounted filesystem on.
@@ -187,7 +179,7 @@ impl MomentRun {
         let mut random = self.handle.random("round");
         let failed = |error: FsError| format!("beginning a round: {error}");
         let (mut trees, mut programs) = (Vec::new(), Vec::new());
-        for name in &PROGRAMS[..self.programs] {
+        for name in &PROGRAMS[..self.subject.programs] {
             let directory = fs.lookup(fs.root(), name).await.map_err(failed)?;
             let (shown, tree) = read_tree(&**fs, directory).await.map_err(failed)?;
             trees.push(tree);
@@ -241,7 +233,7 @@ impl MomentRun {
         ground.visit_now();
         ground.rest();
         let fs = self.mount(ground).await?;
-        let (_, trees) = find_trees(&fs, self.programs).await?;
+        let (_, trees) = find_trees(&fs, self.subject.programs).await?;
         fs.unmount().await.map_err(|error| format!("unmounting again: {error}"))?;
         self.found.borrow_mut().totals.unmounts += 1;
         match trees == history.borrow().newest() {
@@ -253,7 +245,7 @@ impl MomentRun {
     /// Cuts the power, on copies, at one of so many events of the disk from now on.
     fn cut_at_events(&self, ground: &Ground, fs: &BarrierFs, history: &Rc<RefCell<History>>, of: u64) {
         let (found, history, clock) = (Rc::clone(&self.found), Rc::clone(history), self.handle.clone());
-        let (subject, fs) = (self.subject(), fs.clone());
+        let (subject, fs) = (self.subject, fs.clone());
         let chance = RefCell::new(self.handle.random("events"));
         // What was found in each state of this round.
         let known = RefCell::new(BTreeMap::new());
@@ -292,7 +284,7 @@ impl MomentRun {
 
     /// Powers up what is left, with the power cut again at every event of the recovery: it finds the same every time.
     async fn recover(&self, left: &Left) -> Result<(Ground, BarrierFs), String> {
-        let subject = self.subject();
+        let subject = self.subject;
         let expected = find(left, subject, left.hash(), false)?;
         let ground = Ground::from_left(left, &self.handle, None).await.map_err(|error| error.to_string())?;
         let (found, same) = (Rc::clone(&self.found), expected.clone());
@@ -307,7 +299,7 @@ impl MomentRun {
             }
         });
         let fs = self.mount(&ground).await?;
-        let (_, trees) = find_trees(&fs, self.programs).await?;
+        let (_, trees) = find_trees(&fs, self.subject.programs).await?;
         ground.rest();
         match trees == expected {
             true => Ok((ground, fs)),
