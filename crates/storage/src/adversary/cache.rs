@@ -7,6 +7,7 @@
 //! more than what a power cut may still decide.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeBounds;
 use std::rc::Rc;
 
 use weir_runtime::Random;
@@ -139,9 +140,7 @@ impl Cache {
     /// What reads find, everywhere.
     pub(super) fn view(&self) -> Image {
         let mut image = self.medium.clone();
-        for number in self.pending.keys() {
-            image.set(*number, self.read(*number).clone());
-        }
+        self.visit_transferred(.., &mut |number, unit| image.set(number, unit.clone()));
         image
     }
 
@@ -150,6 +149,15 @@ impl Cache {
         let versions = self.pending.get(&number).map_or(&[][..], Vec::as_slice);
         let newest = versions.iter().rev().find(|version| version.transferred);
         newest.map_or_else(|| self.medium.unit(number), |version| &version.content)
+    }
+
+    /// Calls `visit` with each of these units that has a transferred version in the cache, and the newest of them.
+    pub(super) fn visit_transferred(&self, units: impl RangeBounds<u32>, visit: &mut impl FnMut(u32, &Unit)) {
+        for (number, versions) in self.pending.range(units) {
+            if let Some(newest) = versions.iter().rev().find(|version| version.transferred) {
+                visit(*number, &newest.content);
+            }
+        }
     }
 
     /// What a unit holds once everything received is transferred.

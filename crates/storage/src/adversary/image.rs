@@ -36,6 +36,14 @@ pub(super) fn split(block: &[u8], unit_bytes: usize) -> impl Iterator<Item = Uni
     })
 }
 
+/// Puts a unit into as many bytes.
+pub(super) fn put_unit(unit: &Unit, bytes: &mut [u8]) {
+    match unit {
+        Some(content) => bytes.copy_from_slice(content.bytes(bytes.len())),
+        None => bytes.fill(0),
+    }
+}
+
 /// One unit with the first half of `front` and the second half of `back`.
 pub(super) fn spliced(front: &Unit, back: &Unit, unit_bytes: usize) -> Unit {
     let mut bytes = vec![0; unit_bytes];
@@ -146,12 +154,15 @@ impl Image {
 
     /// Puts the content of one block into as many bytes; zeroes behind the last block.
     pub fn read_into(&self, block: Lba, bytes: &mut [u8]) {
-        let mut units = self.units_of(block);
-        for bytes in bytes.chunks_exact_mut(self.unit_bytes) {
-            match units.next().and_then(|number| self.unit(number).as_ref()) {
-                Some(content) => bytes.copy_from_slice(content.bytes(self.unit_bytes)),
-                None => bytes.fill(0),
-            }
+        let units = self.units_of(block);
+        let Some(chunk) = self.chunks.get(&(units.start / CHUNK_UNITS as u32)).filter(|_| !units.is_empty())
+        else {
+            return bytes.fill(0);
+        };
+        // The units of a block are all in one chunk.
+        let units = &chunk[units.start as usize % CHUNK_UNITS..][..units.len()];
+        for (unit, bytes) in units.iter().zip(bytes.chunks_exact_mut(self.unit_bytes)) {
+            put_unit(unit, bytes);
         }
     }
 

@@ -1,7 +1,6 @@
 //! Service: a command's effects reach the cache and the medium at a seeded moment, as S1 to S7 allow,
 //! and no better.
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use weir_runtime::{Buffer, Instant};
 use super::cache::Entry;
 use super::disk::device_error;
 use super::faults::Occasion;
-use super::image::Unit;
+use super::image::{Unit, put_unit};
 use super::mutants::StorageMutant;
 use super::queue::{Change, Completion, Flight, Work};
 use super::state::AdversaryState;
@@ -242,28 +241,26 @@ impl AdversaryState {
 
     /// The newest transferred content, or, where a write is in flight, either.
     fn read(&mut self, extent: Extent) -> Buffer {
-        let mut buffer = Buffer::new(extent.bytes());
         let medium = self.cache.medium();
         let unit_bytes = medium.unit_bytes();
-        let mut found: BTreeMap<u32, Unit> = extent
-            .iter()
-            .flat_map(|lba| medium.units_of(lba))
-            .map(|number| (number, self.cache.read(number).clone()))
-            .collect();
+        let mut buffer = Buffer::unfilled(extent.bytes());
+        for (lba, bytes) in extent.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
+            medium.read_into(lba, bytes);
+        }
+        let first = medium.units_of(extent.start).start;
+        let units = first..first.saturating_add((extent.bytes() / unit_bytes) as u32);
+        let mut put = |number: u32, unit: &Unit| {
+            let from = (number - first) as usize * unit_bytes;
+            put_unit(unit, &mut buffer[from..from + unit_bytes]);
+        };
+        self.cache.visit_transferred(units.clone(), &mut put);
         let mut random = self.random.clone();
         for (number, unit) in self.in_flight().into_iter().flat_map(|write| write.units) {
-            if let Some(seen) = found.get_mut(number)
-                && random.below(2) == 0
-            {
-                *seen = unit.clone();
+            if units.contains(number) && random.below(2) == 0 {
+                put(*number, unit);
             }
         }
         self.random = random;
-        for (unit, bytes) in found.values().zip(buffer.chunks_exact_mut(unit_bytes)) {
-            if let Some(content) = unit {
-                bytes.copy_from_slice(content.bytes(unit_bytes));
-            }
-        }
         if self.faults.strikes(Occasion::FlipOnRead, &mut self.random) {
             let bit = self.random.below(buffer.len() as u64 * 8);
             buffer[(bit / 8) as usize] ^= 1 << (bit % 8);
