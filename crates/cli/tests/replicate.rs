@@ -301,7 +301,7 @@ fn a_store_that_falls_silent_holds_neither_fsync_nor_the_end_of_a_mount() {
         file.sync_all()
     };
     synchronised("a", &[1; 100_000]).unwrap();
-    seaweed.send(Signal::STOP);
+    seaweed.stop();
     let began = Instant::now();
     let failed = synchronised("b", &[2; 100_000]).unwrap_err();
     assert_eq!(failed.raw_os_error(), Some(Errno::IO.raw_os_error()), "{failed}");
@@ -311,12 +311,12 @@ fn a_store_that_falls_silent_holds_neither_fsync_nor_the_end_of_a_mount() {
     place.unmount();
     place.check();
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
-    seaweed.send(Signal::CONT);
+    seaweed.resume();
     // Without the third promise writers wait for the store, but not at the end of the mount.
     runs(&mut weir_in(&seaweed, &arguments));
     synchronised("d", &[4; 100_000]).unwrap();
     wait_until("it is shipped", || replication(&place)["behind"] == false);
-    seaweed.send(Signal::STOP);
+    seaweed.stop();
     synchronised("e", &[5; 100_000]).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     let pid = Pid::from_raw(place.status()["pid"].as_i64().unwrap() as i32).unwrap();
@@ -324,7 +324,7 @@ fn a_store_that_falls_silent_holds_neither_fsync_nor_the_end_of_a_mount() {
     kill_process(pid, Signal::TERM).unwrap();
     let has_ended = || !Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists();
     assert!(is_so_within(Duration::from_secs(30), has_ended), "the server does not end");
-    seaweed.send(Signal::CONT);
+    seaweed.resume();
     place.check();
     assert_eq!(runs(&mut weir(&["cat", volume.to_str().unwrap(), "/f"])).len(), 8 << 20);
     runs(&mut weir_in(&seaweed, &["replicate", volume.to_str().unwrap(), url]));

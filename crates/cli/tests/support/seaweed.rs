@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// What it asks for.
 pub const KEY: &str = "weir-test-key";
@@ -80,8 +80,17 @@ impl Seaweed {
         assert!(is_there, "SeaweedFS does not start");
     }
 
-    pub fn send(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.server), signal).unwrap();
+    /// Stops it until [`resume`](Seaweed::resume): when this returns, none of its threads runs. The signal alone is taken by one
+    /// thread, and on a busy machine the others go on answering until that thread has its turn.
+    pub fn stop(&self) {
+        let server = Pid::from_child(&self.server);
+        kill_process(server, Signal::STOP).unwrap();
+        waitid(WaitId::Pid(server), WaitIdOptions::STOPPED).unwrap();
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        kill_process(Pid::from_child(&self.server), Signal::CONT).unwrap();
     }
 
     /// The environment of programs that use it.
