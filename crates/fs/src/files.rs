@@ -10,7 +10,7 @@ use std::rc::Rc;
 use weir_cache::{BLOCK, PageCache, index_of};
 use weir_format::FileType;
 use weir_journal::{Disk, Role};
-use weir_runtime::Buffer as Memory;
+use weir_runtime::{Buffer as Memory, Semaphore};
 use weir_storage::Rules;
 use weir_vfs::{FsError, InodeNumber, Timer};
 
@@ -34,6 +34,8 @@ pub(crate) struct Files {
     mode: JournalMode,
     /// The largest size of a file, in bytes.
     size_max: u64,
+    /// Bytes that calls may write now, and as many as they may at one time: with moments.
+    under_way: Option<(Semaphore, usize)>,
     rules: Rules<FsMutant>,
 }
 
@@ -42,10 +44,24 @@ impl Files {
         (disk, cache, changes): (Rc<Disk>, Rc<PageCache>, Rc<Changes>),
         (nodes, mapping, orphans): (Rc<Nodes>, Rc<Mapping>, Rc<Orphans>),
         timer: Timer,
-        MountOptions { mode, rules, .. }: MountOptions,
+        options: MountOptions,
     ) -> Rc<Files> {
+        let MountOptions { mode, rules, .. } = options;
         let size_max = mapping.file_bytes_max();
-        Rc::new(Files { disk, cache, changes, nodes, mapping, orphans, timer, mode, size_max, rules })
+        let under_way = options.bytes_under_way_max().map(|bytes| (Semaphore::new(bytes), bytes));
+        Rc::new(Files {
+            disk,
+            cache,
+            changes,
+            nodes,
+            mapping,
+            orphans,
+            timer,
+            mode,
+            size_max,
+            under_way,
+            rules,
+        })
     }
 
     /// As many of the bytes that are written at `offset` as a file can have.

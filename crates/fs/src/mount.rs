@@ -132,7 +132,8 @@ fn disk_on(
     options: MountOptions,
 ) -> Result<Rc<Disk>, FsError> {
     let capabilities = *device.capabilities();
-    let layer_options = BlockOptions { dispatch, ..BlockOptions::default() };
+    let queue_requests = options.queue_requests(&*device);
+    let layer_options = BlockOptions { dispatch, queue_requests, ..BlockOptions::default() };
     let layer =
         BlockLayer::recorded(clock, device, layer_options, recorder).map_err(|_| FsError::NoBarriers)?;
     Ok(Disk::new(clock, layer, capabilities, options.journal_rules()))

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use weir_block::BlockOptions;
 use weir_cache::{CacheOptions, CacheRules};
 use weir_journal::{CheckpointBy, Checkpoints, Engine, JournalRules};
 use weir_storage::{BLOCK_BYTES, Rules, Storage};
@@ -193,8 +194,10 @@ impl Default for MountOptions {
 const MOMENT_JOURNAL_BLOCKS_MIN: u64 = 1024;
 
 impl MountOptions {
-    /// With moments: so little dirty data, and so small transactions, that a moment fits the room that the storage keeps for
-    /// it.
+    /// With moments: so little is written between the begin of a moment and its mark that it fits the room that the storage
+    /// keeps for that. An eighth of the room is for dirty data, an eighth for a transaction, and a quarter each for the
+    /// calls that are under way ([`bytes_under_way_max`](Self::bytes_under_way_max)) and for requests that wait for the storage
+    /// ([`queue_requests`](Self::queue_requests)); the rest is for metadata that goes to its place.
     ///
     /// # Errors
     /// [`FsError::NoMarks`].
@@ -203,8 +206,8 @@ impl MountOptions {
             return Ok(self);
         }
         let room = device.marks().ok_or(FsError::NoMarks)?.room();
-        // A transaction takes a quarter of the journal at most, as log blocks, and data is written by blocks, too.
-        let dirty = (room / 4).clamp(BLOCK_BYTES as u64, self.dirty_bytes);
+        let dirty = (room / 8).clamp(BLOCK_BYTES as u64, self.dirty_bytes);
+        // A transaction takes a quarter of the journal at most.
         let journal = (room / 2 / BLOCK_BYTES as u64).max(MOMENT_JOURNAL_BLOCKS_MIN);
         Ok(MountOptions {
             dirty_bytes: dirty,
@@ -212,6 +215,18 @@ impl MountOptions {
             journal_blocks_max: self.journal_blocks_max.min(u32::try_from(journal).unwrap_or(u32::MAX)),
             ..self
         })
+    }
+
+    /// Bytes that calls write at one time at most; a larger call is alone. None without moments, which have to wait for them.
+    pub(crate) fn bytes_under_way_max(&self) -> Option<usize> {
+        self.moments.map(|_| usize::try_from(2 * self.dirty_bytes).unwrap_or(usize::MAX))
+    }
+
+    /// Requests that the block layer queues at most. With moments these are of as many bytes as calls may write.
+    pub(crate) fn queue_requests(&self, device: &dyn Storage) -> usize {
+        let most = BlockOptions::default().queue_requests;
+        let request_bytes = device.capabilities().max_transfer_blocks.max(1) as usize * BLOCK_BYTES;
+        self.bytes_under_way_max().map_or(most, |bytes| (bytes / request_bytes).clamp(1, most))
     }
 
     /// Ticks a second of the clock that stamps inodes (J6).

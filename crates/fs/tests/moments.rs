@@ -24,18 +24,21 @@ const ALL: Fallocate = Fallocate::Allocate { keep_size: false };
 
 /// A new filesystem, on a volume with marks or without.
 async fn new_volume(clock: &Handle, marks: Option<u64>) -> Rc<Volume> {
-    let capabilities = capabilities(false);
+    let format = Format { segment_blocks: 32, logical_blocks: BLOCKS, slots: 2, ..Format::default() };
+    make_volume(clock, DISK_BLOCKS, format, marks).await
+}
+
+async fn make_volume(clock: &Handle, disk_blocks: u64, format: Format, marks: Option<u64>) -> Rc<Volume> {
     let options = AdversaryOptions {
-        blocks: DISK_BLOCKS,
-        capabilities,
+        blocks: disk_blocks,
+        capabilities: capabilities(false),
         latency_ns_max: 2_000_000,
         ..Default::default()
     };
     let disk = AdversaryDisk::new(clock, options);
-    let format = Format { segment_blocks: 32, logical_blocks: BLOCKS, slots: 2, ..Format::default() };
     Volume::create(clock, &*disk, format).await.expect("made");
     let volume = Volume::open(clock, disk.clone(), VolumeOptions::default()).await.expect("opened");
-    BarrierFs::make(&volume, &plan(BLOCKS)).await.expect("made");
+    BarrierFs::make(&volume, &plan(volume.blocks())).await.expect("made");
     volume.close().await.expect("closed");
     Rc::new(
         Volume::open(clock, disk, VolumeOptions { marks, ..VolumeOptions::default() }).await.expect("opened"),
@@ -45,10 +48,13 @@ async fn new_volume(clock: &Handle, marks: Option<u64>) -> Rc<Volume> {
 /// A mount that takes moments by itself once an hour.
 async fn mount(clock: &Handle) -> (BarrierFs, Rc<Volume>) {
     let volume = new_volume(clock, Some(16 << 20)).await;
+    (mount_volume(clock, &volume).await, volume)
+}
+
+async fn mount_volume(clock: &Handle, volume: &Rc<Volume>) -> BarrierFs {
     let moments = Some(Duration::from_secs(3600));
-    // Extents are read again when they are freed.
     let options = MountOptions { moments, cache_metadata_blocks: 1, ..MountOptions::default() };
-    (BarrierFs::mount(clock, volume.clone(), options).await.expect("mounted"), volume)
+    BarrierFs::mount(clock, Rc::<Volume>::clone(volume), options).await.expect("mounted")
 }
 
 #[test]
@@ -112,21 +118,22 @@ fn a_call_that_finds_no_space_waits_for_deletions_and_these_for_no_moment() {
     });
 }
 
-/// A file with many extents.
-async fn make_long_file(fs: &BarrierFs) {
+/// A mount with a file of many extents, which are not in memory.
+async fn mount_with_long_file(clock: &Handle) -> (BarrierFs, Rc<Volume>) {
+    let (fs, volume) = mount(clock).await;
     let long = fs.create(ROOT_INODE, b"long", &file()).await.expect("made");
     for block in 0..2_500 {
         fs.write(long, block * 8192, &[1; 4096]).await.expect("room");
     }
+    fs.unmount().await.expect("unmounted");
+    (mount_volume(clock, &volume).await, volume)
 }
 
 /// A deletion that takes many steps lets a moment through, and with it the calls that wait for that.
 #[test]
 fn a_long_deletion_lets_a_moment_through() {
     simulated(async |clock| {
-        let (fs, _volume) = mount(&clock).await;
-        make_long_file(&fs).await;
-        fs.sync().await.expect("durable");
+        let (fs, _volume) = mount_with_long_file(&clock).await;
         let deletion = pin!(fs.unlink(ROOT_INODE, b"long"));
         let other = pin!(async {
             clock.sleep(Duration::from_micros(10)).await;
@@ -152,13 +159,15 @@ fn a_long_deletion_lets_a_moment_through() {
 fn a_snapshot_fails_when_the_filesystem_has_stopped() {
     let outcome = simulated(async |clock| {
         let (fs, volume) = mount(&clock).await;
-        make_long_file(&fs).await;
-        fs.sync().await.expect("durable");
         // A change that is dropped in its middle stops the filesystem.
-        {
-            let deletion = pin!(fs.unlink(ROOT_INODE, b"long"));
-            let middle = pin!(clock.sleep(Duration::from_micros(20)));
-            assert!(matches!(select(middle, deletion).await, Either::Left(_)));
+        let grown = fs.create(ROOT_INODE, b"grown", &file()).await.expect("made");
+        for nth in 0..100 {
+            let write = pin!(fs.write(grown, nth << 16, &[1; 1 << 16]));
+            let middle = pin!(clock.sleep(Duration::from_micros(20 * nth)));
+            drop(select(write, middle).await);
+            if fs.read_only().is_some() {
+                break;
+            }
         }
         assert_eq!(fs.read_only(), Some(ReadOnlyReason::Abandoned));
         let block = [Part::bytes(Lba(BLOCKS - 1), &[7; 4096])];
@@ -166,6 +175,46 @@ fn a_snapshot_fails_when_the_filesystem_has_stopped() {
         volume.create_snapshot("one").await.map(drop)
     });
     assert_eq!(outcome, Err(SnapshotError::NoMark));
+}
+
+/// Writers fill a volume faster than it is cleaned: they get ENOSPC when the filesystem is full, each moment has room, and no
+/// caller waits for another one without end.
+fn fill(disk_blocks: u64, segment_blocks: u32, writers: u8) {
+    simulated(async |clock| {
+        let volume =
+            make_volume(&clock, disk_blocks, Format { segment_blocks, ..Format::default() }, Some(64 << 20))
+                .await;
+        let options = MountOptions { moments: Some(Duration::from_millis(100)), ..MountOptions::default() };
+        let fs = BarrierFs::mount(&clock, volume, options).await.expect("mounted");
+        let piece = vec![0; 1 << 20];
+        let fill_file = async |name: u8| {
+            let file = fs.create(ROOT_INODE, &[b'a' + name], &file()).await?;
+            let mut at = 0;
+            loop {
+                at += fs.write(file, at, &piece).await? as u64;
+            }
+        };
+        let ended: Vec<Result<(), FsError>> = join_all((0..writers).map(fill_file)).await;
+        assert!(ended.iter().all(|ended| *ended == Err(FsError::NoSpace)), "{ended:?}");
+        fs.sync().await.expect("room for a moment");
+        assert_eq!((fs.read_only(), fs.statfs().await.available_blocks), (None, 0));
+        fs.unmount().await.expect("unmounted");
+    });
+}
+
+#[test]
+fn one_writer_fills_a_volume() {
+    fill(131_072, 64, 1);
+}
+
+#[test]
+fn many_writers_fill_a_volume() {
+    fill(131_072, 64, 8);
+}
+
+#[test]
+fn many_writers_fill_a_small_volume() {
+    fill(65_536, 256, 8);
 }
 
 fn file() -> NewNode {

@@ -23,7 +23,6 @@ use crate::geometry::Geometry;
 use crate::layout::{RecordKind, content_checksum};
 use crate::log::{Head, Log, Moving};
 use crate::map::Entry;
-use crate::marks::MarkState;
 use crate::options::CleaningPolicy;
 use crate::pager::WhenFull;
 use crate::reserve::Reserve;
@@ -400,10 +399,9 @@ impl Cleaner {
             self.log.pager.load(WhenFull::Exceed, pages).await?;
             match self.log.append_moved(&mut moving, data) {
                 Err(Rejected::Busy) if self.blocks.borrow().segments.free_listed() > 0 => {
-                    let slot = self.common.slots.listen();
                     let marks = self.common.marks.as_ref().filter(|marks| marks.is_changed());
-                    let _waiting = marks.map(MarkState::note_waiting);
-                    slot.await
+                    let _waiting = marks.map(|marks| marks.note_waiting(&self.common.slots));
+                    self.common.slots.listen().await
                 }
                 Err(Rejected::Busy) if moving.copied.is_some() => {
                     self.unfinished.replace(Some((victim, moving)));

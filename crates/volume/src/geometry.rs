@@ -23,6 +23,8 @@ pub(crate) const FREE_LIST_LIMIT: u32 = 8192;
 pub(crate) const RESERVE_MIN: u32 = 6;
 /// Beyond the minimum, one segment in this many is kept free.
 const RESERVE_SHARE: u32 = 25;
+/// Blocks that one request may write, and that it writes whole or not at all, at most.
+const ATOMIC_BLOCKS_MAX: u32 = 64;
 
 /// The table of snapshots and clones, and a block of zeros.
 const TABLE_BLOCKS: u64 = 2;
@@ -213,6 +215,11 @@ impl Geometry {
     /// Data blocks in a segment that is written in whole chunks.
     pub(crate) fn data_blocks_per_segment(&self) -> u32 {
         self.segment_blocks - self.segment_blocks.div_ceil(ENTRIES_PER_CHUNK as u32 + 1)
+    }
+
+    /// Blocks that one request may write, and that it writes whole or not at all, at most.
+    pub(crate) fn atomic_blocks(&self) -> u32 {
+        ATOMIC_BLOCKS_MAX.min(self.data_blocks_per_segment())
     }
 
     /// Data blocks that may be live at the same time: what the segments outside the reserve hold, each less

@@ -24,6 +24,7 @@ use crate::geometry::Geometry;
 pub(crate) struct MarkState {
     /// Segments on the free-segment list that users leave alone, but for those that bring a mark about.
     pub room: usize,
+    /// Bytes that a user can write into a segment at least.
     segment_bytes: u64,
     /// The newest mark that is durable.
     durable: Cell<u64>,
@@ -52,8 +53,11 @@ impl MarkState {
     /// Of a volume that was opened with the records up to `sequence`, for users that write so many bytes before they place a
     /// mark.
     pub(crate) fn new(geometry: &Geometry, bytes: u64, sequence: u64) -> MarkState {
-        let segment_bytes = u64::from(geometry.data_blocks_per_segment()) * BLOCK_BYTES as u64;
-        // The last one may be used in part, and a request may not fit what is left of another one.
+        let data_blocks = geometry.data_blocks_per_segment();
+        // A request that does not fit what is left of a segment begins in the next one.
+        let unused = (geometry.atomic_blocks() - 1).min(data_blocks / 2);
+        let segment_bytes = u64::from(data_blocks - unused) * BLOCK_BYTES as u64;
+        // The first one may be used in part, and so may the last one.
         let wanted = bytes.div_ceil(segment_bytes) + 2;
         // A small volume has less to spare. Its users learn how much it is.
         let most = u64::from(geometry.reserve() / 2).max(3);
@@ -140,18 +144,19 @@ impl MarkState {
         SnapshotWaits { marks: self, slots }
     }
 
-    /// Waits until the next mark is placed. By `slots` users who bring it about are told that they may have all that is free now.
+    /// Waits until the next mark is placed.
     pub(crate) async fn until_placed(&self, slots: &Event) {
         let placed = self.placed.listen();
-        let _waiting = self.note_waiting();
         self.want();
-        slots.notify(usize::MAX);
+        let _waiting = self.note_waiting(slots);
         placed.await;
     }
 
-    /// A part of upkeep waits for a mark, until this is dropped.
-    pub(crate) fn note_waiting(&self) -> Waiting<'_> {
+    /// A part of upkeep waits for a mark, until this is dropped. By `slots` users who bring it about are told that they may have
+    /// all that is free now: a caller that waits for `slots` itself listens after this.
+    pub(crate) fn note_waiting(&self, slots: &Event) -> Waiting<'_> {
         self.upkeep_waits.set(self.upkeep_waits.get() + 1);
+        slots.notify(usize::MAX);
         Waiting(self)
     }
 
@@ -209,5 +214,39 @@ impl Drop for SnapshotWaits<'_> {
     fn drop(&mut self) {
         self.marks.snapshot_waits.set(false);
         self.slots.notify(usize::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::geometry::Format;
+
+    fn marks() -> MarkState {
+        let geometry = Geometry::plan(&Format::default(), 1 << 18, 7, false).unwrap();
+        MarkState::new(&geometry, 64 << 20, 0)
+    }
+
+    /// A user that has found no room tries again when upkeep begins to wait for it: from then on it may have all that is free.
+    #[test]
+    fn users_that_bring_a_mark_about_are_told_that_upkeep_waits() {
+        let (marks, slots) = (marks(), Event::new());
+        marks.begin();
+        marks.note_change();
+        let told = slots.listen();
+        let waits = marks.note_waiting(&slots);
+        assert!(marks.has_no_more() && told.now_or_never().is_some());
+        drop(waits);
+        assert!(!marks.has_no_more());
+    }
+
+    #[test]
+    fn what_users_may_write_fits_the_room_though_requests_leave_a_part_of_each_segment() {
+        let marks = marks();
+        // A segment of 254 blocks takes three requests of 64.
+        let requests = marks.room_bytes() / (64 * BLOCK_BYTES as u64);
+        assert!(requests.div_ceil(3) < marks.room as u64, "{requests} requests, {} segments", marks.room);
     }
 }

@@ -39,8 +39,6 @@ use crate::stats::{RecoveryReport, Stats};
 use crate::tap::{LogTap, TapBounds};
 use crate::transfer::{all_transferred, write_buffer};
 
-/// Blocks that one request may write, and that it writes whole or not at all, at most.
-const ATOMIC_BLOCKS_MAX: u32 = 64;
 /// Blocks that one discard may name at most: 1 GiB, so that the map's pages that it changes are in memory together.
 const DISCARD_BLOCKS_MAX: u32 = 1 << 18;
 /// Pages of the map that one command may change at most: those of a discard, whose extents may begin and end anywhere.
@@ -248,7 +246,6 @@ impl Volume {
         blocks.segments.was_replayed(log);
         let kept = options.rules.drops(VolumeMutant::SameGeneration);
         let generation = checkpoint.generation + u64::from(!kept);
-        let atomic = ATOMIC_BLOCKS_MAX.min(geometry.data_blocks_per_segment());
         let common = Rc::new(Common::new(handle, disk, geometry, options, next_sequence - 1, slots));
         let log = Log::new(Rc::clone(&common), blocks, (next_sequence, generation), checkpoint.number);
         let log = Rc::new(log);
@@ -256,7 +253,7 @@ impl Volume {
         let branches = Rc::new(Branches::new(&log, &flusher));
         let base = base.map(|storage| Rc::new(BaseStorage::new(&log, storage)));
         Volume {
-            capabilities: capabilities(atomic, geometry.shares),
+            capabilities: capabilities(geometry.atomic_blocks(), geometry.shares),
             flusher,
             checkpointer: Rc::new(Checkpointer::new(Rc::clone(&log), checkpoint)),
             discarder: Rc::new(Discarder::new(&log)),

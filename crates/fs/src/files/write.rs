@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use futures_util::future::OptionFuture;
 use weir_cache::{BLOCK, index_of, split, units};
 use weir_format::Stamp;
 use weir_journal::{Role, TxHandle};
@@ -66,6 +67,10 @@ impl Edges {
 impl Files {
     /// Writes at `offset`: how many bytes, all of them unless space or memory run out in between.
     pub(crate) async fn write(&self, write: FileWrite<'_>) -> Result<usize, FsError> {
+        let bytes = write.bytes.len();
+        // A moment waits for calls that are under way, and has room for so many bytes of theirs.
+        let room = self.under_way.as_ref().map(|(room, most)| room.acquire(bytes.min(*most)));
+        let _room = OptionFuture::from(room).await;
         self.changes.changing(self.write_all(write)).await
     }
 
