@@ -402,7 +402,7 @@ impl Cleaner {
                 Err(Rejected::Busy) if self.blocks.borrow().segments.free_listed() > 0 => {
                     let slot = self.common.slots.listen();
                     let marks = self.common.marks.as_ref().filter(|marks| marks.is_changed());
-                    let _waiting = marks.map(MarkState::note_waiting);
+                    let _waits = marks.map(MarkState::note_upkeep_waits);
                     slot.await
                 }
                 Err(Rejected::Busy) if moving.copied.is_some() => {

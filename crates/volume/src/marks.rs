@@ -99,7 +99,7 @@ impl MarkState {
     }
 
     /// Segments that users leave alone now. Until one has placed a record the cleaner may have them, so they may be in use.
-    pub(crate) fn kept_from_users(&self) -> usize {
+    pub(crate) fn room_kept_from_users(&self) -> usize {
         if self.is_begun.get() && self.is_changed.get() { 0 } else { self.room }
     }
 
@@ -143,20 +143,21 @@ impl MarkState {
     /// Waits until the next mark is placed. By `slots` users who bring it about are told that they may have all that is free now.
     pub(crate) async fn until_placed(&self, slots: &Event) {
         let placed = self.placed.listen();
-        let _waiting = self.note_waiting();
+        let _waits = self.note_upkeep_waits();
         self.want();
         slots.notify(usize::MAX);
         placed.await;
     }
 
     /// A part of upkeep waits for a mark, until this is dropped.
-    pub(crate) fn note_waiting(&self) -> Waiting<'_> {
+    pub(crate) fn note_upkeep_waits(&self) -> UpkeepWaits<'_> {
         self.upkeep_waits.set(self.upkeep_waits.get() + 1);
-        Waiting(self)
+        UpkeepWaits(self)
     }
 
-    /// Whether users who bring a mark about have to do with what is free: upkeep waits for them.
-    pub(crate) fn has_no_more(&self) -> bool {
+    /// Upkeep waits for a mark, and a user is bringing it about: the user may use the last free segment, and gets ENOSPC where there
+    /// is none.
+    pub(crate) fn upkeep_waits_for_user(&self) -> bool {
         self.upkeep_waits.get() > 0 && self.is_begun.get() && self.is_changed.get()
     }
 
@@ -191,9 +192,9 @@ impl MarkState {
 }
 
 /// A part of upkeep waits for a mark.
-pub(crate) struct Waiting<'a>(&'a MarkState);
+pub(crate) struct UpkeepWaits<'a>(&'a MarkState);
 
-impl Drop for Waiting<'_> {
+impl Drop for UpkeepWaits<'_> {
     fn drop(&mut self) {
         self.0.upkeep_waits.set(self.0.upkeep_waits.get() - 1);
     }

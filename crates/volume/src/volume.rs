@@ -354,14 +354,10 @@ impl Volume {
 
     /// V13: what is closed is kept, with a mark behind it or without.
     async fn place_last_mark(&self) -> Result<(), Rejected> {
-        while self.common.marks.is_some() {
-            let slot = self.common.slots.listen();
-            match self.log.append_mark() {
-                Err(Rejected::Busy) => slot.await,
-                placed => return placed.map(drop),
-            }
+        if self.common.marks.is_none() {
+            return Ok(());
         }
-        Ok(())
+        self.common.until_accepted(async || self.log.append_mark()).await.map(drop)
     }
 
     fn stop(&self) {
