@@ -47,11 +47,14 @@ pub(crate) async fn open(
     let options = arguments.options(stops)?;
     let store = open_store(handle, url, options.unfenced)?;
     let mut base = ReplicaBase::open(handle, store, options).await?;
-    if holds_nothing(path)? {
+    let mut trial = Some(try_out);
+    if holds_nothing(path)?
+        && let Some(try_out) = trial.take()
+    {
         try_out(open_trial(&opening, &base).await?).await?;
         make_empty(path)?;
     }
-    let disk = open_file(handle, path, &mut base).await?;
+    let disk = open_file(&opening, &mut base, trial).await?;
     let replica = base.storage(limit.cache_bytes());
     let stack = Stack::open_on_replica(handle, (path, disk), replica.clone(), volume.clone()).await?;
     let opened = stack.require_volume(path)?;
@@ -60,7 +63,7 @@ pub(crate) async fn open(
     Ok((stack, arguments.ship(handle, uploader, url, Some(replica))))
 }
 
-/// Whether there is no file, or one without anything in it, as a server leaves that was killed before it had made the volume.
+/// Whether there is no file, or one without anything in it.
 fn holds_nothing(path: &Path) -> Result<bool, CliError> {
     let failed = |source| CliError::File { doing: "look for data in", path: path.to_owned(), source };
     match std::fs::metadata(path) {
@@ -96,25 +99,39 @@ async fn open_trial(opening: &Opening<'_>, base: &ReplicaBase) -> Result<Stack, 
     Stack::open_on_replica(handle, (path, disk), replica, volume.clone()).await
 }
 
-/// Opens the file with its volume, which has to be of this replica; or makes the volume. No other process has the file open when
-/// the replica is taken over for it.
-async fn open_file(handle: &Handle, path: &Path, base: &mut ReplicaBase) -> Result<Rc<FileDisk>, CliError> {
+/// Opens the file with its volume, which has to be of this replica; or makes the volume, after the trial, if that is still to be
+/// made. No other process has the file open when the replica is taken over for it.
+async fn open_file(
+    opening: &Opening<'_>,
+    base: &mut ReplicaBase,
+    trial: Option<impl AsyncFnOnce(Stack) -> Result<(), CliError>>,
+) -> Result<Rc<FileDisk>, CliError> {
+    let Opening { handle, path, .. } = *opening;
     let size_if_empty = Some(file_size(base.descriptor().logical_blocks).0);
     let disk = open_disk(handle, path, FileDiskOptions { size_if_empty, ..sparse() }).await?;
-    match find_volume(&disk, path).await {
-        Ok(info) => base.require_base_of(&info).await.map_err(|source| of_file(path, source))?,
-        // Another one may have made a volume before this one had the lock.
-        Err(foreign) if !holds_nothing(path)? => return Err(foreign),
-        Err(_) => {
-            // What is not whole is not left, so that it can be made again.
-            let made = make_volume(handle, (path, &disk), base).await;
-            made.inspect_err(|_| drop(set_file_bytes(path, 0)))?;
+    let foreign = match find_volume(&disk, path).await {
+        Ok(info) => {
+            base.require_base_of(&info).await.map_err(|source| of_file(path, source))?;
+            return Ok(disk);
         }
+        Err(foreign) => foreign,
+    };
+    // A server that was ended while it made the volume leaves a part of that, and nothing was written to it yet.
+    let descriptor = base.descriptor();
+    let unused = Volume::require_unused(&*disk, format_of(descriptor, &disk), descriptor.volume).await;
+    if unused.is_err() || !path.is_file() {
+        return Err(foreign);
     }
+    if let Some(try_out) = trial {
+        try_out(open_trial(opening, base).await?).await?;
+    }
+    // What is not whole is not left, so that it can be made again.
+    let made = make_volume(handle, (path, &disk), base).await;
+    made.inspect_err(|_| drop(set_file_bytes(path, 0)))?;
     Ok(disk)
 }
 
-/// Takes the replica over, and makes the volume in an empty file.
+/// Takes the replica over, and makes the volume in a file without one.
 async fn make_volume(
     handle: &Handle,
     (path, disk): (&Path, &FileDisk),
@@ -130,10 +147,13 @@ async fn create_volume(
     descriptor: Descriptor,
     base: Base,
 ) -> Result<(), CliError> {
-    let Descriptor { volume, logical_blocks } = descriptor;
-    let format = Format { logical_blocks, ..Format::sized_for(disk.blocks()) };
-    let created = Volume::create_on_base(handle, disk, format, volume, base).await;
+    let format = format_of(descriptor, disk);
+    let created = Volume::create_on_base(handle, disk, format, descriptor.volume, base).await;
     created.map_err(|source| not_created(path, None, source))
+}
+
+fn format_of(descriptor: Descriptor, disk: &FileDisk) -> Format {
+    Format { logical_blocks: descriptor.logical_blocks, ..Format::sized_for(disk.blocks()) }
 }
 
 /// An error that says what is wrong with the file, if it is that.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use tracing::Level;
 use weir_fuse::VolumeCall;
 use weir_storage::{FileDisk, FileDiskError, Storage as _};
-use weir_vfs::{Filesystem, FsError};
+use weir_vfs::{Filesystem, FsError, ReadOnlyReason};
 use weir_volume::{NewSize, ResizableVolume, ResizeError, Resized, VolumeError};
 
 use crate::ask_volume::ask_server;
@@ -57,6 +57,9 @@ pub(crate) enum GrowError {
     /// The volume.
     #[error("{}", cause_of(.0))]
     Volume(#[from] ResizeError),
+    /// What opening it changes stays in memory.
+    #[error("the volume is only read there, and so it does not grow: end its server, and grow it then")]
+    VolumeReadOnly,
     /// The mount changes nothing.
     #[error("{0}")]
     ReadOnly(FsError),
@@ -87,6 +90,7 @@ impl From<GrowError> for FsError {
             GrowError::NoVolume => FsError::Unsupported("growing"),
             GrowError::Memory { .. } => FsError::TooLarge,
             GrowError::Disk(_) => FsError::NoSpace,
+            GrowError::VolumeReadOnly => FsError::ReadOnly(ReadOnlyReason::Mounted),
             GrowError::ReadOnly(error) | GrowError::Filesystem(error) => error,
             GrowError::Volume(ResizeError::Unchanged) => FsError::Exists,
             GrowError::Volume(ResizeError::Volume(VolumeError::Disk(rejected))) => rejected.into(),
@@ -129,6 +133,9 @@ async fn grow_volume(stack: &Stack, asked: GrowthAsked, limit: Limit) -> Result<
     else {
         return Err(GrowError::NoVolume);
     };
+    if disk.is_read_only() {
+        return Err(GrowError::VolumeReadOnly);
+    }
     let grow = async |size| {
         require_memory(volume, size, limit)?;
         Ok(volume.grow(size).await?)

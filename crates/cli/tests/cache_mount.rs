@@ -15,6 +15,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_runtime::{Runtime, Wall};
+use weir_storage::{FileDisk, FileDiskOptions, Storage as _};
+use weir_volume::{Base, Format, Info, Volume, inspect};
 
 use crate::support::lag::is_up_to_date;
 use crate::support::seaweed::{Seaweed, is_there_weed};
@@ -244,6 +247,60 @@ fn a_start_that_is_refused_leaves_the_writer_before_as_it_is() {
     wait_until("the store has it", || is_up_to_date(&root));
     drop(server);
     machines.require_restored();
+}
+
+/// What a server leaves that is killed while it makes the volume, after it has taken the replica over.
+#[test]
+fn a_volume_that_was_not_made_to_the_end_is_made_anew_in_the_same_file() {
+    if !mounts() {
+        return;
+    }
+    let mut machines = Machines::new(&[]);
+    let file = machines.file();
+    machines.require_files(&machines.mount());
+    machines.second.umount();
+    let bytes = fs::metadata(&file).unwrap().len();
+    leave_unfinished(&file, bytes);
+    let begun = fs::read(&file).unwrap();
+    let at = machines.second.mountpoint();
+    let arguments = ["mount", &machines.url, at.to_str().unwrap(), "--cache", &file];
+    fails(
+        &[&arguments[..], &["--engine", "optfs", "--journal-coalition"]].concat(),
+        &["no journal coalition"],
+    );
+    // A byte of somebody else.
+    let mut others = begun.clone();
+    others[bytes as usize - 5000] = 1;
+    fs::write(&file, &others).unwrap();
+    fails(&arguments, &["data of an unknown kind"]);
+    assert!(fs::read(&file).unwrap() == others);
+    fs::write(&file, &begun).unwrap();
+    let root = machines.mount();
+    machines.require_files(&root);
+    machines.write(&root, "after", noise(9, 300_000));
+    machines.second.umount();
+    machines.require_files(&machines.mount());
+    machines.second.umount();
+    machines.require_restored();
+}
+
+/// Makes the volume of a file anew, on another state, without what makes it a volume in the end: its superblocks.
+fn leave_unfinished(file: &str, bytes: u64) {
+    let runtime = Runtime::wall(Wall::default()).unwrap();
+    let handle = runtime.handle();
+    let open = || FileDisk::open(&handle, Path::new(file), FileDiskOptions::default()).unwrap();
+    let made = runtime.block_on(async {
+        let Info { volume, logical_blocks, .. } = inspect(&*open()).await.unwrap();
+        fs::remove_file(file).unwrap();
+        fs::File::create(file).unwrap().set_len(bytes).unwrap();
+        let disk = open();
+        let format = Format { logical_blocks, ..Format::sized_for(disk.blocks()) };
+        let base = Base { sequence: 5, generation: 1, epoch: 2, token: 3 };
+        Volume::create_on_base(&handle, &*disk, format, volume, base).await
+    });
+    made.unwrap().unwrap();
+    let file = fs::File::options().write(true).open(file).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 8192], 0).unwrap();
 }
 
 /// Of two starts with one file the one that is mounted keeps the replica.

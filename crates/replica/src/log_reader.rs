@@ -1,7 +1,8 @@
-//! Reading the log of a replica, object by object, some of them ahead. The list of a store may lack the newest objects, so what
-//! comes behind it is asked for by its key.
+//! Reading the log of a replica, object by object, some of them ahead. The list of a store may lack young objects, so what it lacks,
+//! in the middle or at the end, is asked for by its key.
 
 use std::collections::VecDeque;
+use std::future::ready;
 
 use futures_util::StreamExt as _;
 use futures_util::future::LocalBoxFuture;
@@ -128,15 +129,15 @@ impl<'a> LogReader<'a> {
     pub(crate) async fn next_behind(&mut self, end: &ChainEnd) -> Result<Option<FoundObject>, ReplicaError> {
         self.fetch_ahead();
         let Some((place, found)) = self.ahead.next().await else { return self.read(end.next).await };
-        if place == end.next
-            && let Some(found) = found?
-        {
-            return Ok(Some(found));
-        }
-        // Something comes behind it, so it was there.
-        let found = self.read(end.next).await?.ok_or_else(|| StoreError::Missing(end.next.key()))?;
-        self.listed.push_front(place);
-        Ok(Some(found))
+        let next = if place == end.next {
+            found?
+        } else {
+            // The list lacks the one that is wanted. What was read of the one behind it is wanted later, before all that is ahead.
+            self.ahead.push_front(Box::pin(ready((place, found))));
+            self.read(end.next).await?
+        };
+        // It is listed, or something comes behind it, so it was there.
+        Ok(Some(next.ok_or_else(|| StoreError::Missing(end.next.key()))?))
     }
 }
 

@@ -2,7 +2,7 @@
 //! carries them out twice, lists what is not the newest, and refuses for an hour.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -40,6 +40,8 @@ struct Inner {
     faults: Cell<StoreFaults>,
     random: RefCell<Random>,
     objects: RefCell<BTreeMap<String, Aged>>,
+    /// Objects that no list has.
+    left_out: RefCell<BTreeSet<String>>,
     /// Until then nothing is answered.
     down_until: Cell<Instant>,
     /// Requests get no answer at all.
@@ -68,6 +70,7 @@ impl SimulatedStore {
             faults: Cell::new(faults),
             random: RefCell::new(handle.random("object store")),
             objects: RefCell::new(objects.iter().map(of_old).collect()),
+            left_out: RefCell::default(),
             down_until: Cell::new(Instant::ZERO),
             is_silent: Cell::new(false),
             observer: RefCell::default(),
@@ -89,6 +92,11 @@ impl SimulatedStore {
             }
             None => drop(objects.remove(key)),
         }
+    }
+
+    /// Lists lack these objects, and no others that were left out before.
+    pub fn leave_out(&self, keys: impl IntoIterator<Item = String>) {
+        self.0.left_out.replace(keys.into_iter().collect());
     }
 
     /// It answers nothing for so long.
@@ -204,13 +212,17 @@ impl ObjectStore for SimulatedStore {
         self.request(move |inner| {
             let age = inner.faults.get().list_age;
             let now = inner.handle.now();
-            // One moment for the whole list: what is older is in it.
+            // One moment for the whole list: what is older is in it, and of what is younger nothing, or some with holes between.
             let nanos = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-            let hidden = Duration::from_nanos(inner.random.borrow_mut().below(nanos + 1));
+            let random = &mut *inner.random.borrow_mut();
+            let hidden = Duration::from_nanos(random.below(nanos + 1));
+            let has_holes = nanos > 0 && random.below(2) == 0;
             let objects = inner.objects.borrow();
             let keys = objects.iter().filter(|(key, (_, made))| {
                 let old = *made == Instant::ZERO || now.since(*made) >= hidden;
-                key.starts_with(&prefix) && **key > after && old
+                let is_asked_for = key.starts_with(&prefix) && **key > after;
+                let is_left_out = inner.left_out.borrow().contains(*key);
+                is_asked_for && !is_left_out && (old || has_holes && random.below(2) == 0)
             });
             Ok(keys.map(|(key, _)| key.clone()).collect())
         })

@@ -28,7 +28,7 @@ pub trait ObjectStore {
     /// Reads the bytes of a range of an object. That it has not all of them is [`StoreError::Refused`].
     fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Bytes>;
 
-    /// Lists the keys that begin with `prefix` and come behind `after`, in order. The newest may be missing.
+    /// Lists the keys that begin with `prefix` and come behind `after`, in order. Any of those that are young may be missing.
     fn list(&self, prefix: &str, after: &str) -> Reply<Vec<String>>;
 
     /// Deletes an object. That there is none is no error.

@@ -97,6 +97,32 @@ proptest! {
     }
 }
 
+/// A list is stale in the middle, too: a directory that is read, or a page that is asked for, while an object is made.
+#[test]
+fn a_list_that_lacks_objects_anywhere_is_followed_to_the_end_of_the_log() {
+    simulate(4, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        let mut uploader = world.uploader(options()).await.unwrap();
+        for _ in 0..12 {
+            world.write(3, 2).await;
+            uploader.ship_all().await.unwrap();
+        }
+        let log: Vec<String> =
+            world.store.objects().into_keys().filter(|key| key.starts_with("log/")).collect();
+        assert!(log.len() > 10, "{log:?}");
+        for first in 0..log.len() {
+            for (lacking, every) in [(1, 1), (3, 1), (3, 2), (6, 2), (log.len(), 1)] {
+                let lacks = log.iter().skip(first).step_by(every).take(lacking).cloned();
+                world.store.leave_out(lacks);
+                let (restored, content) = world.restore(Moment::Newest).await.unwrap();
+                assert_eq!((restored.is_newest, &content), (true, &world.content));
+                let checked = world.replica(options()).await.unwrap().check().await.unwrap();
+                assert!(checked.faults.is_empty(), "{checked:?}");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_time_restores_what_was_in_the_store_then() {
     simulate(1, async |handle| {

@@ -216,6 +216,12 @@ impl FileDisk {
         self.bytes.get() % BLOCK_BYTES as u64
     }
 
+    /// Whether it was opened to be read only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     /// Bytes of its file or device.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -152,19 +152,17 @@ impl BaseStorage {
 
     /// Writes what the base has of a block, unless it was written or discarded meanwhile.
     async fn write(&self, lba: u32, data: &[u8]) -> Result<(), Rejected> {
-        loop {
-            let free = self.log.common.slots.listen();
+        let common = &self.log.common;
+        let attempt = async || {
             self.log.pager.load(WhenFull::Wait, |_| vec![page_of(lba)]).await?;
             if self.log.blocks.borrow().entry(lba).is_known() {
                 return Ok(());
             }
-            if self.log.common.closing.get() {
+            if common.closing.get() {
                 return Err(Rejected::Failed(StorageError::Gone));
             }
-            match self.log.append(&[Write::new(&[Part::bytes(Lba(u64::from(lba)), data)])]) {
-                Err(Rejected::Busy) => free.await,
-                appended => return appended.map(drop),
-            }
-        }
+            self.log.append(&[Write::new(&[Part::bytes(Lba(u64::from(lba)), data)])]).map(drop)
+        };
+        common.until_accepted(attempt).await
     }
 }

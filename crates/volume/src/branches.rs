@@ -303,13 +303,13 @@ impl Branches {
         if self.in_use.borrow().contains(&found.slot) {
             return Err(SnapshotError::InUse(name.to_owned()));
         }
-        let mark = |table: &Table| {
+        let with_leaving = |table: &Table| {
             let mut table = table.clone();
             let leaving = table.branches.iter_mut().filter(|branch| branch.slot == found.slot);
             leaving.for_each(|branch| branch.is_leaving = true);
             Ok(table)
         };
-        self.change_table(mark).await?;
+        self.change_table(with_leaving).await?;
         let sequence = self.remove(&found).await?;
         self.make_durable(sequence).await
     }
@@ -332,7 +332,7 @@ impl Branches {
                 })
                 .await?;
             }
-            self.submit_when_free(|| self.log.append_discard(&[at(base)])).await?;
+            self.common.until_accepted(async || self.log.append_discard(&[at(base)])).await?;
         }
         let take_out = |table: &Table| {
             let mut table = table.clone();
@@ -359,7 +359,7 @@ impl Branches {
         let path = self.path(slot);
         for extent in self.pages_of_slots(&slots) {
             for part in pieces(extent) {
-                self.submit_when_free(|| self.preserve_extent(part, true)).await?;
+                self.common.until_accepted(async || self.preserve_extent(part, true)).await?;
             }
             self.share_all(extent, &path, |blocks, lba| {
                 let source = find_source(blocks, &path, lba)?;
@@ -378,7 +378,9 @@ impl Branches {
         for first in (geometry.slot_blocks()..geometry.addressable_blocks()).step_by(ENTRIES_PER_PAGE) {
             let blocks = (geometry.addressable_blocks() - first).min(in_page) as u32;
             if !self.blocks.borrow().map.is_empty(page_of(first as u32)) {
-                self.submit_when_free(|| self.log.append_discard(&[Extent::new(Lba(first), blocks)])).await?;
+                self.common
+                    .until_accepted(async || self.log.append_discard(&[Extent::new(Lba(first), blocks)]))
+                    .await?;
             }
         }
         Ok(())
@@ -448,19 +450,19 @@ impl Branches {
         change: impl Fn(&Table) -> Result<Table, SnapshotError>,
     ) -> Result<u64, SnapshotError> {
         let at = self.common.geometry.table().ok_or(SnapshotError::NoSlots)?;
+        let is_held = when == When::AtMark && !self.common.drops(VolumeMutant::SnapshotUnmarked);
+        let marks = self.common.marks.as_ref().filter(|_| is_held);
         let mut waits = None;
-        loop {
-            let slot = self.common.slots.listen();
+        let attempt = async || {
             self.load_pages(|| vec![page_of(self.zeros())]).await?;
-            let is_held = when == When::AtMark && !self.common.drops(VolumeMutant::SnapshotUnmarked);
-            let marks = self.common.marks.as_ref().filter(|marks| is_held && marks.is_changed());
-            if let (Some(marks), None) = (marks, self.common.watermark.failure()) {
+            while let Some(marks) = marks.filter(|marks| marks.is_changed()) {
                 if marks.is_given_up() {
                     return Err(SnapshotError::NoMark);
                 }
                 waits.get_or_insert_with(|| marks.note_snapshot(&self.common.slots));
-                marks.until_placed(&self.common.slots).await;
-                continue;
+                let lacks_mark = || marks.is_changed() && !marks.is_given_up();
+                self.common.wait_for_marks(marks, lacks_mark).await?;
+                self.load_pages(|| vec![page_of(self.zeros())]).await?;
             }
             drop(waits.take());
             let table = change(&self.table.borrow())?;
@@ -468,15 +470,11 @@ impl Branches {
             if !self.blocks.borrow().entry(self.zeros()).is_mapped() {
                 bytes.resize(2 * BLOCK_BYTES, 0);
             }
-            match self.log.append(&[Write::new(&[Part::bytes(at, &bytes)])]) {
-                Ok(sequence) => {
-                    self.set_table(table);
-                    return Ok(sequence);
-                }
-                Err(Rejected::Busy) => slot.await,
-                Err(error) => return Err(error.into()),
-            }
-        }
+            let sequence = self.log.append(&[Write::new(&[Part::bytes(at, &bytes)])])?;
+            self.set_table(table);
+            Ok(sequence)
+        };
+        self.common.until_accepted(attempt).await
     }
 
     async fn make_durable(&self, sequence: u64) -> Result<(), SnapshotError> {
@@ -503,38 +501,18 @@ impl Branches {
         pair: impl Fn(&Blocks, u32) -> Option<(u32, u32)>,
     ) -> Result<(), SnapshotError> {
         for part in pieces(extent) {
-            loop {
-                let slot = self.common.slots.listen();
+            let attempt = async || {
                 // While it waits for room, a page may be evicted.
                 self.load_pages(|| pages_of_path(bases, part).collect()).await?;
                 let pairs: Pairs = {
                     let blocks = self.blocks.borrow();
                     part.iter().filter_map(|lba| pair(&blocks, lba.0 as u32)).collect()
                 };
-                match self.log.append_share(&pairs) {
-                    Err(Rejected::Busy) => slot.await,
-                    outcome => {
-                        outcome?;
-                        break;
-                    }
-                }
-            }
+                Ok::<u64, SnapshotError>(self.log.append_share(&pairs)?)
+            };
+            self.common.until_accepted(attempt).await?;
         }
         Ok(())
-    }
-
-    /// Appends what a closure appends, waiting for room as often as needed.
-    async fn submit_when_free<T>(
-        &self,
-        append: impl Fn() -> Result<T, Rejected>,
-    ) -> Result<T, SnapshotError> {
-        loop {
-            let slot = self.common.slots.listen();
-            match append() {
-                Err(Rejected::Busy) => slot.await,
-                outcome => return Ok(outcome?),
-            }
-        }
     }
 }
 

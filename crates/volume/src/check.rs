@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Opener, Part, Rules, Storage, flush, write};
+use weir_storage::{Extent, Lba, Opener, Part, Rules, Storage, flush, write};
 
 use crate::base::Base;
 use crate::blocks::Blocks;
@@ -17,8 +17,6 @@ use crate::options::VolumeOptions;
 use crate::recovery::{Recovered, Search};
 use crate::transfer::read_extent;
 
-/// Blocks read at a time when a whole storage is looked through.
-const SCAN_BLOCKS: u32 = 256;
 /// Damaged blocks that a report lists at most.
 const DAMAGED_LISTED: usize = 64;
 
@@ -300,26 +298,6 @@ pub(crate) async fn replace_superblocks(
         if copy == 0 || !rules.drops(VolumeMutant::ResizedTooEarly) {
             flush(disk).await?;
         }
-    }
-    Ok(())
-}
-
-/// Refuses a storage that holds anything but zeroes.
-pub(crate) async fn require_empty(disk: &dyn Storage) -> Result<(), VolumeError> {
-    match read_superblock(disk).await {
-        Err(VolumeError::Foreign) => {}
-        Err(VolumeError::Disk(error)) => return Err(error.into()),
-        Ok(_) | Err(_) => return Err(VolumeError::VolumeExists),
-    }
-    let mut from = Lba(0);
-    while let Some(at) = disk.next_data(from) {
-        let left = u32::try_from(disk.blocks() - at.0).unwrap_or(u32::MAX);
-        let extent = Extent::new(at, left.min(SCAN_BLOCKS));
-        let bytes = read_extent(disk, extent).await?;
-        if let Some(used) = bytes.chunks(BLOCK_BYTES).position(|block| block.iter().any(|byte| *byte != 0)) {
-            return Err(VolumeError::NotEmpty(at.offset(used as u64)));
-        }
-        from = extent.end();
     }
     Ok(())
 }

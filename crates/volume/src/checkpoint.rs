@@ -13,6 +13,7 @@ use weir_storage::{BLOCK_BYTES, Extent, Lba, Rules, Storage, read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::base::Base;
 use crate::blocks::Blocks;
 use crate::chunk::ParsedChunk;
 use crate::error::{Damage, VolumeError};
@@ -137,6 +138,9 @@ pub(crate) fn filled(bytes: &[u8]) -> Filled {
     bytes.chunks(BLOCK_BYTES).map(|block| block.iter().any(|byte| *byte != 0)).collect()
 }
 
+/// A power cut leaves each so many bytes of a write, or not: the smallest unit of any disk.
+const UNIT_BYTES: usize = 512;
+
 /// The newest checkpoint.
 #[derive(Clone)]
 pub(crate) struct Checkpoint {
@@ -171,6 +175,18 @@ impl Checkpoint {
             filled: Default::default(),
             alone: false,
         }
+    }
+
+    /// Whether what was found in a slot is the [first](Self::first) checkpoint on some base, or a part of it beside zeros.
+    pub(crate) fn is_part_of_first(found: &[u8], geometry: &Geometry, slot: u64) -> bool {
+        let Ok((header, _)) = CheckpointHeader::read_from_prefix(found) else { return false };
+        let (next, generation) = (header.next_sequence.get(), header.generation.get());
+        let base = Base { sequence: next.saturating_sub(1), generation, epoch: 0, token: 0 };
+        let on_base = Geometry { base: Some(base), ..*geometry };
+        let mut first = vec![0; found.len()];
+        Checkpoint::first(&on_base, slot).encode(geometry, &mut first);
+        let mut units = found.chunks(UNIT_BYTES).zip(first.chunks(UNIT_BYTES));
+        units.all(|(found, first)| found == first || found.iter().all(|byte| *byte == 0))
     }
 
     pub(crate) fn encode(&self, geometry: &Geometry, buffer: &mut [u8]) -> usize {

@@ -47,7 +47,7 @@ impl Checkpointer {
     pub(crate) async fn take(&self) -> Result<(), Rejected> {
         let _exclusive = self.common.checkpointing.acquire(1).await;
         // The one before this may have failed, or been given up, while this one waited: what it had frozen is gone.
-        self.has_not_failed()?;
+        self.common.require_no_failure()?;
         let mut unfinished = Unfinished { common: &self.common, finished: false };
         let outcome = self.take_exclusively().await;
         unfinished.finished = true;
@@ -77,10 +77,6 @@ impl Checkpointer {
         self.take().await
     }
 
-    fn has_not_failed(&self) -> Result<(), Rejected> {
-        self.common.watermark.failure().map_or(Ok(()), |error| Err(Rejected::Failed(error)))
-    }
-
     /// Waits until no user has placed a record behind the newest mark (V13), and has users wait from then on. Without marks there
     /// is nothing to wait for.
     async fn reach_mark(&self) -> Result<(), Rejected> {
@@ -88,28 +84,26 @@ impl Checkpointer {
         if self.common.drops(VolumeMutant::CheckpointUnmarked) {
             return Ok(());
         }
-        while marks.is_changed() {
-            self.has_not_failed()?;
-            marks.set_checkpoint_waits(true);
-            marks.until_placed(&self.common.slots).await;
-        }
-        Ok(())
+        marks.set_checkpoint_waits(marks.is_changed());
+        self.common.wait_for_marks(marks, || marks.is_changed()).await
     }
 
     /// Waits until a mark covers a record (V13), and returns the mark's. Where users have placed nothing since the newest
     /// mark, the volume places it. Without marks it is the record itself.
     pub(crate) async fn cover_by_mark(&self, sequence: u64) -> Result<u64, Rejected> {
         let Some(marks) = &self.common.marks else { return Ok(sequence) };
-        while marks.newest() < sequence {
-            self.has_not_failed()?;
+        loop {
+            self.common.wait_for_marks(marks, || marks.newest() < sequence && marks.is_changed()).await?;
+            if marks.newest() >= sequence {
+                return Ok(marks.newest());
+            }
+            self.common.require_no_failure()?;
             let slot = self.common.slots.listen();
-            if marks.is_changed() {
-                marks.until_placed(&self.common.slots).await;
-            } else if matches!(self.log.append_mark(), Err(Rejected::Busy)) {
+            if matches!(self.log.append_mark(), Err(Rejected::Busy)) {
+                // Until then a user may have placed a record, and has to place the mark.
                 slot.await;
             }
         }
-        Ok(marks.newest())
     }
 
     async fn take_exclusively(&self) -> Result<(), Rejected> {
@@ -128,7 +122,7 @@ impl Checkpointer {
             flush(&*self.common.disk).await?;
             self.log.flushed(log_end);
         }
-        self.has_not_failed()?;
+        self.common.require_no_failure()?;
         let mut buffer = Buffer::new(self.common.geometry.checkpoint_blocks as usize * BLOCK_BYTES);
         next.encode(&self.common.geometry, &mut buffer);
         let written = self.write_slot(&mut next, buffer).await?;

@@ -400,7 +400,7 @@ impl Cleaner {
             match self.log.append_moved(&mut moving, data) {
                 Err(Rejected::Busy) if self.blocks.borrow().segments.free_listed() > 0 => {
                     let marks = self.common.marks.as_ref().filter(|marks| marks.is_changed());
-                    let _waiting = marks.map(|marks| marks.note_waiting(&self.common.slots));
+                    let _waits = marks.map(|marks| marks.note_upkeep_waits(&self.common.slots));
                     self.common.slots.listen().await
                 }
                 Err(Rejected::Busy) if moving.copied.is_some() => {

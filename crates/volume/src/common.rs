@@ -115,6 +115,38 @@ impl Common {
         self.options.rules.drops(mutant)
     }
 
+    /// The error of what is not carried out any more, if the disk below has failed.
+    pub(crate) fn require_no_failure(&self) -> Result<(), Rejected> {
+        self.watermark.failure().map_or(Ok(()), |error| Err(Rejected::Failed(error)))
+    }
+
+    /// Makes an attempt again, as often as it is refused as by a full queue, each time that a command may be taken.
+    pub(crate) async fn until_accepted<T, E: From<Rejected> + PartialEq>(
+        &self,
+        mut attempt: impl AsyncFnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        loop {
+            let slot = self.slots.listen();
+            match attempt().await {
+                Err(refused) if refused == Rejected::Busy.into() => slot.await,
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Waits for one mark after the other while `waits` says so (V13).
+    pub(crate) async fn wait_for_marks(
+        &self,
+        marks: &MarkState,
+        waits: impl Fn() -> bool,
+    ) -> Result<(), Rejected> {
+        while waits() {
+            self.require_no_failure()?;
+            marks.until_placed(&self.slots).await;
+        }
+        Ok(())
+    }
+
     /// Up to where a record counts as durable for the reclaim check (V3): no crash takes it back.
     pub(crate) fn reclaimable_to(&self) -> u64 {
         let durable = self.watermark.durable_to();

@@ -103,6 +103,7 @@ mod claim;
 mod cleaner;
 mod common;
 mod correction;
+mod create;
 mod discard;
 mod error;
 mod flush;

@@ -25,21 +25,10 @@ use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
 use crate::options::Completion;
 use crate::pager::Pager;
-use crate::reserve::Reserve;
+use crate::reserve::{Reserve, Writer};
 use crate::sealed::Sealed;
 use crate::segments::ReclaimCheck;
 use crate::stats::LossWindowSeen;
-
-/// The writer of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writer {
-    /// The user. Leaves the last segments of the free-segment list to the cleaner.
-    User,
-    /// The cleaner, which gives back more than it takes.
-    Cleaner,
-    /// What takes no block: segments that become free, and marks.
-    Upkeep,
-}
 
 /// What a record needs.
 #[derive(Clone, Copy, Default)]
@@ -434,29 +423,12 @@ impl Log {
     /// Whether what is free is the cleaner's, down to the open segment: it has begun to use its reserve. Writers that took what each
     /// cleaned segment gains would keep it at the last one, where it can clean but one at a time.
     fn is_for_cleaner(&self, blocks: &Blocks) -> bool {
-        let is_used = blocks.segments.free_listed() < self.kept_from_users() && !self.stuck.get();
+        let kept = self.reserve.kept_from(Writer::User, self.common.marks.as_ref());
+        let is_used = blocks.segments.free_listed() < kept && !self.stuck.get();
         if is_used {
             self.common.upkeep_needed.notify(1);
         }
         is_used
-    }
-
-    /// Segments on the free-segment list that users leave alone: the cleaner's, and what is kept for a mark, which is needed
-    /// then (V13).
-    fn kept_from_users(&self) -> usize {
-        match &self.common.marks {
-            // Nothing else brings the mark about that upkeep waits for.
-            Some(marks) if marks.has_no_more() => 0,
-            Some(marks) => self.reserve.of_cleaner() + marks.kept_from_users(),
-            None => self.reserve.of_cleaner(),
-        }
-    }
-
-    /// Segments on the free-segment list that the cleaner leaves alone: while users have to place a mark, what they need for
-    /// that, and itself behind it (V13).
-    fn kept_from_cleaner(&self) -> usize {
-        let is_changed = self.common.marks.as_ref().filter(|marks| marks.is_changed());
-        is_changed.map_or(0, |marks| marks.room + self.reserve.of_cleaner())
     }
 
     /// Opens a chunk with room for `least` data blocks, in the next segment if need be.
@@ -507,11 +479,8 @@ impl Log {
 
     fn next_segment(&self, blocks: &mut Blocks, writer: Writer) -> Result<u32, Rejected> {
         let segments = &mut blocks.segments;
-        let kept = match writer {
-            Writer::User => self.kept_from_users(),
-            Writer::Cleaner => self.kept_from_cleaner(),
-            Writer::Upkeep => 0,
-        };
+        let marks = self.common.marks.as_ref();
+        let kept = self.reserve.kept_from(writer, marks);
         let long = segments.log().len() >= self.common.options.checkpoint_segments;
         let free_list = segments.free_listed();
         if long || free_list <= self.reserve.upkeep_below(segments) {
@@ -521,12 +490,10 @@ impl Log {
             self.stuck.set(false);
         }
         if free_list <= kept {
-            if let Some(marks) = &self.common.marks {
+            if let Some(marks) = marks {
                 marks.want();
             }
-            let has_no_more = self.common.marks.as_ref().is_some_and(MarkState::has_no_more);
-            let full = writer == Writer::User && (self.stuck.get() || has_no_more);
-            return Err(if full { Rejected::Failed(StorageError::NoSpace) } else { Rejected::Busy });
+            return Err(Reserve::refusal(writer, marks, self.stuck.get()));
         }
         segments.take(self.common.options.rules).ok_or(Rejected::Busy)
     }

@@ -103,7 +103,7 @@ impl MarkState {
     }
 
     /// Segments that users leave alone now. Until one has placed a record the cleaner may have them, so they may be in use.
-    pub(crate) fn kept_from_users(&self) -> usize {
+    pub(crate) fn room_kept_from_users(&self) -> usize {
         if self.is_begun.get() && self.is_changed.get() { 0 } else { self.room }
     }
 
@@ -148,20 +148,21 @@ impl MarkState {
     pub(crate) async fn until_placed(&self, slots: &Event) {
         let placed = self.placed.listen();
         self.want();
-        let _waiting = self.note_waiting(slots);
+        let _waits = self.note_upkeep_waits(slots);
         placed.await;
     }
 
     /// A part of upkeep waits for a mark, until this is dropped. By `slots` users who bring it about are told that they may have
     /// all that is free now: a caller that waits for `slots` itself listens after this.
-    pub(crate) fn note_waiting(&self, slots: &Event) -> Waiting<'_> {
+    pub(crate) fn note_upkeep_waits(&self, slots: &Event) -> UpkeepWaits<'_> {
         self.upkeep_waits.set(self.upkeep_waits.get() + 1);
         slots.notify(usize::MAX);
-        Waiting(self)
+        UpkeepWaits(self)
     }
 
-    /// Whether users who bring a mark about have to do with what is free: upkeep waits for them.
-    pub(crate) fn has_no_more(&self) -> bool {
+    /// Upkeep waits for a mark, and a user is bringing it about: the user may use the last free segment, and gets ENOSPC where there
+    /// is none.
+    pub(crate) fn upkeep_waits_for_user(&self) -> bool {
         self.upkeep_waits.get() > 0 && self.is_begun.get() && self.is_changed.get()
     }
 
@@ -196,9 +197,9 @@ impl MarkState {
 }
 
 /// A part of upkeep waits for a mark.
-pub(crate) struct Waiting<'a>(&'a MarkState);
+pub(crate) struct UpkeepWaits<'a>(&'a MarkState);
 
-impl Drop for Waiting<'_> {
+impl Drop for UpkeepWaits<'_> {
     fn drop(&mut self) {
         self.0.upkeep_waits.set(self.0.upkeep_waits.get() - 1);
     }
@@ -236,10 +237,10 @@ mod tests {
         marks.begin();
         marks.note_change();
         let told = slots.listen();
-        let waits = marks.note_waiting(&slots);
-        assert!(marks.has_no_more() && told.now_or_never().is_some());
+        let waits = marks.note_upkeep_waits(&slots);
+        assert!(marks.upkeep_waits_for_user() && told.now_or_never().is_some());
         drop(waits);
-        assert!(!marks.has_no_more());
+        assert!(!marks.upkeep_waits_for_user());
     }
 
     #[test]

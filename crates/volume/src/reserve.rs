@@ -1,12 +1,23 @@
-//! *Reserves*: how few free segments make upkeep start, how many it aims for, and how many only the cleaner may take.
+//! *Reserves*: how few free segments make upkeep start, how many it aims for, and how many each writer leaves to the others.
 
-use weir_storage::Rules;
+use weir_storage::{Rejected, Rules, StorageError};
 
 use crate::common::Common;
 use crate::geometry::Geometry;
 use crate::marks::MarkState;
 use crate::mutants::VolumeMutant;
 use crate::segments::Segments;
+
+/// The writer of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// The user. Leaves the last segments of the free-segment list to the cleaner.
+    User,
+    /// The cleaner, which gives back more than it takes.
+    Cleaner,
+    /// What takes no block: segments that become free, and marks.
+    Upkeep,
+}
 
 /// The reserves of a volume.
 #[derive(Clone, Copy)]
@@ -41,6 +52,29 @@ impl Reserve {
     pub(crate) fn upkeep_below(&self, segments: &Segments) -> usize {
         let below = (self.spare(segments) / 6).clamp(3, self.geometry.free_list_limit().max(12) / 4);
         below.max(self.of_cleaner() + self.of_marks)
+    }
+
+    /// Segments on the free-segment list that a writer leaves alone: users leave the cleaner's, and what is kept for a mark; the
+    /// cleaner, while users have to place a mark, what they need for that, and itself behind it (V13).
+    pub(crate) fn kept_from(&self, writer: Writer, marks: Option<&MarkState>) -> usize {
+        match (writer, marks) {
+            // Nothing else brings the mark about that upkeep waits for.
+            (Writer::User, Some(marks)) if marks.upkeep_waits_for_user() => 0,
+            (Writer::User, Some(marks)) => self.of_cleaner() + marks.room_kept_from_users(),
+            (Writer::User, None) => self.of_cleaner(),
+            (Writer::Cleaner, Some(marks)) if marks.is_changed() => self.of_cleaner() + self.of_marks,
+            (Writer::Cleaner, _) | (Writer::Upkeep, _) => 0,
+        }
+    }
+
+    /// What a writer is told for whom no segment is left: that the volume is full, if it is a user for whom nothing more becomes
+    /// free, as cleaning [is stuck](crate::log::Log::set_stuck) or upkeep waits for that user's mark (V13).
+    pub(crate) fn refusal(writer: Writer, marks: Option<&MarkState>, is_stuck: bool) -> Rejected {
+        let is_last = is_stuck || marks.is_some_and(MarkState::upkeep_waits_for_user);
+        match writer {
+            Writer::User if is_last => Rejected::Failed(StorageError::NoSpace),
+            Writer::User | Writer::Cleaner | Writer::Upkeep => Rejected::Busy,
+        }
     }
 
     /// Segments on the free-segment list that only the cleaner may take.

@@ -1,4 +1,4 @@
-//! The volume itself: making one, opening one, and the [`Storage`] that it is.
+//! The volume itself: opening one, and the [`Storage`] that it is.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,24 +6,22 @@ use std::slice;
 
 use event_listener::Event;
 use tracing::{info, warn};
-use weir_runtime::{Buffer, Handle, Instant, Task};
+use weir_runtime::{Handle, Instant, Task};
 use weir_storage::{
     BLOCK_BYTES, Capabilities, Command, Discard, Extent, Lba, LogPhase, Marks, Ordering, Part, Recorder,
-    Rejected, Rules, Storage, StorageError, Ticket, Write, flush, run_with_marks, write,
+    Rejected, Rules, Storage, StorageError, Ticket, Write, flush, run_with_marks,
 };
 
-use crate::base::Base;
 use crate::base_storage::BaseStorage;
 use crate::branches::Branches;
-use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Checkpointer;
-use crate::claim::{acquire, clear};
+use crate::claim::acquire;
 use crate::cleaner::{Cleaner, VICTIMS};
 use crate::common::Common;
 use crate::discard::Discarder;
 use crate::error::{Damage, SnapshotError, VolumeError};
 use crate::flush::Flusher;
-use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
+use crate::geometry::Geometry;
 use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE};
 use crate::lease::{Keeper, Leased};
 use crate::log::{Head, Log};
@@ -37,7 +35,6 @@ use crate::recovery::{Recovered, Search};
 use crate::snapshot_table::Branch;
 use crate::stats::{RecoveryReport, Stats};
 use crate::tap::{LogTap, TapBounds};
-use crate::transfer::{all_transferred, write_buffer};
 
 /// Blocks that one discard may name at most: 1 GiB, so that the map's pages that it changes are in memory together.
 const DISCARD_BLOCKS_MAX: u32 = 1 << 18;
@@ -91,59 +88,6 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Makes an empty volume on `disk`.
-    ///
-    /// # Errors
-    /// [`VolumeError::NotEmpty`] or [`VolumeError::VolumeExists`] if the disk holds data and `format` does not
-    /// say to overwrite it; [`VolumeError::OpenElsewhere`] if it holds a volume that is open;
-    /// [`VolumeError::Format`] if the sizes do not fit.
-    pub async fn create(handle: &Handle, disk: &dyn Storage, format: Format) -> Result<(), VolumeError> {
-        Volume::create_with(handle, disk, format, (handle.entropy(), None)).await
-    }
-
-    /// Makes a volume on `disk` that begins with the state of a base and does not hold it (V12), and goes on as the volume with
-    /// that identity. It has no slots for snapshots.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
-    pub async fn create_on_base(
-        handle: &Handle,
-        disk: &dyn Storage,
-        format: Format,
-        identity: u64,
-        base: Base,
-    ) -> Result<(), VolumeError> {
-        let format = Format { slots: 0, ..format };
-        Volume::create_with(handle, disk, format, (identity, Some(base))).await
-    }
-
-    async fn create_with(
-        handle: &Handle,
-        disk: &dyn Storage,
-        format: Format,
-        (volume, base): (u64, Option<Base>),
-    ) -> Result<(), VolumeError> {
-        let geometry = Geometry::plan(&format, disk.blocks(), volume, disk.opener().is_some())?;
-        let geometry = Geometry { base, ..geometry };
-        geometry.fits_commands_of(disk)?;
-        if format.overwrite {
-            crate::check::require_closed(handle, disk).await?;
-        } else {
-            crate::check::require_empty(disk).await?;
-        }
-        // The old superblocks go first, the new ones come last: whatever is in between is no volume.
-        write_superblocks(disk, &vec![0; BLOCK_BYTES]).await?;
-        clear(disk, &geometry).await?;
-        for slot in 0..CHECKPOINT_SLOTS {
-            let mut buffer = Buffer::new(geometry.checkpoint_blocks as usize * BLOCK_BYTES);
-            Checkpoint::first(&geometry, slot).encode(&geometry, &mut buffer);
-            let bytes = buffer.len();
-            all_transferred(write_buffer(disk, geometry.checkpoint_slot(slot), buffer, bytes).await?).await?;
-        }
-        flush(disk).await?;
-        write_superblocks(disk, &geometry.to_superblock()).await
-    }
-
     /// Opens the volume on `disk`: replays the log, takes a checkpoint, and begins a new log generation.
     ///
     /// # Errors
@@ -407,14 +351,10 @@ impl Volume {
 
     /// V13: what is closed is kept, with a mark behind it or without.
     async fn place_last_mark(&self) -> Result<(), Rejected> {
-        while self.common.marks.is_some() {
-            let slot = self.common.slots.listen();
-            match self.log.append_mark() {
-                Err(Rejected::Busy) => slot.await,
-                placed => return placed.map(drop),
-            }
+        if self.common.marks.is_none() {
+            return Ok(());
         }
-        Ok(())
+        self.common.until_accepted(async || self.log.append_mark()).await.map(drop)
     }
 
     fn stop(&self) {
@@ -691,13 +631,6 @@ pub(crate) async fn write_repaired(
     volume.common.begin_closing();
     let _upkeep = volume.common.end_upkeep().await;
     Ok(volume.checkpointer.take_last().await?)
-}
-
-async fn write_superblocks(disk: &dyn Storage, block: &[u8]) -> Result<(), VolumeError> {
-    for copy in 0..crate::layout::SUPERBLOCK_COPIES {
-        write(disk, Part::bytes(Lba(copy), block)).await?;
-    }
-    Ok(flush(disk).await?)
 }
 
 impl Storage for Volume {

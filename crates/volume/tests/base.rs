@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -309,5 +310,57 @@ fn a_discard_of_what_nothing_has_is_no_record() {
         world.discard(0, BLOCKS).await;
         assert_eq!(world.volume.position().placed, before + 1);
         assert!(world.is_as_expected().await);
+    });
+}
+
+/// Who makes a volume and is ended meanwhile leaves what the same volume is made over; data that is not of that is not touched.
+#[test]
+fn a_volume_that_was_not_made_to_the_end_is_made_anew_and_nothing_else_is_overwritten() {
+    let format = Format { segment_blocks: 8, logical_blocks: BLOCKS, ..Format::default() };
+    simulate(4, async |handle| {
+        let disk = AdversaryDisk::new(&handle, disk_options());
+        let (left, random) = (Rc::new(RefCell::new(Vec::new())), RefCell::new(handle.random("cuts")));
+        let (observed, images) = (Rc::downgrade(&disk), Rc::clone(&left));
+        disk.observe(Box::new(move |_| {
+            let states = observed.upgrade().unwrap().crash_states();
+            images.borrow_mut().extend((0..40).map(|_| states.sample(&mut random.borrow_mut())));
+        }));
+        Volume::create_on_base(&handle, &*disk, format, IDENTITY, BASE).await.unwrap();
+        let (mut begun, mut whole) = (0, 0);
+        for image in left.take() {
+            let disk = AdversaryDisk::from_image(&handle, disk_options(), &image);
+            let bytes = read(&*disk, Extent::new(Lba(0), 64)).await.unwrap();
+            let first = bytes.iter().position(|byte| *byte != 0);
+            let first = first.map(|byte| Lba((byte / BLOCK_BYTES) as u64));
+            let later = Base { sequence: 2000, generation: 9, epoch: 4, token: 98 };
+            match (inspect(&*disk).await, first) {
+                (Ok(info), _) => {
+                    assert_eq!(info.base, Some(BASE));
+                    let again = Volume::require_unused(&*disk, format, IDENTITY).await;
+                    assert_eq!(again, Err(VolumeError::VolumeExists));
+                    whole += 1;
+                }
+                // A superblock of which a part is there, and no other.
+                (Err(VolumeError::Damaged { .. }), _) => {}
+                (Err(error), None) => assert_eq!(error, VolumeError::Foreign),
+                (Err(error), Some(first)) => {
+                    assert_eq!(error, VolumeError::Foreign);
+                    let other = Volume::require_unused(&*disk, format, IDENTITY + 1).await;
+                    assert_eq!(other, Err(VolumeError::NotEmpty(first)), "of another volume");
+                    // One byte of somebody else.
+                    let disturbed = AdversaryDisk::from_image(&handle, disk_options(), &image);
+                    let mut block = read(&*disturbed, Extent::new(first, 1)).await.unwrap().to_vec();
+                    block[BLOCK_BYTES - 1] ^= 1;
+                    write(&*disturbed, Part::bytes(first, &block)).await.unwrap();
+                    let created = Volume::create_on_base(&handle, &*disturbed, format, IDENTITY, later).await;
+                    assert_eq!(created, Err(VolumeError::NotEmpty(first)));
+                    begun += 1;
+                    Volume::create_on_base(&handle, &*disk, format, IDENTITY, later).await.unwrap();
+                    assert_eq!(inspect(&*disk).await.unwrap().base, Some(later));
+                    assert_eq!(check(&*disk).await.unwrap().superblock_copies, 2);
+                }
+            }
+        }
+        assert!(begun > 20 && whole > 20, "{begun} begun, {whole} whole");
     });
 }

@@ -449,6 +449,26 @@ fn a_served_volume_grows_and_clients_see_it_when_they_connect_again() {
     works(&["volume", "check", served.place.volume().to_str().unwrap()]);
 }
 
+/// What is served read-only lies in memory as far as it is changed, so growing it would be forgotten.
+#[test]
+fn a_volume_that_is_served_read_only_does_not_grow() {
+    let place = Place::new();
+    let volume = place.volume();
+    works(&["volume", "create", volume.to_str().unwrap(), "--size", "64M"]);
+    File::options().write(true).open(&volume).unwrap().set_len(256 << 20).unwrap();
+    let (server, told) = serve(&place, &["--read-only"]);
+    let mut served = Served { place, server, told, more: vec!["--read-only"] };
+    let before = served.client().bytes();
+    let asked = format!("unix:{}", served.socket().display());
+    for more in [&[][..], &["--size", "256M"], &["--size", "1G"]] {
+        fails(&[&["volume", "grow", &asked], more].concat(), &["only read"]);
+    }
+    assert_eq!(served.client().bytes(), before);
+    assert!(served.end());
+    assert_eq!(fs::metadata(&volume).unwrap().len(), 256 << 20);
+    assert!(works(&["volume", "info", volume.to_str().unwrap()]).contains("on disk           64 MiB"));
+}
+
 /// SIGTERM while a volume is being made larger ends the server when it is.
 #[test]
 fn a_server_that_is_ended_while_its_volume_grows_ends_well() {
