@@ -222,14 +222,22 @@ fn a_mount_whose_replica_was_taken_over_says_so_and_goes_on() {
     fs::write(place.mountpoint().join("a"), b"a").unwrap();
     runs(Command::new("sync").arg(place.mountpoint().join("a")));
     wait_until("it is shipped", || replication(&place)["behind"] == false);
-    // As if another writer had come: its object is at the next place.
+    // As if another writer had come: its object is at the next place, unless the mount was first.
     let log = place.path().join("store/log");
-    let newest = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
-    let shipped = replication(&place)["shipped"].as_u64().unwrap();
-    fs::copy(newest, log.join(format!("{:020}-{:08}", shipped + 1, 0))).unwrap();
-    fs::write(place.mountpoint().join("b"), b"b").unwrap();
-    runs(Command::new("sync").arg(place.mountpoint().join("b")));
-    wait_until("it has stopped", || replication(&place)["stopped"] == true);
+    let intrude = || {
+        let newest = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+        let shipped = replication(&place)["shipped"].as_u64().unwrap();
+        let next = log.join(format!("{:020}-{:08}", shipped + 1, 0));
+        if !next.exists() {
+            fs::copy(newest, next).unwrap();
+        }
+        fs::write(place.mountpoint().join("b"), b"b").unwrap();
+        runs(Command::new("sync").arg(place.mountpoint().join("b")));
+    };
+    wait_until("it has stopped", || {
+        intrude();
+        replication(&place)["stopped"] == true
+    });
     let status = weir(&["status", place.mountpoint().to_str().unwrap()]).output().unwrap();
     assert_eq!(status.status.code(), Some(1));
     assert!(text(&status.stdout).contains("STOPPED"), "{}", text(&status.stdout));
