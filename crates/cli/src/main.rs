@@ -14,6 +14,7 @@ mod by_name;
 mod cache;
 mod campaign;
 mod cgroup;
+mod closing;
 mod crash;
 mod cuts;
 mod devices;

@@ -17,6 +17,7 @@ use weir_vfs::{Filesystem, ReadOnlyReason};
 use weir_volume::VolumeOptions;
 
 use crate::cache::Opening;
+use crate::closing::Closing;
 use crate::error::CliError;
 use crate::handover::{Handover, HandoverError, TakenOver};
 use crate::helper;
@@ -29,7 +30,7 @@ use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, Instructions, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
-use crate::successor::{Closing, Successor};
+use crate::successor::Successor;
 use crate::{cache, handover, mount_f2fs, replica_mount, status, volume_calls};
 
 /// Bytes of dirty data and of the journal that a moment writes at most: of a large volume that is the room that is kept for it.
@@ -494,7 +495,7 @@ async fn serve_filesystem(
     serve_until_unmounted(handle, arguments, service, (source, &stack), mounted, shipping).await
 }
 
-/// Serves a mount until it is unmounted, and closes what is below it.
+/// Serves a mount until it is unmounted, and closes what is below it, also after an error.
 pub(crate) async fn serve_until_unmounted(
     handle: Handle,
     arguments: &MountArguments,
@@ -516,23 +517,13 @@ pub(crate) async fn serve_until_unmounted(
         server.make_way_for_sync(shipping.way_for_sync(&handle));
     }
     let begin_end = || shipping.iter().for_each(|shipping| shipping.begin_end(&handle));
+    let closing = Closing::new(&filesystem, stack, source);
     let restart = async |server: &Server, instructions: &mut Instructions| {
-        let closing = Closing { filesystem: &filesystem, stack };
-        successor.take_place(&handle, server, instructions, closing).await
+        successor.take_place(&handle, server, instructions, &closing).await
     };
-    service.until_unmounted(&handle, server, restart, begin_end).await?;
-    let unmounted = filesystem.unmount().await;
-    if let Some(shipping) = shipping {
-        shipping.end().await;
-    }
-    if unmounted.is_err() && stack.storage().marks().is_some() {
-        // Closing would keep what is behind the last moment. Without that the next mount goes back to it.
-        return unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error });
-    }
-    // Of a store that took nothing more the volume knows nothing: it is closed as it should be.
-    let closed = stack.close(source).await;
-    unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
-    closed
+    let served = service.until_unmounted(&handle, server, restart, begin_end).await;
+    let closed = closing.close_at_end(shipping).await;
+    served.and(closed)
 }
 
 /// Says on standard error when the filesystem takes no changes any more, although no user asked for that.

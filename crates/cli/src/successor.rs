@@ -27,6 +27,7 @@ use weir_program::ends_within;
 use weir_runtime::Handle;
 use weir_vfs::{Filesystem, HandoverRefusal};
 
+use crate::closing::Closing;
 use crate::error::CliError;
 use crate::handover::{Handover, is_on_mount, send};
 use crate::log_line::LogLine;
@@ -60,12 +61,6 @@ pub(crate) struct Successor {
     opened: Vec<PathBuf>,
     /// Why there is none, whatever the state.
     refusal: Option<&'static str>,
-}
-
-/// What a server closes before it starts the next one.
-pub(crate) struct Closing<'a> {
-    pub(crate) filesystem: &'a Filesystem,
-    pub(crate) stack: &'a Stack,
 }
 
 impl Successor {
@@ -106,7 +101,7 @@ impl Successor {
         handle: &Handle,
         server: &Server,
         instructions: &mut Instructions,
-        closing: Closing<'_>,
+        closing: &Closing<'_>,
     ) -> Result<(), CliError> {
         let refused = match self.try_to_take_place(handle, server, instructions, closing).await {
             Ok(never) => match never {},
@@ -131,8 +126,9 @@ impl Successor {
         handle: &Handle,
         server: &Server,
         instructions: &mut Instructions,
-        Closing { filesystem, stack }: Closing<'_>,
+        closing: &Closing<'_>,
     ) -> Result<Infallible, Refused> {
+        let (filesystem, stack) = (closing.filesystem(), closing.stack());
         if let Some(why) = self.refusal {
             return Err(Refused::Because(why));
         }
@@ -150,7 +146,7 @@ impl Successor {
         signals::block();
         let closed = match instructions.end_is_pending() {
             true => Err(Refused::Because("it is being ended")),
-            false => self.close(filesystem, stack).await,
+            false => self.close(closing).await,
         };
         if let Err(refused) = closed {
             signals::unblock();
@@ -189,10 +185,9 @@ impl Successor {
     }
 
     /// Closes what the next server opens.
-    async fn close(&self, filesystem: &Filesystem, stack: &Stack) -> Result<(), Refused> {
-        self.require_source(stack)?;
-        filesystem.unmount_for_handover().await.map_err(Refused::Filesystem)?;
-        stack.close(&self.source).await.map_err(|error| Refused::Stack(Box::new(error)))
+    async fn close(&self, closing: &Closing<'_>) -> Result<(), Refused> {
+        self.require_source(closing.stack())?;
+        closing.close_for_handover().await.map_err(|error| Refused::Stack(Box::new(error)))
     }
 
     /// Asks the program whether it could go on.
