@@ -16,6 +16,7 @@ use crate::directories::Directories;
 use crate::files::Files;
 use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
+use crate::notice_threads::NoticeThreads;
 use crate::protocol::{Answer, Header, forgotten, opcode};
 use crate::serve::{Service as _, outcome};
 use crate::sync_modes::SyncModes;
@@ -37,13 +38,15 @@ impl Asked {
     ) -> LocalBoxFuture<'_, Asked> {
         Box::pin(async move {
             let trimmed = filesystem.clone();
-            let kernel = KernelCache::new(handle, &filesystem, writeback_cache, Rc::default());
+            let gate = Rc::default();
+            let threads = NoticeThreads::new(handle, &gate);
+            let kernel = KernelCache::new(&filesystem, writeback_cache, Rc::default(), threads);
             let sync_modes = SyncModes::of(handle, &filesystem).await;
             let calls = Rc::new_cyclic(|calls| Calls {
                 sync_modes,
                 filesystem,
                 files: Files::new(true),
-                claims: Claims::new(handle, calls.clone()),
+                claims: Claims::new(handle, &gate, calls.clone()),
                 sync,
                 lost: LostWrites::default(),
                 status: Box::new(|_| Box::pin(async { "{}".to_owned() })),

@@ -233,10 +233,6 @@ impl Service for Calls {
         Calls::report_status(self).await
     }
 
-    fn waits_for_kernel(&self) -> bool {
-        self.kernel.is_waited_for()
-    }
-
     async fn take_back(&self, answer: Answer) {
         if let Some(handle) = answer.handle() {
             // It was just opened, so there is nothing that could fail but what a close does not tell, either.

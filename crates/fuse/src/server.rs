@@ -33,10 +33,11 @@ use crate::handover::{HandoverError, Inherited, MountState};
 use crate::intake::Intake;
 use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
+use crate::notice_threads::NoticeThreads;
 use crate::notifier::Notifier;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
 use crate::read_ahead::{READ_BYTES, set_read_ahead};
-use crate::serve::{Load, Service, SharedLoad, serve, until_answered};
+use crate::serve::{Load, Service, SharedLoad, serve};
 use crate::sync_modes::SyncModes;
 use crate::volume_call::{VolumeCall, VolumeCalls};
 
@@ -120,7 +121,6 @@ pub struct Server {
     attachment: Attachment,
     options: ServerOptions,
     device: Arc<File>,
-    load: SharedLoad,
     gate: Rc<Gate>,
     /// Of a filesystem.
     calls: Option<Rc<Calls>>,
@@ -166,7 +166,10 @@ impl Server {
                 let forgotten = Rc::clone(&forgotten);
                 Box::pin(async move { forgotten.taken_in().await })
             }));
-            let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
+            let gate = Rc::<Gate>::default();
+            let threads = NoticeThreads::new(handle, &gate);
+            let kernel =
+                KernelCache::new(&filesystem, options.writeback_cache, Rc::clone(&notifier), threads);
             let sync_modes = SyncModes::of(handle, &filesystem).await;
             let make_way = Rc::<OnceCell<Box<MakeWay>>>::default();
             let calls = Rc::new_cyclic(|calls| Calls {
@@ -174,7 +177,7 @@ impl Server {
                 sync_modes,
                 filesystem,
                 files: Files::new(options.open_requests || options.writeback_cache),
-                claims: Claims::new(handle, calls.clone()),
+                claims: Claims::new(handle, &gate, calls.clone()),
                 sync: options.sync,
                 lost: LostWrites::default(),
                 status: Box::new(move |files| {
@@ -186,17 +189,17 @@ impl Server {
                 kernel,
                 directories: Directories::default(),
             });
-            let (gate, attachment) = match inherited {
-                None => (Gate::default(), attach::<Calls>(handle, mountpoint, options).await?),
+            let attachment = match inherited {
+                None => attach::<Calls>(handle, mountpoint, options).await?,
                 Some(Inherited { device, mut state }) => {
                     let failed = |source| ServerError::TakeOver { path: mountpoint.to_owned(), source };
                     state.check(options).map_err(failed)?;
                     state.restore(&calls).await.map_err(failed)?;
-                    let gate = Gate::with_parked(state.take_parked());
-                    (gate, Attachment::from_device(device, &absolute(mountpoint)))
+                    gate.restore_parked(state.take_parked());
+                    Attachment::from_device(device, &absolute(mountpoint))
                 }
             };
-            let (shared, service) = ((load, intake, Rc::new(gate)), Rc::clone(&calls));
+            let (shared, service) = ((load, intake, gate), Rc::clone(&calls));
             let server = Server::start(handle, service, shared, attachment, options, &notifier).await?;
             Ok(Server { make_way, calls: Some(calls), ..server })
         })
@@ -273,7 +276,6 @@ impl Server {
             attachment,
             options: options.clone(),
             device,
-            load,
             gate,
             calls: None,
             serving,
@@ -289,7 +291,7 @@ impl Server {
         Rc::clone(&self.status)
     }
 
-    /// Leaves the requests of the kernel with it, and waits until those that were read are answered; then says what the next server
+    /// Leaves the requests of the kernel with it, and waits until nothing is under way any more; then says what the next server
     /// has to know. From then on the kernel waits, until [`resume`](Self::resume) or the next server. After an error it does not.
     ///
     /// # Errors
@@ -298,7 +300,7 @@ impl Server {
         Box::pin(async move {
             let calls = self.calls.as_ref().ok_or(HandoverError::NoFilesystem)?;
             self.gate.close();
-            let state = match until_answered(&self.handle, &self.load, within).await {
+            let state = match self.gate.at_rest(&self.handle, within).await {
                 true => MountState::of_calls(calls, &self.options, self.gate.list_parked()).await,
                 false => Err(HandoverError::Busy),
             };
