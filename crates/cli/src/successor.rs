@@ -13,6 +13,7 @@ use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -95,7 +96,8 @@ impl Successor {
     /// Starts the next server in the place of this one. It returns where that cannot be done, which the status tells.
     ///
     /// # Errors
-    /// [`CliError::NoSuccessor`] where no program could be started, and everything is closed.
+    /// The server ends: what [`close_for_handover`](Closing::close_for_handover) has failed for, and [`CliError::NoSuccessor`] where no
+    /// program could be started, and everything is closed.
     pub(crate) async fn take_place(
         &self,
         handle: &Handle,
@@ -116,6 +118,7 @@ impl Successor {
         let next = self.restarts.borrow().refused(&why);
         self.restarts.replace(next);
         match refused {
+            Refused::NotClosed(error) => Err(*error),
             Refused::Closed(source) => Err(CliError::NoSuccessor { path: self.mountpoint.clone(), source }),
             _ => Ok(()),
         }
@@ -144,22 +147,28 @@ impl Successor {
         let socket = self.document(state).and_then(|document| Ok(send(&document, Some(server.device()))?));
         let socket = socket.inspect_err(|_| server.resume())?;
         signals::block();
-        let closed = match instructions.end_is_pending() {
+        let may_close = match instructions.end_is_pending() {
             true => Err(Refused::Because("it is being ended")),
-            false => self.close(closing).await,
+            false => self.require_source(stack),
         };
-        if let Err(refused) = closed {
+        if let Err(refused) = may_close {
             signals::unblock();
             server.resume();
             return Err(refused);
         }
-        rustix::stdio::dup2_stdin(&socket).map_err(|errno| Refused::Closed(errno.into()))?;
-        let failed = self.exec(&self.program);
-        let message = format!("cannot start {}: {failed}; the old program goes on", self.program.display());
-        LogLine::new(Level::ERROR, "program_not_started", message).with_path(&self.program).print();
-        let failed = self.exec(Path::new("/proc/self/exe"));
+        let started = self.close_and_exec(closing, &socket).await;
         signals::unblock();
-        Err(Refused::Closed(failed))
+        started
+    }
+
+    /// Closes what the next server opens, and starts it. There is no way back from here.
+    async fn close_and_exec(&self, closing: &Closing<'_>, socket: &OwnedFd) -> Result<Infallible, Refused> {
+        closing.close_for_handover().await.map_err(|error| Refused::NotClosed(Box::new(error)))?;
+        rustix::stdio::dup2_stdin(socket).map_err(|errno| Refused::Closed(errno.into()))?;
+        let failed = self.exec(&self.program);
+        let message = format!("cannot start {}: {failed}; trying the old program", self.program.display());
+        LogLine::new(Level::ERROR, "program_not_started", message).with_path(&self.program).print();
+        Err(Refused::Closed(self.exec(Path::new("/proc/self/exe"))))
     }
 
     fn document(&self, mount: MountState) -> Result<Vec<u8>, Refused> {
@@ -182,12 +191,6 @@ impl Successor {
                 "what is mounted is not at its path any more: unmount it, and mount it where it is now",
             )),
         }
-    }
-
-    /// Closes what the next server opens.
-    async fn close(&self, closing: &Closing<'_>) -> Result<(), Refused> {
-        self.require_source(closing.stack())?;
-        closing.close_for_handover().await.map_err(|error| Refused::Stack(Box::new(error)))
     }
 
     /// Asks the program whether it could go on.
@@ -246,10 +249,11 @@ enum Refused {
     Program { program: PathBuf, why: String },
     #[error("{0}")]
     System(#[from] io::Error),
-    #[error("the filesystem cannot be closed: {0}")]
+    #[error("the filesystem cannot be made durable: {0}")]
     Filesystem(weir_vfs::FsError),
+    /// It could not be closed as it should be, and answers nothing more.
     #[error("it cannot be closed: {0}")]
-    Stack(Box<CliError>),
+    NotClosed(Box<CliError>),
     /// Everything is closed, and no program runs in its place.
     #[error("{0}")]
     Closed(io::Error),
