@@ -109,6 +109,13 @@ impl Successor {
             Ok(never) => match never {},
             Err(refused) => refused,
         };
+        match refused {
+            Refused::NotClosed(error) => return Err(*error),
+            Refused::Closed(source) => {
+                return Err(CliError::NoSuccessor { path: self.mountpoint.clone(), source });
+            }
+            _ => {}
+        }
         let why = refused.to_string();
         let message = format!("{}: the server was not restarted: {why}", self.mountpoint.display());
         LogLine::new(Level::WARN, "restart_refused", message)
@@ -117,11 +124,7 @@ impl Successor {
             .print();
         let next = self.restarts.borrow().refused(&why);
         self.restarts.replace(next);
-        match refused {
-            Refused::NotClosed(error) => Err(*error),
-            Refused::Closed(source) => Err(CliError::NoSuccessor { path: self.mountpoint.clone(), source }),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     async fn try_to_take_place(
@@ -251,7 +254,7 @@ enum Refused {
     System(#[from] io::Error),
     #[error("the filesystem cannot be made durable: {0}")]
     Filesystem(weir_vfs::FsError),
-    /// It could not be closed as it should be, and answers nothing more.
+    /// It could not be closed as it should be, and the server ends.
     #[error("it cannot be closed: {0}")]
     NotClosed(Box<CliError>),
     /// Everything is closed, and no program runs in its place.
