@@ -126,7 +126,7 @@ fn what_cannot_be_done_is_refused_by_number() {
         ] {
             assert_eq!(client.error(command, flags, offset, length).await, error, "{command} {offset}");
         }
-        client.send(&crate::support::request(DISCONNECT, 0, 0, 0, 0)).await;
+        client.send(&request(DISCONNECT, 0, 0, 0, 0)).await;
         client.served.await.unwrap().unwrap();
     });
 }
