@@ -73,6 +73,7 @@ mod sqlite;
 mod stack;
 mod status;
 mod successor;
+mod sync_promise;
 mod table;
 mod time_limit;
 mod trace;

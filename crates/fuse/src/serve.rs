@@ -114,73 +114,110 @@ pub(crate) async fn serve(
     service: Rc<impl Service>,
     (load, intake, gate): (SharedLoad, Rc<Intake>, Rc<Gate>),
 ) -> io::Result<()> {
-    let connection = Rc::new(connection);
-    let bytes = Rc::new(Cell::new(0));
     let read_bytes_max = load.get().request_bytes_max / READS_SHARE.1 * READS_SHARE.0;
-    let reads = Semaphore::new(read_bytes_max as usize);
-    let mut in_a_row = 0;
-    loop {
-        while !gate.lets_read() {
-            intake.note_end();
-            gate.changed().await;
-        }
-        if load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= load.get().request_bytes_max {
-            intake.note_end();
-            connection.stirred().await;
-            // The gate may be closed by now.
-            continue;
-        }
-        let parked = gate.next_parked().map(Received::Request);
-        let request = match parked.map_or_else(|| connection.receive(), Ok)? {
-            Received::Request(request) => request,
-            Received::Ended => return Ok(()),
-            Received::Nothing => {
-                in_a_row = 0;
-                intake.note_end();
-                match gate.is_closed() {
-                    false => connection.ready().await,
-                    true => select_biased! {
-                        () = connection.ready().fuse() => {}
-                        () = gate.changed().fuse() => {}
-                    },
-                }
-                continue;
-            }
-        };
-        let Some((header, body)) = Header::split(&request) else {
+    let serving = Serving {
+        handle,
+        connection: Rc::new(connection),
+        service,
+        load,
+        intake,
+        gate,
+        bytes: Rc::default(),
+        read_bytes_max: read_bytes_max as usize,
+        reads: Semaphore::new(read_bytes_max as usize),
+        in_a_row: Cell::new(0),
+    };
+    while let Some(request) = serving.next_request().await? {
+        let Some((header, _)) = Header::split(&request) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         match header.opcode {
             // The kernel waits for no answer.
             opcode::FORGET | opcode::BATCH_FORGET => {
-                let _activity = gate.begin();
-                forget(&handle, &*service, &request).await;
-                continue;
+                let _activity = serving.gate.begin();
+                forget(&serving.handle, &*serving.service, &request).await;
             }
-            opcode::NOTIFY_REPLY => continue,
+            opcode::NOTIFY_REPLY => {}
             opcode::DESTROY => {
-                connection.answer(header.unique, Ok(&Answer::Done));
+                serving.connection.answer(header.unique, Ok(&Answer::Done));
                 return Ok(());
             }
-            _ => {}
+            operation if serving.gate.parks(operation) => serving.gate.park(request),
+            _ => {
+                serving.begin_answer(request);
+                serving.let_others_run().await;
+            }
         }
-        if gate.parks(header.opcode) {
-            gate.park(request);
-            continue;
+    }
+    Ok(())
+}
+
+/// A mount that is being served.
+struct Serving<S> {
+    handle: Handle,
+    connection: Rc<Connection>,
+    service: Rc<S>,
+    load: SharedLoad,
+    intake: Rc<Intake>,
+    gate: Rc<Gate>,
+    /// The bytes of requests that are being answered, but for what reads take.
+    bytes: Rc<Cell<u64>>,
+    read_bytes_max: usize,
+    reads: Semaphore,
+    /// Requests that were begun since others had their turn.
+    in_a_row: Cell<u32>,
+}
+
+impl<S: Service> Serving<S> {
+    /// Waits for the next request, and for room for it; none when it is unmounted.
+    async fn next_request(&self) -> io::Result<Option<Request>> {
+        let Serving { connection, gate, .. } = self;
+        loop {
+            while !gate.lets_read() {
+                self.intake.note_end();
+                gate.changed().await;
+            }
+            let load = self.load.get();
+            if load.under_way >= UNDER_WAY_MAX || self.bytes.get() >= load.request_bytes_max {
+                self.intake.note_end();
+                connection.stirred().await;
+                // The gate may be closed by now.
+                continue;
+            }
+            let parked = gate.next_parked().map(Received::Request);
+            match parked.map_or_else(|| connection.receive(), Ok)? {
+                Received::Request(request) => return Ok(Some(request)),
+                Received::Ended => return Ok(None),
+                Received::Nothing => {}
+            }
+            self.in_a_row.set(0);
+            self.intake.note_end();
+            match gate.is_closed() {
+                false => connection.ready().await,
+                true => select_biased! {
+                    () = connection.ready().fuse() => {}
+                    () = gate.changed().fuse() => {}
+                },
+            }
         }
-        intake.note_request();
+    }
+
+    /// Begins to answer a request.
+    fn begin_answer(&self, request: Request) {
+        let Some((header, body)) = Header::split(&request) else { return };
+        self.intake.note_request();
         trace!(
             name: "request",
             unique = header.unique, opcode = header.opcode, inode = header.node, "request"
         );
-        let under_way = UnderWay::new(&load, &bytes, bytes_for(&header, body));
-        let activity = gate.begin();
-        let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
-        let to_read = bytes_to_read(&header, body).min(read_bytes_max) as usize;
+        let under_way = UnderWay::new(&self.load, &self.bytes, bytes_for(&header, body));
+        let activity = self.gate.begin();
+        let (connection, service) = (Rc::clone(&self.connection), Rc::clone(&self.service));
+        let to_read = (bytes_to_read(&header, body) as usize).min(self.read_bytes_max);
         // A request for no bytes would wait behind others, too.
-        let room_to_read = (to_read > 0).then(|| reads.acquire(to_read));
+        let room_to_read = (to_read > 0).then(|| self.reads.acquire(to_read));
         // Most need not wait for anything.
-        handle.begin(async move {
+        self.handle.begin(async move {
             let room = OptionFuture::from(room_to_read).await;
             let left = answer(&connection, &*service, &request).await;
             // Before any wait: the receiver of the answer looks how many requests are left.
@@ -190,10 +227,14 @@ pub(crate) async fn serve(
             }
             drop(activity);
         });
-        in_a_row += 1;
-        if in_a_row == IN_A_ROW {
-            in_a_row = 0;
-            handle.give_way().await;
+    }
+
+    /// Lets others run, once in some requests.
+    async fn let_others_run(&self) {
+        self.in_a_row.set(self.in_a_row.get() + 1);
+        if self.in_a_row.get() == IN_A_ROW {
+            self.in_a_row.set(0);
+            self.handle.give_way().await;
         }
     }
 }
@@ -237,15 +278,19 @@ fn bytes_to_read(header: &Header, body: &[u8]) -> u64 {
     }
 }
 
-/// What comes of a request: its answer, or an error.
-pub(crate) async fn outcome(service: &impl Service, header: &Header, body: &[u8]) -> Result<Answer, Errno> {
+/// Does what a request asks; its answer, or an error.
+pub(crate) async fn answer_operation(
+    service: &impl Service,
+    header: &Header,
+    body: &[u8],
+) -> Result<Answer, Errno> {
     service.answer(header, Operation::read(header, body)?).await
 }
 
 /// Answers one request. What of the answer is to be taken back, as the kernel did not take it.
 async fn answer(connection: &Connection, service: &impl Service, request: &[u8]) -> Option<Answer> {
     let (header, body) = Header::split(request)?;
-    let answer = outcome(service, &header, body).await;
+    let answer = answer_operation(service, &header, body).await;
     let taken = connection.answer(header.unique, answer.as_ref().map_err(|&errno| errno));
     answer.ok().filter(|_| !taken)
 }

@@ -21,24 +21,20 @@ use weir_vfs::{Filesystem, FsError};
 
 use crate::attachment::{Attachment, MountEnd, read_device_number};
 use crate::busy_cpu::BusyCpuGuard;
-use crate::calls::{Calls, FileCounts, MakeWay, Status, Trim};
-use crate::claims::Claims;
+use crate::calls::{Calls, FileCounts, Hooks, Status, SyncHook, Trim};
 use crate::connection::Connection;
 use crate::control::SyncMode;
-use crate::directories::Directories;
 use crate::disk::Disk;
 use crate::files::Files;
 use crate::gate::Gate;
 use crate::handover::{HandoverError, Inherited, MountState};
 use crate::intake::Intake;
 use crate::kernel::KernelCache;
-use crate::lost::LostWrites;
 use crate::notice_threads::NoticeThreads;
 use crate::notifier::Notifier;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
 use crate::read_ahead::{READ_BYTES, set_read_ahead};
 use crate::serve::{Load, Service, SharedLoad, serve};
-use crate::sync_modes::SyncModes;
 use crate::volume_call::{VolumeCall, VolumeCalls};
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
@@ -128,7 +124,7 @@ pub struct Server {
     /// Has the kernel hand over all that it keeps.
     collect_all_pages: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>,
     status: StatusReader,
-    make_way: Rc<OnceCell<Box<MakeWay>>>,
+    sync_hook: Rc<OnceCell<Box<SyncHook>>>,
 }
 
 impl Server {
@@ -170,25 +166,18 @@ impl Server {
             let threads = NoticeThreads::new(handle, &gate);
             let kernel =
                 KernelCache::new(&filesystem, options.writeback_cache, Rc::clone(&notifier), threads);
-            let sync_modes = SyncModes::of(handle, &filesystem).await;
-            let make_way = Rc::<OnceCell<Box<MakeWay>>>::default();
-            let calls = Rc::new_cyclic(|calls| Calls {
-                make_way: Rc::clone(&make_way),
-                sync_modes,
-                filesystem,
-                files: Files::new(options.open_requests || options.writeback_cache),
-                claims: Claims::new(handle, &gate, calls.clone()),
-                sync: options.sync,
-                lost: LostWrites::default(),
+            let sync_hook = Rc::<OnceCell<Box<SyncHook>>>::default();
+            let hooks = Hooks {
                 status: Box::new(move |files| {
                     let (status, load) = (status.clone(), told.get());
                     Box::pin(async move { status(load, files).await })
                 }),
                 trim,
                 change_volume,
-                kernel,
-                directories: Directories::default(),
-            });
+                sync: Rc::clone(&sync_hook),
+            };
+            let files = Files::new(options.open_requests || options.writeback_cache);
+            let calls = Calls::new(handle, &gate, (filesystem, kernel), files, options.sync, hooks).await;
             let attachment = match inherited {
                 None => attach::<Calls>(handle, mountpoint, options).await?,
                 Some(Inherited { device, mut state }) => {
@@ -201,14 +190,14 @@ impl Server {
             };
             let (shared, service) = ((load, intake, gate), Rc::clone(&calls));
             let server = Server::start(handle, service, shared, attachment, options, &notifier).await?;
-            Ok(Server { make_way, calls: Some(calls), ..server })
+            Ok(Server { sync_hook, calls: Some(calls), ..server })
         })
     }
 
-    /// Has `make_way` called whenever everything on it is to be made durable for the superuser or the user of the server, as before
+    /// Has `hook` called whenever everything on it is to be made durable for the superuser or the user of the server, as before
     /// an unmount. What it gives lives until that is done.
-    pub fn make_way_for_sync(&self, make_way: impl Fn() -> Box<dyn Any> + 'static) {
-        let _ = self.make_way.set(Box::new(make_way));
+    pub fn set_sync_hook(&self, hook: impl Fn() -> Box<dyn Any> + 'static) {
+        let _ = self.sync_hook.set(Box::new(hook));
     }
 
     /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
@@ -281,7 +270,7 @@ impl Server {
             serving,
             collect_all_pages,
             status,
-            make_way: Rc::default(),
+            sync_hook: Rc::default(),
         })
     }
 
