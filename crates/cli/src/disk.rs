@@ -176,8 +176,9 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service) -> R
     }
     stack.warn_of_readers(&handle, &name).await;
     stack.tell_of_unused().await;
-    service.until_unmounted(&handle, server, async |_, _| Ok(()), || ()).await?;
+    let served = service.until_unmounted(&handle, server, async |_, _| Ok(()), || ()).await;
     let flushed = weir_storage::flush(&*stack.storage()).await;
-    flushed.map_err(|error| CliError::Image { path: name.clone(), source: error.into() })?;
-    stack.close(Path::new(&name)).await
+    let flushed = flushed.map_err(|error| CliError::Image { path: name.clone(), source: error.into() });
+    let closed = stack.close(Path::new(&name)).await;
+    served.and(flushed).and(closed)
 }

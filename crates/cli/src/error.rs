@@ -578,7 +578,9 @@ impl From<ServerError> for CliError {
         match error {
             ServerError::Device(source) => CliError::NoFuse { source },
             ServerError::Mount { path, source } => CliError::NoMount { path, source },
-            ServerError::Session(_) | ServerError::TakeOver { .. } => CliError::Server(error),
+            ServerError::Session(_) | ServerError::TakeOver { .. } | ServerError::Unmount { .. } => {
+                CliError::Server(error)
+            }
         }
     }
 }

@@ -4,12 +4,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tracing::Level;
 use weir_fs::{AccessTimes, BarrierFs, Discards, MountOptions};
-use weir_fuse::{
-    Inherited, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerError, ServerOptions, SyncMode, require_device,
-};
+use weir_fuse::{Inherited, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerError, ServerOptions, require_device};
 use weir_lfs::{Cleaner, F2fs};
 use weir_runtime::Handle;
 use weir_stack::{Base, StackName};
@@ -17,6 +15,7 @@ use weir_vfs::{Filesystem, ReadOnlyReason};
 use weir_volume::VolumeOptions;
 
 use crate::cache::Opening;
+use crate::closing::Closing;
 use crate::error::CliError;
 use crate::handover::{Handover, HandoverError, TakenOver};
 use crate::helper;
@@ -29,7 +28,8 @@ use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, Instructions, MountServiceArguments, Service};
 use crate::size::Size;
 use crate::stack::{Stack, describe};
-use crate::successor::{Closing, Successor};
+use crate::successor::Successor;
+use crate::sync_promise::SyncPromise;
 use crate::{cache, handover, mount_f2fs, replica_mount, status, volume_calls};
 
 /// Bytes of dirty data and of the journal that a moment writes at most: of a large volume that is the room that is kept for it.
@@ -58,8 +58,8 @@ pub(crate) struct MountArguments {
     #[arg(long, requires = "device")]
     size: Option<Size>,
     /// What fsync and its like promise
-    #[arg(long, value_enum, default_value_t = Sync::Durable)]
-    sync: Sync,
+    #[arg(long, value_enum, default_value_t = SyncPromise::Durable)]
+    sync: SyncPromise,
     /// On ext4: how the journal commits, see docs/mount.md [default: dual where the storage keeps barriers, otherwise jbd2]
     #[arg(long, value_enum, conflicts_with = "read_only")]
     engine: Option<JournalEngine>,
@@ -152,18 +152,6 @@ pub(crate) struct MountArguments {
     check_take_over: bool,
 }
 
-/// What `fsync` promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sync {
-    /// When it returns, the data is durable
-    Durable,
-    /// It only orders: when it returns, nothing is durable yet, and the newest writes may be lost in a crash
-    Order,
-    /// When it returns, the data is durable, and in the object store of --replicate or --cache; it fails if that does not answer for
-    /// --patience
-    Remote,
-}
-
 impl MountArguments {
     fn discards(&self) -> Discards {
         match (self.discard, self.no_discard) {
@@ -248,10 +236,7 @@ impl MountArguments {
             file_handles: !self.no_file_handles,
             awake: self.service.awake(),
             request_bytes_max,
-            sync: match self.sync {
-                Sync::Durable | Sync::Remote => SyncMode::Durable,
-                Sync::Order => SyncMode::Order,
-            },
+            sync: self.sync.into(),
         }
     }
 }
@@ -333,7 +318,7 @@ async fn serve(
         marks: arguments.moment.map(|_| MOMENT_BYTES),
         ..limit.apply_to_volume(VolumeOptions::default())
     };
-    let stops = arguments.sync == Sync::Remote;
+    let stops = arguments.sync.waits_for_store();
     let mut shipping = None;
     let stack = match (&arguments.device, replica_mount::url_of(source)) {
         (Some(name), _) => {
@@ -375,11 +360,7 @@ async fn serve(
         },
     };
     let (stack, arguments) = (Rc::new(stack), &arguments);
-    if stops && !arguments.replication.is_given() && arguments.cache.is_none() {
-        return Err(CliError::Usage(
-            "--sync remote waits for an object store: name it by --replicate, or mount a URL with --cache",
-        ));
-    }
+    arguments.sync.require_store(arguments.replication.is_given() || arguments.cache.is_some())?;
     if shipping.is_none() {
         shipping = arguments.replication.begin(&handle, stack.volume(), stops).await?;
     }
@@ -494,7 +475,7 @@ async fn serve_filesystem(
     serve_until_unmounted(handle, arguments, service, (source, &stack), mounted, shipping).await
 }
 
-/// Serves a mount until it is unmounted, and closes what is below it.
+/// Serves a mount until it is unmounted, and closes what is below it, also after an error.
 pub(crate) async fn serve_until_unmounted(
     handle: Handle,
     arguments: &MountArguments,
@@ -504,7 +485,7 @@ pub(crate) async fn serve_until_unmounted(
     shipping: Option<Shipping>,
 ) -> Result<(), CliError> {
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
-    if arguments.sync == Sync::Order {
+    if arguments.sync == SyncPromise::Order {
         let message = "--sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
                        crash, newest first.";
         LogLine::new(Level::WARN, "fsync_only_orders", message).print();
@@ -513,26 +494,16 @@ pub(crate) async fn serve_until_unmounted(
     stack.tell_of_unused().await;
     if let Some(shipping) = &shipping {
         shipping.begin_serving();
-        server.make_way_for_sync(shipping.way_for_sync(&handle));
+        server.set_sync_hook(shipping.release_writers_hook(&handle));
     }
     let begin_end = || shipping.iter().for_each(|shipping| shipping.begin_end(&handle));
+    let closing = Closing::new(&filesystem, stack, source);
     let restart = async |server: &Server, instructions: &mut Instructions| {
-        let closing = Closing { filesystem: &filesystem, stack };
-        successor.take_place(&handle, server, instructions, closing).await
+        successor.take_place(&handle, server, instructions, &closing).await
     };
-    service.until_unmounted(&handle, server, restart, begin_end).await?;
-    let unmounted = filesystem.unmount().await;
-    if let Some(shipping) = shipping {
-        shipping.end().await;
-    }
-    if unmounted.is_err() && stack.storage().marks().is_some() {
-        // Closing would keep what is behind the last moment. Without that the next mount goes back to it.
-        return unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error });
-    }
-    // Of a store that took nothing more the volume knows nothing: it is closed as it should be.
-    let closed = stack.close(source).await;
-    unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
-    closed
+    let served = service.until_unmounted(&handle, server, restart, begin_end).await;
+    let closed = closing.close_at_end(shipping).await;
+    served.and(closed)
 }
 
 /// Says on standard error when the filesystem takes no changes any more, although no user asked for that.

@@ -129,9 +129,9 @@ impl Shipping {
         self.base.iter().for_each(|base| base.set_patience(None));
     }
 
-    /// What makes way while everything is made durable here, as before an unmount: no writer waits for the store then, nor for some
+    /// Releases writers while everything is made durable here, as before an unmount: none waits for the store then, nor for some
     /// seconds more, in which the kernel hands over what it keeps.
-    pub(crate) fn way_for_sync(&self, handle: &Handle) -> impl Fn() -> Box<dyn Any> + 'static {
+    pub(crate) fn release_writers_hook(&self, handle: &Handle) -> impl Fn() -> Box<dyn Any> + 'static {
         let (handle, replication) = (handle.clone(), self.replication.clone());
         move || {
             let (sync, unmount) = (replication.release_writers(), replication.release_writers());

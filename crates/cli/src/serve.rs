@@ -20,6 +20,7 @@ use crate::serve_status::{ServedStatus, answer_all, require_room_for_status, sta
 use crate::service::{self, Service, ServiceArguments};
 use crate::socket_address::SocketAddress;
 use crate::stack::Stack;
+use crate::sync_promise::SyncPromise;
 use crate::{grow, status};
 
 /// Arguments of `weir serve`.
@@ -32,8 +33,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "unix:PATH|tcp:PORT")]
     nbd: SocketAddress,
     /// What FLUSH and FUA promise, and so a guest's fsync
-    #[arg(long, value_enum, default_value_t = Sync::Durable)]
-    sync: Sync,
+    #[arg(long, value_enum, default_value_t = SyncPromise::Durable)]
+    sync: SyncPromise,
     /// When a change is answered that asks for no more: only what the disk has taken is still there when this server was killed
     #[arg(long, value_enum, default_value_t = Answer::Placed)]
     answer: Answer,
@@ -51,18 +52,6 @@ pub(crate) struct ServeArguments {
 
 /// Answers are shorter than this, and their memory is used again: mapped anew for each, it was half of the time of large reads.
 const MAPPED_FROM: u32 = 32 << 20;
-
-/// What FLUSH and FUA promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sync {
-    /// When it is answered, the data is durable
-    Durable,
-    /// It only orders: when it is answered, nothing is durable yet, and the newest writes may be lost in a crash
-    Order,
-    /// When it is answered, the data is durable, and in the object store of --replicate; it fails if that does not answer for
-    /// --patience
-    Remote,
-}
 
 /// When a change is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -114,10 +103,8 @@ async fn serve_shipped(
     service: Service,
     stack: &Rc<Stack>,
 ) -> Result<(), CliError> {
-    let waits = arguments.sync == Sync::Remote;
-    if waits && !arguments.replication.is_given() {
-        return Err(CliError::Usage("--sync remote waits for an object store: name it by --replicate"));
-    }
+    let waits = arguments.sync.waits_for_store();
+    arguments.sync.require_store(arguments.replication.is_given())?;
     let shipping = arguments.replication.begin(handle, stack.volume(), waits).await?;
     shipping.iter().for_each(|shipping| stack.set_shipping(handle, shipping, waits));
     let served = serve_stack(handle, arguments, service, stack, shipping.as_ref()).await;
@@ -139,10 +126,7 @@ async fn serve_stack(
     stack: &Rc<Stack>,
     shipping: Option<&Shipping>,
 ) -> Result<(), CliError> {
-    let flush = match arguments.sync {
-        Sync::Durable | Sync::Remote => FlushMode::Durable,
-        Sync::Order => FlushMode::Order,
-    };
+    let flush = arguments.sync.into();
     let options = ExportOptions { read_only: arguments.read_only, flush, ..ExportOptions::default() };
     // A volume keeps order.
     let export = Export::new(stack.storage(), options).map_err(|_| CliError::NoOrder)?;

@@ -263,9 +263,9 @@ fn in_background() -> std::io::Result<Result<(), CliError>> {
 }
 
 impl Service {
-    /// Says that it is mounted, and waits until it is unmounted, or a signal says to. `restart` is called for a signal that asks
+    /// Says that it is mounted, and waits until it is unmounted, or a signal says to end; then it is unmounted. `restart` is called for a signal that asks
     /// for that, and returns where it cannot be done; with an error where the server cannot go on. `begin_end` is called when the
-    /// mount begins to end.
+    /// mount begins to end. After an error, too, everything that programs have written by now has come from the kernel.
     pub(crate) async fn until_unmounted(
         mut self,
         handle: &Handle,
@@ -281,23 +281,32 @@ impl Service {
         let serve_metrics =
             |(listener, file)| (serve_metrics(handle, listener, server.status_reader()), file);
         let _metrics = self.metrics.take().map(serve_metrics);
-        let mut instructions = self.announce(handle, line)?;
-        let ended = loop {
-            let instruction = select_biased! {
-                ended = server.ended().fuse() => break Some(ended),
-                instruction = instructions.next().fuse() => instruction,
-            };
-            match instruction {
-                Instruction::Restart => restart(&server, &mut instructions).await?,
-                Instruction::End => break None,
+        let serving = async {
+            let mut instructions = self.announce(handle, line)?;
+            loop {
+                let instruction = select_biased! {
+                    ended = server.ended().fuse() => return Ok::<_, CliError>(Some(ended)),
+                    instruction = instructions.next().fuse() => instruction,
+                };
+                match instruction {
+                    Instruction::Restart => restart(&server, &mut instructions).await?,
+                    Instruction::End => return Ok(None),
+                }
             }
         };
+        let ended = serving.await;
         begin_end();
         match ended {
-            Some(ended) => Ok(ended?),
-            None => {
+            Ok(Some(ended)) => Ok(ended?),
+            Ok(None) => {
                 service_manager::notify_stopping();
                 Ok(server.unmount().await?)
+            }
+            Err(error) => {
+                // Programs that use it get errors, and find no dead mount.
+                server.resume();
+                let _ = server.unmount().await;
+                Err(error)
             }
         }
     }

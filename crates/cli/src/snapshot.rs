@@ -88,7 +88,7 @@ fn change(path: &Path, call: SnapshotCall) -> Result<(), CliError> {
         let explained = |errno| explain(path, &call, errno);
         return ask_server(path, &VolumeCall::Snapshot(call.clone()), explained);
     }
-    with_volume(path, async |volume| apply(volume, call).await)
+    with_volume(path, async |volume| apply(volume, &call).await)
 }
 
 fn roll_back(path: &Path, name: &str) -> Result<(), CliError> {
@@ -114,22 +114,22 @@ fn with_volume(
 }
 
 /// Does what a call asks of an open volume.
-async fn apply(volume: &Volume, call: SnapshotCall) -> Result<(), SnapshotError> {
+async fn apply(volume: &Volume, call: &SnapshotCall) -> Result<(), SnapshotError> {
     match call {
-        SnapshotCall::Create(name) => volume.create_snapshot(&name).await.map(drop),
-        SnapshotCall::Clone { snapshot, name } => volume.create_clone(&snapshot, &name).await.map(drop),
-        SnapshotCall::Delete(name) => volume.delete_snapshot(&name).await,
+        SnapshotCall::Create(name) => volume.create_snapshot(name).await.map(drop),
+        SnapshotCall::Clone { snapshot, name } => volume.create_clone(snapshot, name).await.map(drop),
+        SnapshotCall::Delete(name) => volume.delete_snapshot(name).await,
     }
 }
 
 /// Does what a call asks; its error is one that the kernel can pass on.
 pub(crate) async fn change_served(stack: &Stack, call: SnapshotCall) -> Result<(), FsError> {
-    let volume = stack.volume().ok_or(FsError::Unsupported("snapshots without a volume"))?;
+    let volume = stack.resizable_volume().ok_or(FsError::Unsupported("snapshots without a volume"))?;
     // A snapshot would be of the volume, not of what is mounted here.
     if stack.is_branch() {
         return Err(FsError::ReadOnly(ReadOnlyReason::Mounted));
     }
-    apply(&volume, call).await.map_err(|error| match error {
+    volume.with_current(async |volume| apply(volume, &call).await).await.map_err(|error| match error {
         SnapshotError::NoSlots => FsError::Unsupported("snapshots"),
         SnapshotError::NoMark => FsError::Storage(StorageError::Aborted),
         SnapshotError::NoneFree => FsError::TooManyLinks,

@@ -675,12 +675,12 @@ impl Stack {
     /// Gives back what is free in a volume to the disk below, if that takes it. What a crash might still need is made
     /// free first, by a checkpoint; and what only that checkpoint's loss would need, by another one (V1).
     pub(crate) async fn trim_below(&self) -> Result<(), FsError> {
-        let Some(volume) = self.below.volume() else { return Ok(()) };
-        let trimmed = async {
+        let Some(volume) = self.resizable_volume() else { return Ok(()) };
+        let trimmed = volume.with_current(async |volume| {
             volume.checkpoint().await?;
             volume.checkpoint().await?;
             volume.trim().await
-        };
+        });
         match trimmed.await.map(drop) {
             Ok(()) | Err(VolumeError::Disk(Rejected::Unsupported(_))) => Ok(()),
             Err(VolumeError::Disk(failed)) => Err(failed.into()),

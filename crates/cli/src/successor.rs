@@ -13,6 +13,7 @@ use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use weir_program::ends_within;
 use weir_runtime::Handle;
 use weir_vfs::{Filesystem, HandoverRefusal};
 
+use crate::closing::Closing;
 use crate::error::CliError;
 use crate::handover::{Handover, is_on_mount, send};
 use crate::log_line::LogLine;
@@ -62,12 +64,6 @@ pub(crate) struct Successor {
     refusal: Option<&'static str>,
 }
 
-/// What a server closes before it starts the next one.
-pub(crate) struct Closing<'a> {
-    pub(crate) filesystem: &'a Filesystem,
-    pub(crate) stack: &'a Stack,
-}
-
 impl Successor {
     /// That of a server that was started just now, or has taken over.
     pub(crate) fn new(
@@ -100,18 +96,26 @@ impl Successor {
     /// Starts the next server in the place of this one. It returns where that cannot be done, which the status tells.
     ///
     /// # Errors
-    /// [`CliError::NoSuccessor`] where no program could be started, and everything is closed.
+    /// The server ends: what [`close_for_handover`](Closing::close_for_handover) has failed for, and [`CliError::NoSuccessor`] where no
+    /// program could be started, and everything is closed.
     pub(crate) async fn take_place(
         &self,
         handle: &Handle,
         server: &Server,
         instructions: &mut Instructions,
-        closing: Closing<'_>,
+        closing: &Closing<'_>,
     ) -> Result<(), CliError> {
         let refused = match self.try_to_take_place(handle, server, instructions, closing).await {
             Ok(never) => match never {},
             Err(refused) => refused,
         };
+        match refused {
+            Refused::NotClosed(error) => return Err(*error),
+            Refused::Closed(source) => {
+                return Err(CliError::NoSuccessor { path: self.mountpoint.clone(), source });
+            }
+            _ => {}
+        }
         let why = refused.to_string();
         let message = format!("{}: the server was not restarted: {why}", self.mountpoint.display());
         LogLine::new(Level::WARN, "restart_refused", message)
@@ -120,10 +124,7 @@ impl Successor {
             .print();
         let next = self.restarts.borrow().refused(&why);
         self.restarts.replace(next);
-        match refused {
-            Refused::Closed(source) => Err(CliError::NoSuccessor { path: self.mountpoint.clone(), source }),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     async fn try_to_take_place(
@@ -131,8 +132,9 @@ impl Successor {
         handle: &Handle,
         server: &Server,
         instructions: &mut Instructions,
-        Closing { filesystem, stack }: Closing<'_>,
+        closing: &Closing<'_>,
     ) -> Result<Infallible, Refused> {
+        let (filesystem, stack) = (closing.filesystem(), closing.stack());
         if let Some(why) = self.refusal {
             return Err(Refused::Because(why));
         }
@@ -148,22 +150,28 @@ impl Successor {
         let socket = self.document(state).and_then(|document| Ok(send(&document, Some(server.device()))?));
         let socket = socket.inspect_err(|_| server.resume())?;
         signals::block();
-        let closed = match instructions.end_is_pending() {
+        let may_close = match instructions.end_is_pending() {
             true => Err(Refused::Because("it is being ended")),
-            false => self.close(filesystem, stack).await,
+            false => self.require_source(stack),
         };
-        if let Err(refused) = closed {
+        if let Err(refused) = may_close {
             signals::unblock();
             server.resume();
             return Err(refused);
         }
-        rustix::stdio::dup2_stdin(&socket).map_err(|errno| Refused::Closed(errno.into()))?;
-        let failed = self.exec(&self.program);
-        let message = format!("cannot start {}: {failed}; the old program goes on", self.program.display());
-        LogLine::new(Level::ERROR, "program_not_started", message).with_path(&self.program).print();
-        let failed = self.exec(Path::new("/proc/self/exe"));
+        let started = self.close_and_exec(closing, &socket).await;
         signals::unblock();
-        Err(Refused::Closed(failed))
+        started
+    }
+
+    /// Closes what the next server opens, and starts it. There is no way back from here.
+    async fn close_and_exec(&self, closing: &Closing<'_>, socket: &OwnedFd) -> Result<Infallible, Refused> {
+        closing.close_for_handover().await.map_err(|error| Refused::NotClosed(Box::new(error)))?;
+        rustix::stdio::dup2_stdin(socket).map_err(|errno| Refused::Closed(errno.into()))?;
+        let failed = self.exec(&self.program);
+        let message = format!("cannot start {}: {failed}; trying the old program", self.program.display());
+        LogLine::new(Level::ERROR, "program_not_started", message).with_path(&self.program).print();
+        Err(Refused::Closed(self.exec(Path::new("/proc/self/exe"))))
     }
 
     fn document(&self, mount: MountState) -> Result<Vec<u8>, Refused> {
@@ -186,13 +194,6 @@ impl Successor {
                 "what is mounted is not at its path any more: unmount it, and mount it where it is now",
             )),
         }
-    }
-
-    /// Closes what the next server opens.
-    async fn close(&self, filesystem: &Filesystem, stack: &Stack) -> Result<(), Refused> {
-        self.require_source(stack)?;
-        filesystem.unmount_for_handover().await.map_err(Refused::Filesystem)?;
-        stack.close(&self.source).await.map_err(|error| Refused::Stack(Box::new(error)))
     }
 
     /// Asks the program whether it could go on.
@@ -251,10 +252,11 @@ enum Refused {
     Program { program: PathBuf, why: String },
     #[error("{0}")]
     System(#[from] io::Error),
-    #[error("the filesystem cannot be closed: {0}")]
+    #[error("the filesystem cannot be made durable: {0}")]
     Filesystem(weir_vfs::FsError),
+    /// It could not be closed as it should be, and the server ends.
     #[error("it cannot be closed: {0}")]
-    Stack(Box<CliError>),
+    NotClosed(Box<CliError>),
     /// Everything is closed, and no program runs in its place.
     #[error("{0}")]
     Closed(io::Error),

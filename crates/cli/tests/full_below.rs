@@ -9,8 +9,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use rustix::fs::{XattrFlags, setxattr};
+
 use crate::log_lines::objects;
-use crate::support::{Place, error_of, fails, mounts, runs, system, text, wait_until, weir, works};
+use crate::support::{
+    Place, error_of, fails, is_mountpoint, mounts, runs, system, text, wait_until, weir, works,
+};
 
 /// A small filesystem of the host with a sparse file on it.
 struct Small {
@@ -355,4 +359,32 @@ fn a_mount_that_is_not_there_is_told() {
     // An option asked for that.
     assert_eq!(place.status()["health"]["healthy"], true);
     place.end();
+}
+
+/// Nothing is left to be written when a restart begins, and the disk below is full by then: closing fails. The mount ends with the error, and
+/// is not left behind without a filesystem.
+#[test]
+fn a_restart_that_cannot_close_ends_the_mount() {
+    let Some(small) = Small::new("tmpfs", &["--volume"]) else { return };
+    let root = small.root();
+    let mounted = small.mount(&["--log", small.log().to_str().unwrap()]);
+    assert!(mounted.status.success(), "{}", error_of(&mounted));
+    fs::write(root.join("kept"), "kept").unwrap();
+    setxattr(&root, "user.weir.status", b"sync", XattrFlags::empty()).unwrap();
+    let kept = File::open(root.join("kept")).unwrap();
+    let mut filler = File::create(small.below.join("filler")).unwrap();
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    assert_eq!(weir(&["restart", root.to_str().unwrap()]).output().unwrap().status.code(), Some(2));
+    wait_until("the server has ended", || fs::read_to_string(small.log()).unwrap().contains("ERROR weir: "));
+    wait_until("no server answers", || kept.read_exact_at(&mut [0; 4], 0).is_err());
+    let log = fs::read_to_string(small.log()).unwrap();
+    assert!(log.contains("the storage is full") && !log.contains("was not restarted"), "{log}");
+    assert!(!is_mountpoint(&root), "no dead mount is left");
+    drop(kept);
+    fs::remove_file(small.below.join("filler")).unwrap();
+    small.make_room();
+    let mounted = small.mount(&[]);
+    assert!(mounted.status.success(), "{}", error_of(&mounted));
+    assert_eq!(fs::read(root.join("kept")).unwrap(), b"kept");
+    small.place.umount();
 }

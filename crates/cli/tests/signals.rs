@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -185,4 +187,58 @@ fn a_served_disk_has_the_same_fates() {
             weir(&["volume", "check", volume.to_str().unwrap()]).output().unwrap().status.success()
         });
     }
+}
+
+/// Programs go on with a mount that was detached, until a signal ends its server. What they have written is durable
+/// then, and what is at the place by then stays.
+#[test]
+fn a_detached_mount_is_made_durable() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let (root, volume) = (place.mountpoint(), place.volume());
+    for (options, has_other) in [(&[][..], false), (&[], true), (&["--writeback-cache"], false)] {
+        let mut server = place.serve_as(options);
+        let mut file = File::create(root.join("file")).unwrap();
+        support::runs(Command::new("umount").arg("-l").arg(&root));
+        file.write_all(b"kept").unwrap();
+        if has_other {
+            support::runs(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&root));
+        }
+        kill(15, &server.process().id().to_string());
+        assert!(server.wait(), "{options:?}");
+        assert!(file.write_all(b"late").is_err(), "no server answers");
+        assert_eq!(is_mountpoint(&root), has_other);
+        if has_other {
+            support::runs(Command::new("umount").arg(&root));
+        }
+        assert_eq!(works(&["cat", volume.to_str().unwrap(), "/file"]), "kept", "{options:?}");
+        place.check();
+    }
+}
+
+#[test]
+fn a_detached_disk_is_made_durable() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    let (root, volume) = (place.mountpoint(), place.volume());
+    works(&["volume", "create", volume.to_str().unwrap(), "--size", "64M"]);
+    let serve = || works(&["disk", root.to_str().unwrap(), "--volume", volume.to_str().unwrap()]);
+    serve();
+    let process = place.status()["pid"].to_string();
+    let disk = File::options().write(true).open(root.join("disk")).unwrap();
+    support::runs(Command::new("umount").arg("-l").arg(&root));
+    disk.write_all_at(&[7; 4096], 0).unwrap();
+    kill(15, &process);
+    wait_until("the volume is free", || {
+        weir(&["volume", "check", volume.to_str().unwrap()]).output().unwrap().status.success()
+    });
+    serve();
+    let mut found = [0; 4096];
+    File::open(root.join("disk")).unwrap().read_exact_at(&mut found, 0).unwrap();
+    assert_eq!(found, [7; 4096]);
+    place.umount();
 }

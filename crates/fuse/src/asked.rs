@@ -9,16 +9,13 @@ use rustix::io::Errno;
 use weir_runtime::Handle;
 use weir_vfs::Filesystem;
 
-use crate::calls::Calls;
-use crate::claims::Claims;
+use crate::calls::{Calls, Hooks};
 use crate::control::SyncMode;
-use crate::directories::Directories;
 use crate::files::Files;
 use crate::kernel::KernelCache;
-use crate::lost::LostWrites;
+use crate::notice_threads::NoticeThreads;
 use crate::protocol::{Answer, Header, forgotten, opcode};
-use crate::serve::{Service as _, outcome};
-use crate::sync_modes::SyncModes;
+use crate::serve::{Service as _, answer_operation};
 
 /// A filesystem that is asked as `/dev/fuse` brings requests, by who stands for the kernel.
 pub struct Asked {
@@ -37,27 +34,21 @@ impl Asked {
     ) -> LocalBoxFuture<'_, Asked> {
         Box::pin(async move {
             let trimmed = filesystem.clone();
-            let kernel = KernelCache::new(handle, &filesystem, writeback_cache, Rc::default());
-            let sync_modes = SyncModes::of(handle, &filesystem).await;
-            let calls = Rc::new_cyclic(|calls| Calls {
-                sync_modes,
-                filesystem,
-                files: Files::new(true),
-                claims: Claims::new(handle, calls.clone()),
-                sync,
-                lost: LostWrites::default(),
+            let gate = Rc::default();
+            let threads = NoticeThreads::new(handle, &gate);
+            let kernel = KernelCache::new(&filesystem, writeback_cache, Rc::default(), threads);
+            let hooks = Hooks {
                 status: Box::new(|_| Box::pin(async { "{}".to_owned() })),
-                make_way: Rc::default(),
-                change_volume: Box::new(|_| {
-                    Box::pin(async { Err(weir_vfs::FsError::Unsupported("a volume")) })
-                }),
                 trim: Box::new(move |range, minimum| {
                     let filesystem = trimmed.clone();
                     Box::pin(async move { filesystem.trim(range, minimum).await })
                 }),
-                kernel,
-                directories: Directories::default(),
-            });
+                change_volume: Box::new(|_| {
+                    Box::pin(async { Err(weir_vfs::FsError::Unsupported("a volume")) })
+                }),
+                sync: Rc::default(),
+            };
+            let calls = Calls::new(handle, &gate, (filesystem, kernel), Files::new(true), sync, hooks).await;
             Asked { calls, opened: RefCell::default() }
         })
     }
@@ -73,7 +64,7 @@ impl Asked {
                 }
                 opcode::NOTIFY_REPLY => return None,
                 opcode::DESTROY => Ok(Answer::Done),
-                _ => outcome(&*self.calls, &header, body).await,
+                _ => answer_operation(&*self.calls, &header, body).await,
             };
             self.opened.borrow_mut().extend(answer.as_ref().ok().and_then(Answer::handle));
             let body = answer.as_ref().map_or(&[][..], Answer::body);

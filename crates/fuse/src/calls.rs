@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use weir_format::{FileTime, acl::Acl};
-use weir_runtime::Buffer;
+use weir_runtime::{Buffer, Handle};
 use weir_vfs::{
     AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode, Promise,
     SyncCall, is_own_attribute,
@@ -28,6 +28,7 @@ use crate::convert;
 use crate::directories::Directories;
 use crate::errno::{errno, errno_of_sync};
 use crate::files::{Files, OpenFile};
+use crate::gate::Gate;
 use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
 use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
@@ -38,8 +39,8 @@ use crate::volume_call::{SnapshotCall, VolumeCall, VolumeCalls};
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
 
-/// What makes way while everything is made durable: as long as what it gives lives.
-pub(crate) type MakeWay = dyn Fn() -> Box<dyn Any>;
+/// Called before everything is made durable; what it gives lives until that is done.
+pub(crate) type SyncHook = dyn Fn() -> Box<dyn Any>;
 
 /// The status of a mount: its counters.
 pub(crate) type Status<T> = dyn Fn(T) -> Pin<Box<dyn Future<Output = String>>>;
@@ -56,14 +57,19 @@ pub(crate) struct Calls {
     pub(crate) sync: SyncMode,
     pub(crate) sync_modes: SyncModes,
     pub(crate) lost: LostWrites,
+    hooks: Hooks,
+    pub(crate) kernel: KernelCache,
+    pub(crate) directories: Directories,
+}
+
+/// What is done for a mount by who has mounted it.
+pub(crate) struct Hooks {
     /// The status as JSON.
     pub(crate) status: Box<Status<FileCounts>>,
     /// Discards what is free.
     pub(crate) trim: Box<Trim>,
     pub(crate) change_volume: Box<VolumeCalls>,
-    pub(crate) make_way: Rc<OnceCell<Box<MakeWay>>>,
-    pub(crate) kernel: KernelCache,
-    pub(crate) directories: Directories,
+    pub(crate) sync: Rc<OnceCell<Box<SyncHook>>>,
 }
 
 /// What is counted of the files on a mount, for its status.
@@ -87,6 +93,29 @@ pub(crate) struct Opened {
 }
 
 impl Calls {
+    /// Those of a filesystem. `sync` is what `fsync` promises where nothing else was said of a file.
+    pub(crate) async fn new(
+        handle: &Handle,
+        gate: &Rc<Gate>,
+        (filesystem, kernel): (Filesystem, KernelCache),
+        files: Files,
+        sync: SyncMode,
+        hooks: Hooks,
+    ) -> Rc<Calls> {
+        let sync_modes = SyncModes::of(handle, &filesystem).await;
+        Rc::new_cyclic(|calls| Calls {
+            filesystem,
+            files,
+            claims: Claims::new(handle, gate, calls.clone()),
+            sync,
+            sync_modes,
+            lost: LostWrites::default(),
+            hooks,
+            kernel,
+            directories: Directories::default(),
+        })
+    }
+
     /// What the kernel gets to know of an inode.
     async fn entry(&self, inode: InodeNumber) -> Result<Entry, Errno> {
         let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
@@ -129,7 +158,7 @@ impl Calls {
     }
 
     /// The attributes, and when the inode was made, where it has room for that.
-    pub(crate) async fn status(
+    pub(crate) async fn attributes_with_birth(
         &self,
         inode: InodeNumber,
     ) -> Result<(NodeAttributes, Option<FileTime>), Errno> {
@@ -156,7 +185,7 @@ impl Calls {
             changes.permissions = left_without_privileges(&self.filesystem, inode, caller, removal).await?;
         }
         if let Some(owner) = changes.uid {
-            self.drop_mark_of_other(inode, owner).await?;
+            self.drop_sync_mode_of_other(inode, owner).await?;
         }
         // A size that is set by path begins the update of an atomic file that no program has open: it ends here.
         let resizes = changes.size.is_some();
@@ -184,7 +213,7 @@ impl Calls {
         self.attributes(inode).await
     }
 
-    pub(crate) async fn make(
+    pub(crate) async fn make_node(
         &self,
         parent: InodeNumber,
         name: &[u8],
@@ -459,18 +488,18 @@ impl Calls {
     }
 
     async fn keep_promise(&self, inode: InodeNumber, call: SyncCall, caller: Caller) -> Result<(), Errno> {
-        match self.promise(inode, caller).await {
-            SyncMode::Order => self.keep(inode, call.with_promise(Promise::Ordered)).await,
-            SyncMode::Durable => self.keep(inode, call).await,
+        match self.find_sync_mode(inode, caller).await {
+            SyncMode::Order => self.synchronise_with(inode, call.with_promise(Promise::Ordered)).await,
+            SyncMode::Durable => self.synchronise_with(inode, call).await,
         }
     }
 
-    async fn keep(&self, inode: InodeNumber, call: SyncCall) -> Result<(), Errno> {
+    async fn synchronise_with(&self, inode: InodeNumber, call: SyncCall) -> Result<(), Errno> {
         self.filesystem.synchronise(inode, call).await.map_err(|error| errno_of_sync(&error))
     }
 
     /// What `fsync` of a file promises: what a program has said that has it open, or else its sync mode, or else the mount.
-    async fn promise(&self, inode: InodeNumber, caller: Caller) -> SyncMode {
+    async fn find_sync_mode(&self, inode: InodeNumber, caller: Caller) -> SyncMode {
         if let Some(mode) = self.said_promise(inode, caller) {
             return mode;
         }
@@ -482,7 +511,7 @@ impl Calls {
     }
 
     /// What the owner before has said of a file does not hold for the next.
-    async fn drop_mark_of_other(&self, inode: InodeNumber, owner: u32) -> Result<(), Errno> {
+    async fn drop_sync_mode_of_other(&self, inode: InodeNumber, owner: u32) -> Result<(), Errno> {
         let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
         if found.uid == owner {
             return Ok(());
@@ -503,7 +532,7 @@ impl Calls {
     /// Makes everything durable, whatever `fsync` promises; fails also if files lack what could not be written.
     async fn synchronise_all(&self, caller: Caller) -> Result<(), Errno> {
         let is_server = caller.may_speak_for(geteuid().as_raw());
-        let _way = self.make_way.get().filter(|_| is_server).map(|make_way| make_way());
+        let _until_done = self.hooks.sync.get().filter(|_| is_server).map(|hook| hook());
         self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))?;
         self.lost.check(&self.filesystem).await
     }
@@ -523,7 +552,7 @@ impl Calls {
                     self.take_over(inode).await?;
                 }
                 let data_only = matches!(command, FDATABARRIER | FDATABARRIER_AFTER_PAGES);
-                self.keep(inode, SyncCall::from_promise(Promise::Ordered, data_only)).await?;
+                self.synchronise_with(inode, SyncCall::from_promise(Promise::Ordered, data_only)).await?;
                 self.fails_sync(inode).await?;
             }
             ORDER_ALL => {
@@ -619,7 +648,7 @@ impl Calls {
             return Err(Errno::PERM);
         }
         let range = asked.start..asked.start.saturating_add(asked.length);
-        let length = (self.trim)(range, asked.minimum).await.map_err(|error| errno(&error))?;
+        let length = (self.hooks.trim)(range, asked.minimum).await.map_err(|error| errno(&error))?;
         Ok(TrimRange { length, ..asked })
     }
 
@@ -642,7 +671,7 @@ impl Calls {
 
     /// The status of the mount as JSON.
     pub(crate) async fn report_status(&self) -> String {
-        (self.status)(self.file_counts().await).await
+        (self.hooks.status)(self.file_counts().await).await
     }
 
     /// What is counted of files for the status.
@@ -698,7 +727,7 @@ impl Calls {
             self.collect_dirty_pages().await?;
             self.synchronise_all(caller).await?;
         }
-        (self.change_volume)(call).await.map_err(|error| errno(&error))
+        (self.hooks.change_volume)(call).await.map_err(|error| errno(&error))
     }
 
     /// Sets an access control list for a caller outside the file's group, which has no right to its set-group-ID bit.

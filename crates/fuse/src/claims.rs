@@ -28,6 +28,7 @@ use weir_vfs::InodeNumber;
 use crate::calls::Calls;
 use crate::errno::errno;
 use crate::files::OpenFile;
+use crate::gate::Gate;
 use crate::privileges::Caller;
 
 /// Processes that have claims, at most: each takes a descriptor, and a place in the ring, of which it has 256.
@@ -36,6 +37,7 @@ const PROCESSES_MAX: usize = 32;
 /// All of them.
 pub(crate) struct Claims {
     handle: Handle,
+    gate: Rc<Gate>,
     calls: Weak<Calls>,
     /// The open file of an inode and a process.
     files: RefCell<BTreeMap<(InodeNumber, u32), u64>>,
@@ -44,8 +46,9 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    pub(crate) fn new(handle: &Handle, calls: Weak<Calls>) -> Claims {
-        Claims { handle: handle.clone(), calls, files: RefCell::default(), processes: RefCell::default() }
+    pub(crate) fn new(handle: &Handle, gate: &Rc<Gate>, calls: Weak<Calls>) -> Claims {
+        let (handle, gate) = (handle.clone(), Rc::clone(gate));
+        Claims { handle, gate, calls, files: RefCell::default(), processes: RefCell::default() }
     }
 
     /// The handles of all claims on an inode.
@@ -112,10 +115,12 @@ impl Claims {
         })
         .map_err(|_| Errno::AGAIN)?;
         self.processes.borrow_mut().insert(process, Vec::new());
-        let calls = Weak::clone(&self.calls);
+        let (calls, gate) = (Weak::clone(&self.calls), Rc::clone(&self.gate));
         drop(self.handle.spawn(async move {
             listener.await;
             drop(descriptor);
+            // A server that takes over meanwhile finds that the process has ended.
+            let _activity = gate.begin_when_open().await;
             if let Some(calls) = calls.upgrade() {
                 calls.close_claims(process).await;
             }
@@ -236,7 +241,11 @@ impl Calls {
     pub(crate) fn close_claims_on(&self, inode: InodeNumber) {
         let closed = self.claims.remove_inode(inode);
         if let (false, Some(calls)) = (closed.is_empty(), self.claims.calls.upgrade()) {
-            drop(self.claims.handle.spawn(async move { calls.close_all(closed).await }));
+            let activity = self.claims.gate.begin();
+            drop(self.claims.handle.spawn(async move {
+                calls.close_all(closed).await;
+                drop(activity);
+            }));
         }
     }
 
@@ -263,7 +272,7 @@ mod tests {
     #[test]
     fn claims_are_those_of_an_inode_and_end_with_their_process() {
         let runtime = Runtime::wall(Wall::default()).unwrap();
-        let claims = Claims::new(&runtime.handle(), Weak::new());
+        let claims = Claims::new(&runtime.handle(), &Rc::default(), Weak::new());
         claims.insert(12, 100, 1);
         claims.insert(12, 101, 2);
         claims.insert(13, 100, 3);
@@ -280,7 +289,7 @@ mod tests {
     #[test]
     fn a_process_that_is_not_there_cannot_be_watched() {
         let runtime = Runtime::wall(Wall::default()).unwrap();
-        let claims = Claims::new(&runtime.handle(), Weak::new());
+        let claims = Claims::new(&runtime.handle(), &Rc::default(), Weak::new());
         // Greater than any: the system's largest is 2^22.
         assert_eq!([0, 1 << 23, u32::MAX].map(|process| claims.watch(process)), [Err(Errno::OPNOTSUPP); 3]);
         assert_eq!(claims.watch(std::process::id()), Ok(()));

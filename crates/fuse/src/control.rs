@@ -30,6 +30,7 @@
 //! volume below: its snapshots, its size. A storage that is mounted as one file understands this attribute, and nothing else of these.
 
 use rustix::ioctl::opcode;
+use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Orders all that was written to a file and its inode before whatever is written later.
@@ -118,7 +119,8 @@ pub struct SyncGroup {
 }
 
 /// What `fsync`, `fdatasync` and their like promise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SyncMode {
     /// What they always do: when they return, it is durable.
     #[default]

@@ -31,7 +31,7 @@ pub struct MountState {
     last_handle: u64,
     files: Vec<FileState>,
     /// What `fsync` of an open inode promises, where a program has said so.
-    promises: Vec<(InodeNumber, Said)>,
+    promises: Vec<(InodeNumber, SyncMode)>,
     /// Without requests for opens: the inode, the process and the handle of each claim.
     claims: Vec<(InodeNumber, u32, u64)>,
     /// Without requests for opens: inodes that were written directly.
@@ -57,14 +57,6 @@ struct Agreed {
     access_times: bool,
 }
 
-/// What a program has said that `fsync` promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Said {
-    Durable,
-    Order,
-}
-
 /// An open file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,7 +69,7 @@ struct FileState {
     quiet: bool,
     is_synchronous: bool,
     orders_writes: bool,
-    promise: Option<Said>,
+    promise: Option<SyncMode>,
 }
 
 /// What a server gets of the one before.
@@ -114,24 +106,6 @@ pub enum HandoverError {
     Restore(FsError),
 }
 
-impl From<SyncMode> for Said {
-    fn from(mode: SyncMode) -> Said {
-        match mode {
-            SyncMode::Durable => Said::Durable,
-            SyncMode::Order => Said::Order,
-        }
-    }
-}
-
-impl From<Said> for SyncMode {
-    fn from(said: Said) -> SyncMode {
-        match said {
-            Said::Durable => SyncMode::Durable,
-            Said::Order => SyncMode::Order,
-        }
-    }
-}
-
 impl Agreed {
     fn of_options(options: &ServerOptions) -> Agreed {
         Agreed {
@@ -158,7 +132,7 @@ impl FileState {
             quiet: file.quiet,
             is_synchronous: file.is_synchronous,
             orders_writes: file.orders_writes.get(),
-            promise: file.promise.get().map(Said::from),
+            promise: file.promise.get(),
         }
     }
 
@@ -168,7 +142,7 @@ impl FileState {
         file.quiet = self.quiet;
         file.is_synchronous = self.is_synchronous;
         file.orders_writes.set(self.orders_writes);
-        file.promise.set(self.promise.map(SyncMode::from));
+        file.promise.set(self.promise);
         file
     }
 }
@@ -231,14 +205,14 @@ impl MountState {
         calls.filesystem.check_handover()?;
         let held = calls.filesystem.list_holds();
         let first = held.iter().filter(|held| held.takes_first_name);
-        let (files, promises) = (calls.files.list_open(), calls.files.list_promises());
+        let files = calls.files.list_open();
         Ok(MountState {
             agreed: Agreed::of_options(options),
             first_names: first.map(|held| held.inode).collect(),
             holds: held.iter().map(|held| (held.inode, held.holds)).collect(),
             last_handle: calls.files.last_handle(),
             files: files.iter().map(|(handle, file)| FileState::new(*handle, file)).collect(),
-            promises: promises.into_iter().map(|(inode, mode)| (inode, mode.into())).collect(),
+            promises: calls.files.list_promises(),
             claims: calls.claims.list(),
             direct: calls.files.list_direct(),
             cached: calls.files.list_cached(),
@@ -264,8 +238,8 @@ impl MountState {
             calls.files.insert_as(file.handle, file.open_file());
         }
         calls.files.begin_behind(self.last_handle);
-        for (inode, said) in &self.promises {
-            calls.files.set_promise(*inode, (*said).into());
+        for (inode, mode) in &self.promises {
+            calls.files.set_promise(*inode, *mode);
         }
         calls.files.restore_direct(&self.direct, &self.cached);
         calls.directories.restore(&self.directories);
@@ -312,7 +286,7 @@ mod tests {
             first_names: vec![20],
             last_handle: 9,
             files: vec![file(4), file(9)],
-            promises: vec![(20, Said::Order)],
+            promises: vec![(20, SyncMode::Order)],
             claims: vec![(20, 1000, 9)],
             direct: vec![20],
             cached: vec![20],

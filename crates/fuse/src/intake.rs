@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use weir_runtime::Event;
+use crate::changes::Changes;
 
 /// Requests after which the kernel has come to what it had forgotten before the first; some more than it says.
 const REQUESTS: u64 = 12;
@@ -18,52 +18,28 @@ pub(crate) struct Intake {
     requests: Cell<u64>,
     /// Times that the queue was empty, or that nothing more could be read of it.
     ends: Cell<u64>,
-    waiting: Cell<u32>,
-    changed: Event,
+    changed: Changes,
 }
 
 impl Intake {
     /// A request was read that is no FORGET.
     pub(crate) fn note_request(&self) {
         self.requests.set(self.requests.get() + 1);
-        self.notify();
+        self.changed.note();
     }
 
     /// The queue is empty, or as many requests are under way as may be, so that it is not read until one is answered.
     pub(crate) fn note_end(&self) {
         self.ends.set(self.ends.get() + 1);
-        self.notify();
-    }
-
-    fn notify(&self) {
-        if self.waiting.get() > 0 {
-            self.changed.notify(usize::MAX);
-        }
+        self.changed.note();
     }
 
     /// Waits until the server has read what the kernel had forgotten by now.
     pub(crate) async fn taken_in(&self) {
         let (ends, last) = (self.ends.get(), self.requests.get() + REQUESTS);
-        let _waiting = Counted::new(&self.waiting);
         while self.ends.get() == ends && self.requests.get() < last {
-            self.changed.listen().await;
+            self.changed.next().await;
         }
-    }
-}
-
-/// Counts a caller that waits, until dropped.
-pub(crate) struct Counted<'a>(&'a Cell<u32>);
-
-impl Counted<'_> {
-    pub(crate) fn new(count: &Cell<u32>) -> Counted<'_> {
-        count.set(count.get() + 1);
-        Counted(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
     }
 }
 

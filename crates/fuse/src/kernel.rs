@@ -8,27 +8,19 @@
 //! The kernel does not say which pages are dirty. So the server asks where a program has the file open for writing.
 
 use std::cell::{Cell, OnceCell};
-use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use weir_runtime::{Handle, Semaphore};
 use weir_vfs::{Filesystem, InodeNumber};
 
 use crate::convert;
-use crate::intake::Counted;
+use crate::notice_threads::NoticeThreads;
 use crate::notifier::Notifier;
 use crate::protocol::node_id;
 use crate::serve::REQUEST_BYTES_UNDER_WAY_MAX;
 
-/// The kernel is asked for the pages of so many files at one time: each takes a thread, which waits for them.
-const ASKED_MAX: usize = 4;
-/// So many requests wait for pages, at most. Those in which the pages come must find room beside them.
-const WAITING_MAX: usize = 128;
 /// Direct writes of so many bytes wait for that, at most: a quarter of what all requests may take.
 const DIRECT_BYTES_MAX: u64 = REQUEST_BYTES_UNDER_WAY_MAX / 4;
 
@@ -41,42 +33,30 @@ const ATTRIBUTES: i64 = -1;
 /// What the kernel keeps, and how it is asked for it.
 #[derive(Clone)]
 pub(crate) struct KernelCache {
-    handle: Handle,
     filesystem: Filesystem,
     /// It keeps what programs write.
     pub(crate) is_writeback: bool,
     /// Set as soon as it is mounted.
     notifier: Rc<OnceCell<Notifier>>,
-    asked: Rc<Semaphore>,
+    threads: NoticeThreads,
     /// The bytes of the direct writes that wait.
     direct_bytes: Rc<Cell<u64>>,
-    /// Calls that wait for the kernel.
-    waiting: Rc<Cell<u32>>,
 }
 
 impl KernelCache {
     pub(crate) fn new(
-        handle: &Handle,
         filesystem: &Filesystem,
         is_writeback: bool,
         notifier: Rc<OnceCell<Notifier>>,
+        threads: NoticeThreads,
     ) -> KernelCache {
-        let asked = Rc::new(Semaphore::new(ASKED_MAX));
-        let (handle, filesystem) = (handle.clone(), filesystem.clone());
         KernelCache {
-            handle,
-            filesystem,
+            filesystem: filesystem.clone(),
             is_writeback,
             notifier,
-            asked,
+            threads,
             direct_bytes: Rc::default(),
-            waiting: Rc::default(),
         }
-    }
-
-    /// Whether a call waits for the kernel, which may have to be answered first.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.waiting.get() > 0
     }
 
     /// Has the kernel forget the attributes of a node, and so many bytes of its pages from an offset on: all behind it for 0
@@ -86,15 +66,13 @@ impl KernelCache {
     /// EAGAIN if too many wait for that.
     async fn forget(&self, node: u64, offset: i64, bytes: i64) -> Result<(), Errno> {
         let Some(notifier) = self.notifier.get().cloned() else { return Ok(()) };
-        if self.asked.waiting() >= WAITING_MAX {
+        if self.threads.are_full() {
             return Err(Errno::AGAIN);
         }
-        let _waiting = Counted::new(&self.waiting);
-        let _asked = self.asked.acquire(1).await;
-        // On another thread: this one takes in the pages meanwhile. It fails for what is not cached.
-        let job = move || drop(notifier.invalidate_node(node, offset, bytes));
+        // It fails for what is not cached.
+        let notice = move || drop(notifier.invalidate_node(node, offset, bytes));
         // Where no thread can be had, nothing was handed over.
-        self.handle.blocking(job).await.map_err(|_| Errno::AGAIN)
+        self.threads.send(notice).await.map_err(|_| Errno::AGAIN)
     }
 
     /// Has the kernel hand over what programs have written to a file. What of it fails is remembered with the lost
@@ -133,25 +111,13 @@ impl KernelCache {
     pub(crate) async fn store_zeros(&self, inode: InodeNumber, range: Range<u64>) {
         let Some(notifier) = self.notifier.get().cloned() else { return };
         let Ok(found) = self.filesystem.attributes(inode).await else { return };
-        if self.asked.waiting() >= WAITING_MAX {
+        if self.threads.are_full() {
             return;
         }
         let node = node_id(convert::number(inode, self.filesystem.root()), found.generation);
         let zeros = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
-        let (kernel, _waiting) = (self.clone(), Counted::new(&self.waiting));
-        let storing = self.handle.spawn(async move {
-            let _asked = kernel.asked.acquire(1).await;
-            // On another thread: a page may be locked by a read that this one has to answer.
-            let job = move || drop(notifier.store(node, range.start, &zeros));
-            // Where no thread can be had, the kernel keeps what it has.
-            let _ = kernel.handle.blocking(job).await;
-        });
-        let (mut storing, mut late) = (pin!(storing), pin!(self.handle.sleep(STORE_WAIT)));
-        poll_fn(|context| {
-            let ended = storing.as_mut().poll(context).is_ready() || late.as_mut().poll(context).is_ready();
-            if ended { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        let notice = move || drop(notifier.store(node, range.start, &zeros));
+        self.threads.send_within(STORE_WAIT, notice).await;
     }
 
     /// Has the kernel ask for a file's attributes before it next uses them.
@@ -167,13 +133,11 @@ impl KernelCache {
     /// Has a kernel that keeps what programs write ask before the next write to a file that has just lost one. It is not
     /// waited for, as the kernel may wait for the answer to the write that was lost.
     pub(crate) fn have_it_ask(&self, inode: InodeNumber, generation: u32) {
-        if self.is_writeback {
-            let (kernel, node) =
-                (self.clone(), node_id(convert::number(inode, self.filesystem.root()), generation));
-            drop(self.handle.spawn(async move {
-                // If too many wait, the next lost write says it.
-                let _ = kernel.forget(node, ATTRIBUTES, 0).await;
-            }));
+        // If too many wait, the next lost write says it.
+        let asks = self.is_writeback && !self.threads.are_full();
+        if let Some(notifier) = self.notifier.get().filter(|_| asks).cloned() {
+            let node = node_id(convert::number(inode, self.filesystem.root()), generation);
+            self.threads.send_later(move || drop(notifier.invalidate_node(node, ATTRIBUTES, 0)));
         }
     }
 }

@@ -122,9 +122,10 @@ impl Service for Calls {
                 }
                 self.attributes(node).await.map(Answer::attributes)
             }
-            Operation::GetStatus => {
-                self.status(node).await.map(|(attributes, born)| Answer::status(attributes, born))
-            }
+            Operation::GetStatus => self
+                .attributes_with_birth(node)
+                .await
+                .map(|(attributes, born)| Answer::status(attributes, born)),
             Operation::SetAttributes(set) => {
                 let changes = self.changes(&set);
                 self.set_attributes(node, changes, caller, set.is_open).await.map(Answer::attributes)
@@ -134,11 +135,11 @@ impl Service for Calls {
             Operation::MakeNode { name, mode, umask, device: number } => {
                 let kind = FileType::of_mode(mode as u16).ok_or(Errno::INVAL)?;
                 let new = NewNode { device: device(number), ..new_node(header, kind, mode, umask) };
-                self.make(node, name, &new, caller).await.map(entry)
+                self.make_node(node, name, &new, caller).await.map(entry)
             }
             Operation::MakeDirectory { name, mode, umask } => {
                 let new = new_node(header, FileType::Directory, mode, umask);
-                self.make(node, name, &new, caller).await.map(entry)
+                self.make_node(node, name, &new, caller).await.map(entry)
             }
             Operation::Unlink { name } => {
                 self.filesystem.unlink(node, name).await.map(done).map_err(|error| errno(&error))
@@ -231,10 +232,6 @@ impl Service for Calls {
 
     async fn report_status(&self) -> String {
         Calls::report_status(self).await
-    }
-
-    fn waits_for_kernel(&self) -> bool {
-        self.kernel.is_waited_for()
     }
 
     async fn take_back(&self, answer: Answer) {

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
 
 use futures_util::future::OptionFuture;
+use futures_util::{FutureExt as _, select_biased};
 use rustix::io::Errno;
 use tracing::trace;
 use weir_runtime::{Handle, Semaphore};
@@ -30,8 +30,6 @@ const AHEAD_TIMES: u64 = 8;
 const AHEAD_BYTES: u64 = 512 << 10;
 /// Requests that are taken in a row before others have their turn.
 const IN_A_ROW: u32 = 16;
-/// How often a gate that is closed is looked at.
-const GATE_LOOK: Duration = Duration::from_micros(200);
 /// Inodes that the kernel has forgotten, of one request, before others have their turn.
 const FORGOTTEN_IN_A_ROW: usize = 1024;
 
@@ -107,23 +105,6 @@ pub(crate) trait Service: 'static {
 
     /// The status of the mount as JSON.
     fn report_status(&self) -> impl Future<Output = String>;
-
-    /// Whether a request that is being answered waits for the kernel, which may send another one first.
-    fn waits_for_kernel(&self) -> bool {
-        false
-    }
-}
-
-/// Waits until all requests that were taken in are answered: whether they were, in this time.
-pub(crate) async fn until_answered(handle: &Handle, load: &SharedLoad, within: Duration) -> bool {
-    let began = handle.now();
-    while load.get().under_way > 0 {
-        if handle.now().since(began) > within {
-            return false;
-        }
-        handle.sleep(GATE_LOOK).await;
-    }
-    true
 }
 
 /// Answers requests until it is unmounted.
@@ -133,66 +114,110 @@ pub(crate) async fn serve(
     service: Rc<impl Service>,
     (load, intake, gate): (SharedLoad, Rc<Intake>, Rc<Gate>),
 ) -> io::Result<()> {
-    let connection = Rc::new(connection);
-    let bytes = Rc::new(Cell::new(0));
     let read_bytes_max = load.get().request_bytes_max / READS_SHARE.1 * READS_SHARE.0;
-    let reads = Semaphore::new(read_bytes_max as usize);
-    let mut in_a_row = 0;
-    loop {
-        while gate.is_closed() && (gate.is_full() || load.get().under_way == 0 || !service.waits_for_kernel())
-        {
-            intake.note_end();
-            handle.sleep(GATE_LOOK).await;
-        }
-        if load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= load.get().request_bytes_max {
-            intake.note_end();
-            connection.stirred().await;
-            // The gate may be closed by now.
-            continue;
-        }
-        let parked = gate.next_parked().map(Received::Request);
-        let request = match parked.map_or_else(|| connection.receive(), Ok)? {
-            Received::Request(request) => request,
-            Received::Ended => return Ok(()),
-            Received::Nothing => {
-                in_a_row = 0;
-                intake.note_end();
-                connection.ready().await;
-                continue;
-            }
-        };
-        let Some((header, body)) = Header::split(&request) else {
+    let serving = Serving {
+        handle,
+        connection: Rc::new(connection),
+        service,
+        load,
+        intake,
+        gate,
+        bytes: Rc::default(),
+        read_bytes_max: read_bytes_max as usize,
+        reads: Semaphore::new(read_bytes_max as usize),
+        in_a_row: Cell::new(0),
+    };
+    while let Some(request) = serving.next_request().await? {
+        let Some((header, _)) = Header::split(&request) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         match header.opcode {
             // The kernel waits for no answer.
             opcode::FORGET | opcode::BATCH_FORGET => {
-                forget(&handle, &*service, &request).await;
-                continue;
+                let _activity = serving.gate.begin();
+                forget(&serving.handle, &*serving.service, &request).await;
             }
-            opcode::NOTIFY_REPLY => continue,
+            opcode::NOTIFY_REPLY => {}
             opcode::DESTROY => {
-                connection.answer(header.unique, Ok(&Answer::Done));
+                serving.connection.answer(header.unique, Ok(&Answer::Done));
                 return Ok(());
             }
-            _ => {}
+            operation if serving.gate.parks(operation) => serving.gate.park(request),
+            _ => {
+                serving.begin_answer(request);
+                serving.let_others_run().await;
+            }
         }
-        if gate.parks(header.opcode) {
-            gate.park(request);
-            continue;
+    }
+    Ok(())
+}
+
+/// A mount that is being served.
+struct Serving<S> {
+    handle: Handle,
+    connection: Rc<Connection>,
+    service: Rc<S>,
+    load: SharedLoad,
+    intake: Rc<Intake>,
+    gate: Rc<Gate>,
+    /// The bytes of requests that are being answered, but for what reads take.
+    bytes: Rc<Cell<u64>>,
+    read_bytes_max: usize,
+    reads: Semaphore,
+    /// Requests that were begun since others had their turn.
+    in_a_row: Cell<u32>,
+}
+
+impl<S: Service> Serving<S> {
+    /// Waits for the next request, and for room for it; none when it is unmounted.
+    async fn next_request(&self) -> io::Result<Option<Request>> {
+        let Serving { connection, gate, .. } = self;
+        loop {
+            while !gate.lets_read() {
+                self.intake.note_end();
+                gate.changed().await;
+            }
+            let load = self.load.get();
+            if load.under_way >= UNDER_WAY_MAX || self.bytes.get() >= load.request_bytes_max {
+                self.intake.note_end();
+                connection.stirred().await;
+                // The gate may be closed by now.
+                continue;
+            }
+            let parked = gate.next_parked().map(Received::Request);
+            match parked.map_or_else(|| connection.receive(), Ok)? {
+                Received::Request(request) => return Ok(Some(request)),
+                Received::Ended => return Ok(None),
+                Received::Nothing => {}
+            }
+            self.in_a_row.set(0);
+            self.intake.note_end();
+            match gate.is_closed() {
+                false => connection.ready().await,
+                true => select_biased! {
+                    () = connection.ready().fuse() => {}
+                    () = gate.changed().fuse() => {}
+                },
+            }
         }
-        intake.note_request();
+    }
+
+    /// Begins to answer a request.
+    fn begin_answer(&self, request: Request) {
+        let Some((header, body)) = Header::split(&request) else { return };
+        self.intake.note_request();
         trace!(
             name: "request",
             unique = header.unique, opcode = header.opcode, inode = header.node, "request"
         );
-        let under_way = UnderWay::new(&load, &bytes, bytes_for(&header, body));
-        let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
-        let to_read = bytes_to_read(&header, body).min(read_bytes_max) as usize;
+        let under_way = UnderWay::new(&self.load, &self.bytes, bytes_for(&header, body));
+        let activity = self.gate.begin();
+        let (connection, service) = (Rc::clone(&self.connection), Rc::clone(&self.service));
+        let to_read = (bytes_to_read(&header, body) as usize).min(self.read_bytes_max);
         // A request for no bytes would wait behind others, too.
-        let room_to_read = (to_read > 0).then(|| reads.acquire(to_read));
+        let room_to_read = (to_read > 0).then(|| self.reads.acquire(to_read));
         // Most need not wait for anything.
-        handle.begin(async move {
+        self.handle.begin(async move {
             let room = OptionFuture::from(room_to_read).await;
             let left = answer(&connection, &*service, &request).await;
             // Before any wait: the receiver of the answer looks how many requests are left.
@@ -200,11 +225,16 @@ pub(crate) async fn serve(
             if let Some(left) = left {
                 service.take_back(left).await;
             }
+            drop(activity);
         });
-        in_a_row += 1;
-        if in_a_row == IN_A_ROW {
-            in_a_row = 0;
-            handle.give_way().await;
+    }
+
+    /// Lets others run, once in some requests.
+    async fn let_others_run(&self) {
+        self.in_a_row.set(self.in_a_row.get() + 1);
+        if self.in_a_row.get() == IN_A_ROW {
+            self.in_a_row.set(0);
+            self.handle.give_way().await;
         }
     }
 }
@@ -248,15 +278,19 @@ fn bytes_to_read(header: &Header, body: &[u8]) -> u64 {
     }
 }
 
-/// What comes of a request: its answer, or an error.
-pub(crate) async fn outcome(service: &impl Service, header: &Header, body: &[u8]) -> Result<Answer, Errno> {
+/// Does what a request asks; its answer, or an error.
+pub(crate) async fn answer_operation(
+    service: &impl Service,
+    header: &Header,
+    body: &[u8],
+) -> Result<Answer, Errno> {
     service.answer(header, Operation::read(header, body)?).await
 }
 
 /// Answers one request. What of the answer is to be taken back, as the kernel did not take it.
 async fn answer(connection: &Connection, service: &impl Service, request: &[u8]) -> Option<Answer> {
     let (header, body) = Header::split(request)?;
-    let answer = outcome(service, &header, body).await;
+    let answer = answer_operation(service, &header, body).await;
     let taken = connection.answer(header.unique, answer.as_ref().map_err(|&errno| errno));
     answer.ok().filter(|_| !taken)
 }
@@ -268,19 +302,20 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixDatagram;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use weir_runtime::{Event, Runtime, Task, Wall};
 
     use super::*;
     use crate::protocol::WriteRequest;
 
-    /// Answers with the number of the inode. Of inode 2 it does so when it is released, of the others at once.
+    /// Answers with the number of the inode. Of inode 2 it does so when it is released, of the others at once. It takes answers back
+    /// when it is released.
     #[derive(Default)]
     struct Echo {
         let_go: Rc<Event>,
         taken_back: Rc<RefCell<Vec<u64>>>,
         forgotten: Rc<RefCell<Vec<(u64, u64)>>>,
-        waits_for_kernel: Rc<Cell<bool>>,
     }
 
     impl Service for Echo {
@@ -307,11 +342,8 @@ mod tests {
             String::new()
         }
 
-        fn waits_for_kernel(&self) -> bool {
-            self.waits_for_kernel.get()
-        }
-
         async fn take_back(&self, answer: Answer) {
+            self.let_go.listen().await;
             self.taken_back.borrow_mut().extend(answer.handle());
         }
     }
@@ -322,7 +354,6 @@ mod tests {
         kernel: UnixDatagram,
         load: SharedLoad,
         gate: Rc<Gate>,
-        waits_for_kernel: Rc<Cell<bool>>,
         let_go: Rc<Event>,
         taken_back: Rc<RefCell<Vec<u64>>>,
         forgotten: Rc<RefCell<Vec<(u64, u64)>>>,
@@ -336,7 +367,6 @@ mod tests {
         let echo = Echo::default();
         let (let_go, taken_back) = (Rc::clone(&echo.let_go), Rc::clone(&echo.taken_back));
         let forgotten = Rc::clone(&echo.forgotten);
-        let waits_for_kernel = Rc::clone(&echo.waits_for_kernel);
         let load = SharedLoad::default();
         let handle = runtime.handle();
         let device = Arc::new(File::from(OwnedFd::from(device)));
@@ -344,7 +374,7 @@ mod tests {
         let gate = Rc::<Gate>::default();
         let told = (Rc::clone(&load), Rc::default(), Rc::clone(&gate));
         let serving = handle.spawn(serve(handle.clone(), connection, Rc::new(echo), told));
-        Asked { runtime, kernel, load, gate, waits_for_kernel, let_go, taken_back, forgotten, serving }
+        Asked { runtime, kernel, load, gate, let_go, taken_back, forgotten, serving }
     }
 
     fn request(opcode: u32, unique: u64, node: u64, body: &[u8]) -> Vec<u8> {
@@ -374,6 +404,12 @@ mod tests {
             assert_eq!(u32::from_ne_bytes(word(0)) as usize, length);
             let unique = u64::from_ne_bytes(bytes[8..16].try_into().unwrap());
             Some((unique, -i32::from_ne_bytes(word(4)), bytes[16..length].to_vec()))
+        }
+
+        /// Whether nothing is under way within so many milliseconds.
+        fn is_at_rest(&self, millis: u64) -> bool {
+            let (handle, time) = (self.runtime.handle(), Duration::from_millis(millis));
+            self.runtime.block_on(self.gate.at_rest(&handle, time)).unwrap()
         }
 
         fn ended(self) -> io::Result<()> {
@@ -478,15 +514,10 @@ mod tests {
         asked.run();
         asked.gate.close();
         asked.ask(opcode::STATFS, 2, 3);
-        let within = |millis| {
-            let handle = asked.runtime.handle();
-            let (load, time) = (Rc::clone(&asked.load), Duration::from_millis(millis));
-            asked.runtime.block_on(async move { until_answered(&handle, &load, time).await }).unwrap()
-        };
-        assert!(!within(5), "the first waits");
+        assert!(!asked.is_at_rest(5), "the first waits");
         assert_eq!(asked.answer(), None);
         asked.let_go.notify(1);
-        assert!(within(1000));
+        assert!(asked.is_at_rest(1000));
         assert_eq!(asked.answer(), Some((1, 0, number(2))));
         asked.run();
         assert_eq!((asked.answer(), asked.gate.list_parked().len()), (None, 0));
@@ -502,7 +533,7 @@ mod tests {
         asked.ask(opcode::STATFS, 1, 2);
         asked.run();
         asked.gate.close();
-        asked.waits_for_kernel.set(true);
+        let thread = asked.gate.begin_at_kernel();
         asked.ask(opcode::FSYNC, 2, 3);
         let mut write = [0; 140];
         write[16..20].copy_from_slice(&100_u32.to_ne_bytes());
@@ -510,13 +541,56 @@ mod tests {
         asked.run();
         assert_eq!(asked.answer(), Some((3, 0, vec![0; 100])));
         assert_eq!((asked.answer(), asked.gate.list_parked().len()), (None, 1));
-        asked.waits_for_kernel.set(false);
         asked.let_go.notify(1);
         asked.run();
         assert_eq!(asked.answer(), Some((1, 0, number(2))));
+        assert!(!asked.is_at_rest(5), "a thread goes on when its request is answered");
+        asked.kernel.send(&request(opcode::WRITE, 4, 3, &write)).unwrap();
+        asked.run();
+        assert_eq!(asked.answer(), Some((4, 0, vec![0; 100])), "it may wait for this");
+        drop(thread);
+        assert!(asked.is_at_rest(1000));
+        asked.kernel.send(&request(opcode::WRITE, 5, 3, &write)).unwrap();
+        asked.run();
+        assert_eq!(asked.answer(), None);
         asked.gate.open();
         asked.run();
-        assert_eq!(asked.answer().map(|(unique, ..)| unique), Some(2));
+        assert_eq!([2, 5].map(|_| asked.answer().map(|(unique, ..)| unique)), [Some(2), Some(5)]);
+    }
+
+    /// A server that sleeps until a request comes does not sleep on when the gate opens.
+    #[test]
+    fn what_is_parked_is_answered_though_nothing_more_comes() {
+        let asked = asked();
+        asked.gate.close();
+        let _thread = asked.gate.begin_at_kernel();
+        asked.ask(opcode::FSYNC, 1, 3);
+        asked.run();
+        assert_eq!((asked.answer(), asked.gate.list_parked().len()), (None, 1));
+        asked.gate.open();
+        asked.run();
+        assert_eq!(asked.answer().map(|(unique, ..)| unique), Some(1));
+    }
+
+    /// Others have their turn while many are taken in, a handover among them: it waits.
+    #[test]
+    fn what_is_forgotten_is_taken_in_whole_before_a_handover() {
+        let asked = asked();
+        let count = 3 * FORGOTTEN_IN_A_ROW as u64;
+        let words = std::iter::once(count).chain((0..count).flat_map(|node| [node, 1]));
+        let body: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        asked.kernel.send(&request(opcode::BATCH_FORGET, 1, 0, &body)).unwrap();
+        let handle = asked.runtime.handle();
+        let script = async {
+            while asked.forgotten.borrow().is_empty() {
+                handle.yield_now().await;
+            }
+            asked.gate.close();
+            assert!((asked.forgotten.borrow().len() as u64) < count, "it has given way");
+            assert!(asked.gate.at_rest(&handle, Duration::from_secs(10)).await);
+            assert_eq!(asked.forgotten.borrow().len() as u64, count);
+        };
+        asked.runtime.block_on(script).unwrap();
     }
 
     /// Its bytes are its own while others come in.
@@ -621,7 +695,7 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_is_taken_back() {
-        let Asked { runtime, kernel, let_go, taken_back, .. } = asked();
+        let Asked { runtime, kernel, gate, let_go, taken_back, .. } = asked();
         for node in [2, 2] {
             kernel.send(&request(opcode::OPEN, 1, node, &[0; 8])).unwrap();
         }
@@ -632,6 +706,11 @@ mod tests {
         drop(kernel);
         let_go.notify(1);
         run(&runtime);
+        let handle = runtime.handle();
+        let is_at_rest = || runtime.block_on(gate.at_rest(&handle, Duration::from_millis(5))).unwrap();
+        assert!(!is_at_rest() && taken_back.borrow().is_empty());
+        let_go.notify(1);
+        assert!(is_at_rest());
         assert_eq!(*taken_back.borrow(), [2]);
     }
 

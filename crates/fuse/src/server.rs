@@ -13,32 +13,28 @@ use std::time::Duration;
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Request, Session, SessionACL};
 use futures_util::future::LocalBoxFuture;
-use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
-use tracing::info;
+use tracing::{info, warn};
 use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 use weir_vfs::{Filesystem, FsError};
 
-use crate::attachment::Attachment;
+use crate::attachment::{Attachment, MountEnd, read_device_number};
 use crate::busy_cpu::BusyCpuGuard;
-use crate::calls::{Calls, FileCounts, MakeWay, Status, Trim};
-use crate::claims::Claims;
+use crate::calls::{Calls, FileCounts, Hooks, Status, SyncHook, Trim};
 use crate::connection::Connection;
 use crate::control::SyncMode;
-use crate::directories::Directories;
 use crate::disk::Disk;
 use crate::files::Files;
 use crate::gate::Gate;
 use crate::handover::{HandoverError, Inherited, MountState};
 use crate::intake::Intake;
 use crate::kernel::KernelCache;
-use crate::lost::LostWrites;
+use crate::notice_threads::NoticeThreads;
 use crate::notifier::Notifier;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
 use crate::read_ahead::{READ_BYTES, set_read_ahead};
-use crate::serve::{Load, Service, SharedLoad, serve, until_answered};
-use crate::sync_modes::SyncModes;
+use crate::serve::{Load, Service, SharedLoad, serve};
 use crate::volume_call::{VolumeCall, VolumeCalls};
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
@@ -90,6 +86,14 @@ pub enum ServerError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The kernel did not unmount it.
+    #[error("cannot unmount {path}: {source}; programs that use it get errors")]
+    Unmount {
+        /// The mountpoint.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// What the server before has handed over cannot be gone on with.
     #[error("cannot take over the mount on {path}: {source}")]
     TakeOver {
@@ -110,11 +114,9 @@ pub type StatusReader = Rc<dyn Fn() -> LocalBoxFuture<'static, String>>;
 /// kernel sends no more of them.
 pub struct Server {
     handle: Handle,
-    mountpoint: PathBuf,
     attachment: Attachment,
     options: ServerOptions,
     device: Arc<File>,
-    load: SharedLoad,
     gate: Rc<Gate>,
     /// Of a filesystem.
     calls: Option<Rc<Calls>>,
@@ -122,7 +124,7 @@ pub struct Server {
     /// Has the kernel hand over all that it keeps.
     collect_all_pages: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>,
     status: StatusReader,
-    make_way: Rc<OnceCell<Box<MakeWay>>>,
+    sync_hook: Rc<OnceCell<Box<SyncHook>>>,
 }
 
 impl Server {
@@ -160,47 +162,42 @@ impl Server {
                 let forgotten = Rc::clone(&forgotten);
                 Box::pin(async move { forgotten.taken_in().await })
             }));
-            let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
-            let sync_modes = SyncModes::of(handle, &filesystem).await;
-            let make_way = Rc::<OnceCell<Box<MakeWay>>>::default();
-            let calls = Rc::new_cyclic(|calls| Calls {
-                make_way: Rc::clone(&make_way),
-                sync_modes,
-                filesystem,
-                files: Files::new(options.open_requests || options.writeback_cache),
-                claims: Claims::new(handle, calls.clone()),
-                sync: options.sync,
-                lost: LostWrites::default(),
+            let gate = Rc::<Gate>::default();
+            let threads = NoticeThreads::new(handle, &gate);
+            let kernel =
+                KernelCache::new(&filesystem, options.writeback_cache, Rc::clone(&notifier), threads);
+            let sync_hook = Rc::<OnceCell<Box<SyncHook>>>::default();
+            let hooks = Hooks {
                 status: Box::new(move |files| {
                     let (status, load) = (status.clone(), told.get());
                     Box::pin(async move { status(load, files).await })
                 }),
                 trim,
                 change_volume,
-                kernel,
-                directories: Directories::default(),
-            });
-            let (gate, attachment) = match inherited {
-                None => (Gate::default(), attach::<Calls>(handle, mountpoint, options).await?),
+                sync: Rc::clone(&sync_hook),
+            };
+            let files = Files::new(options.open_requests || options.writeback_cache);
+            let calls = Calls::new(handle, &gate, (filesystem, kernel), files, options.sync, hooks).await;
+            let attachment = match inherited {
+                None => attach::<Calls>(handle, mountpoint, options).await?,
                 Some(Inherited { device, mut state }) => {
                     let failed = |source| ServerError::TakeOver { path: mountpoint.to_owned(), source };
                     state.check(options).map_err(failed)?;
                     state.restore(&calls).await.map_err(failed)?;
-                    let gate = Gate::with_parked(state.take_parked());
-                    (gate, Attachment::from_device(device, mountpoint))
+                    gate.restore_parked(state.take_parked());
+                    Attachment::from_device(device, &absolute(mountpoint))
                 }
             };
-            let (shared, service) = ((load, intake, Rc::new(gate)), Rc::clone(&calls));
-            let server =
-                Server::start(handle, service, shared, attachment, mountpoint, options, &notifier).await?;
-            Ok(Server { make_way, calls: Some(calls), ..server })
+            let (shared, service) = ((load, intake, gate), Rc::clone(&calls));
+            let server = Server::start(handle, service, shared, attachment, options, &notifier).await?;
+            Ok(Server { sync_hook, calls: Some(calls), ..server })
         })
     }
 
-    /// Has `make_way` called whenever everything on it is to be made durable for the superuser or the user of the server, as before
+    /// Has `hook` called whenever everything on it is to be made durable for the superuser or the user of the server, as before
     /// an unmount. What it gives lives until that is done.
-    pub fn make_way_for_sync(&self, make_way: impl Fn() -> Box<dyn Any> + 'static) {
-        let _ = self.make_way.set(Box::new(make_way));
+    pub fn set_sync_hook(&self, hook: impl Fn() -> Box<dyn Any> + 'static) {
+        let _ = self.sync_hook.set(Box::new(hook));
     }
 
     /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
@@ -225,8 +222,7 @@ impl Server {
             let disk = Disk::new(storage, status);
             let attachment = attach::<Disk>(handle, mountpoint, options).await?;
             let shared = (load, Rc::default(), Rc::default());
-            Server::start(handle, Rc::new(disk), shared, attachment, mountpoint, options, &OnceCell::new())
-                .await
+            Server::start(handle, Rc::new(disk), shared, attachment, options, &OnceCell::new()).await
         })
     }
 
@@ -234,26 +230,27 @@ impl Server {
         handle: &Handle,
         service: Rc<S>,
         (load, intake, gate): (SharedLoad, Rc<Intake>, Rc<Gate>),
-        attachment: Attachment,
-        mountpoint: &Path,
+        mut attachment: Attachment,
         options: &ServerOptions,
         notifier: &OnceCell<Notifier>,
     ) -> Result<Server, ServerError> {
-        // The process may change its directory before it unmounts.
-        let absolute = absolute(mountpoint);
         let (request_bytes_max, awake) = (options.request_bytes_max, options.awake);
         load.set(Load { request_bytes_max, awake, ..load.get() });
-        let device = attachment.device().map_err(ServerError::Device)?;
+        let device = Arc::clone(attachment.device());
         let _ = notifier.set(Notifier::new(Arc::clone(&device)));
         let cpu_guard = options.awake.then(|| BusyCpuGuard::new(handle));
         let connection =
             Connection::new(handle, Arc::clone(&device), cpu_guard).map_err(ServerError::Device)?;
         let shared = (Rc::clone(&load), intake, Rc::clone(&gate));
         let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), shared));
-        if S::IS_FILESYSTEM && matches!(attachment, Attachment::Mounted(_)) {
-            let mountpoint = absolute.clone();
-            let _ = handle.blocking(move || set_read_ahead(&mountpoint)).await;
-        }
+        let sets_read_ahead = S::IS_FILESYSTEM && !attachment.is_taken_over();
+        let mountpoint = attachment.mountpoint().to_owned();
+        let number = handle.blocking(move || {
+            let number = read_device_number(&mountpoint).ok();
+            number.filter(|_| sets_read_ahead).into_iter().for_each(set_read_ahead);
+            number
+        });
+        attachment.set_number(number.await.unwrap_or_default());
         let reporting = Rc::clone(&service);
         let status: StatusReader = Rc::new(move || {
             let service = Rc::clone(&reporting);
@@ -265,17 +262,15 @@ impl Server {
         });
         Ok(Server {
             handle: handle.clone(),
-            mountpoint: absolute,
             attachment,
             options: options.clone(),
             device,
-            load,
             gate,
             calls: None,
             serving,
             collect_all_pages,
             status,
-            make_way: Rc::default(),
+            sync_hook: Rc::default(),
         })
     }
 
@@ -285,7 +280,7 @@ impl Server {
         Rc::clone(&self.status)
     }
 
-    /// Leaves the requests of the kernel with it, and waits until those that were read are answered; then says what the next server
+    /// Leaves the requests of the kernel with it, and waits until nothing is under way any more; then says what the next server
     /// has to know. From then on the kernel waits, until [`resume`](Self::resume) or the next server. After an error it does not.
     ///
     /// # Errors
@@ -294,7 +289,7 @@ impl Server {
         Box::pin(async move {
             let calls = self.calls.as_ref().ok_or(HandoverError::NoFilesystem)?;
             self.gate.close();
-            let state = match until_answered(&self.handle, &self.load, within).await {
+            let state = match self.gate.at_rest(&self.handle, within).await {
                 true => MountState::of_calls(calls, &self.options, self.gate.list_parked()).await,
                 false => Err(HandoverError::Busy),
             };
@@ -310,7 +305,7 @@ impl Server {
     /// Whether another server has mounted it.
     #[must_use]
     pub fn is_taken_over(&self) -> bool {
-        matches!(self.attachment, Attachment::TakenOver(_))
+        self.attachment.is_taken_over()
     }
 
     /// The descriptor of `/dev/fuse` that belongs to the mount, for the next server.
@@ -329,7 +324,7 @@ impl Server {
                 (&mut self.serving).await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
             info!(
                 name: "connection_closed",
-                mountpoint = %self.mountpoint.display(), ok = ended.is_ok(),
+                mountpoint = %self.attachment.mountpoint().display(), ok = ended.is_ok(),
                 "the kernel closed the connection"
             );
             ended.map_err(ServerError::Session)
@@ -337,26 +332,34 @@ impl Server {
     }
 
     /// Unmounts. Programs that have files open on it keep them until the process ends, and what they
-    /// do then fails. What they have written by now has come from the kernel when this returns.
+    /// do then fails. What they have written by now has come from the kernel when this returns, also after an error. A mount that was
+    /// detached (`umount -l`) or moved before stays where it is, and so does what is at its place.
     ///
     /// # Errors
-    /// [`ServerError::Mount`] if the kernel does not unmount it.
+    /// [`ServerError::Unmount`] if the kernel does not unmount it.
     pub fn unmount(&mut self) -> LocalBoxFuture<'_, Result<(), ServerError>> {
         Box::pin(async move {
-            let unmounter = self.attachment.unmounter();
-            let mountpoint = self.mountpoint.clone();
             // On another thread, since this one has to answer what the kernel asks meanwhile.
-            let unmounting = self.handle.blocking(move || match unmounter() {
-                Ok(()) => Ok(()),
-                Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
-            });
+            let unmounting = self.handle.blocking(self.attachment.unmounter());
             let unmounted = unmounting.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
-            unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })?;
-            // A mount that is only taken out of sight ends before the kernel has handed over everything, and `syncfs` does not
+            // A mount that is only detached ends before the kernel has handed over everything, and `syncfs` does not
             // wait for that. What cannot be written is remembered.
             (self.collect_all_pages)().await;
-            info!(name: "unmounted", mountpoint = %self.mountpoint.display(), "unmounted");
-            Ok(())
+            let mountpoint = self.attachment.mountpoint();
+            match unmounted {
+                Ok(MountEnd::Unmounted) => {
+                    info!(name: "unmounted", mountpoint = %mountpoint.display(), "unmounted");
+                    Ok(())
+                }
+                Ok(MountEnd::Detached) => {
+                    warn!(
+                        name: "mount_detached", mountpoint = %mountpoint.display(),
+                        "the mount was detached or moved before; programs that use it get errors from now on"
+                    );
+                    Ok(())
+                }
+                Err(source) => Err(ServerError::Unmount { path: mountpoint.to_owned(), source }),
+            }
         })
     }
 }
@@ -374,7 +377,8 @@ async fn attach<S: Service>(
         file_handles: options.file_handles,
         attributes_of_names: S::IS_FILESYSTEM,
     };
-    let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
+    let place = at.clone();
+    let mounted = handle.blocking(move || Session::new(handshake, place, &config)).await;
     let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
     let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
     info!(
@@ -385,7 +389,7 @@ async fn attach<S: Service>(
         read_only = options.read_only,
         "mounted"
     );
-    Ok(Attachment::Mounted(session))
+    Attachment::from_session(session, &at).map_err(ServerError::Device)
 }
 
 /// Agrees with the kernel on how they talk.

@@ -22,11 +22,12 @@ const NEGOTIATION_MAX: Duration = Duration::from_secs(10);
 /// Requests that are taken in a row before others have their turn.
 const IN_A_ROW: u32 = 32;
 
-/// Serves one client until it disconnects. Requests that are under way then are answered first.
+/// Serves one client until it disconnects, or sends no more. Requests that are under way then are answered first; one of which only a
+/// part has come is not begun.
 ///
 /// # Errors
 /// [`NbdError`] where the client does not keep to the protocol, or the connection failed. It is closed then; what is under
-/// way is carried out.
+/// way is carried out, and answered after [`NbdError::Ended`].
 pub async fn serve_connection<T: Transport>(
     handle: &Handle,
     export: &Rc<Export>,
@@ -78,7 +79,8 @@ async fn serve_requests<T: Transport>(
             handle.give_way().await;
         }
     };
-    if ended.is_err() {
+    if ended.as_ref().is_err_and(|error| !matches!(error, NbdError::Ended)) {
+        // What such a client takes of its replies is not known, so none is waited for.
         transport.close();
     }
     load.is_idle().await;

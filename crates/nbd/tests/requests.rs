@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use weir_nbd::{Export, ExportOptions, FlushMode, PAYLOAD_MAX};
+use weir_nbd::{Export, ExportOptions, FlushMode, NbdError, PAYLOAD_MAX};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{Capabilities, Storage as _};
 
 use crate::support::{
     ACK, BLOCK_STATUS, CACHE, Client, DISCONNECT, FAST_ZERO, FLUSH, FUA, GO, NO_HOLE, ONE_EXTENT, READ,
-    STRUCTURED_REPLY, TRIM, WRITE, WRITE_ZEROES, export, worst_disk, worst_volume,
+    STRUCTURED_REPLY, TRIM, WRITE, WRITE_ZEROES, export, request, worst_disk, worst_volume,
 };
 
 const EPERM: u32 = 1;
@@ -126,8 +126,24 @@ fn what_cannot_be_done_is_refused_by_number() {
         ] {
             assert_eq!(client.error(command, flags, offset, length).await, error, "{command} {offset}");
         }
-        client.send(&crate::support::request(DISCONNECT, 0, 0, 0, 0)).await;
+        client.send(&request(DISCONNECT, 0, 0, 0, 0)).await;
         client.served.await.unwrap().unwrap();
+    });
+}
+
+/// As when the server stops: the end comes in the middle of a write, while others are under way.
+#[test]
+fn what_is_under_way_is_answered_when_the_end_comes_in_a_message() {
+    with_client(false, ExportOptions::default(), async |_, client, _| {
+        client.writes(0, &[5; 4096], 0).await;
+        let (flush, read) = (request(FLUSH, 0, 1, 0, 0), request(READ, 0, 2, 0, 4096));
+        let part = [&request(WRITE, 0, 3, 0, 4096)[..], &[6; 100]].concat();
+        client.send(&[flush, read, part].concat()).await;
+        client.end.end_sending();
+        // A read waits for less than a flush.
+        let replies = [client.reply(4096).await, client.reply(0).await];
+        assert_eq!(replies.map(|reply| (reply.cookie, reply.error)), [(2, 0), (1, 0)]);
+        assert!(matches!(client.served.await.unwrap(), Err(NbdError::Ended)));
     });
 }
 

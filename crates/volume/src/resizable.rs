@@ -36,6 +36,34 @@ impl ResizableVolume {
         Rc::clone(&self.open.borrow())
     }
 
+    /// Does something with the volume. Where that fails and the volume has grown meanwhile, so that the one in hand is closed, it is done
+    /// again with the one in its place.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub async fn with_current<T, E>(&self, work: impl AsyncFn(&Volume) -> Result<T, E>) -> Result<T, E> {
+        let mut volume = self.when_grown().await;
+        loop {
+            let done = work(&volume).await;
+            if done.is_ok() {
+                return done;
+            }
+            let now = self.when_grown().await;
+            if Rc::ptr_eq(&volume, &now) {
+                return done;
+            }
+            volume = now;
+        }
+    }
+
+    /// The volume as it is when it does not grow any more.
+    async fn when_grown(&self) -> Rc<Volume> {
+        while self.is_resizing.get() {
+            self.slots.listen().await;
+        }
+        self.current()
+    }
+
     /// The size that the volume has.
     #[must_use]
     pub fn size(&self) -> Resized {

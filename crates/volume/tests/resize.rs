@@ -508,6 +508,33 @@ fn a_volume_that_takes_commands_while_it_grows_is_found() {
     assert!(std::panic::catch_unwind(|| grow_under_programs(0..4, Some(VolumeMutant::GrownUnheld))).is_err());
 }
 
+/// A snapshot that meets a growth is made on the volume that it leaves; the one that was in hand is closed.
+#[test]
+fn what_meets_a_growth_is_done_again() {
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let script = async {
+        let format = Format { segment_blocks: SEGMENT_BLOCKS, slots: 4, ..Format::default() };
+        let small = AdversaryDisk::new(&handle, AdversaryOptions { blocks: 700, ..disk_options() });
+        Volume::create(&handle, &*small, format).await.unwrap();
+        let timed = AdversaryOptions { latency_ns_max: 20_000, ..disk_options() };
+        let disk = AdversaryDisk::from_image(&handle, timed, &with_blocks(&small.image(), 6000));
+        let volume = Volume::open(&handle, disk, options(None)).await.unwrap();
+        let volume = Rc::new(ResizableVolume::from(volume));
+        let (before, growing) = (volume.current(), Rc::clone(&volume));
+        let size = NewSize { physical_blocks: 6000, logical_blocks: None };
+        let growing = handle.spawn(async move { growing.grow(size).await });
+        handle.sleep(Duration::from_micros(1)).await;
+        let made = volume.with_current(async |volume| volume.create_snapshot("a").await);
+        let (made, closed) = futures_util::join!(made, before.create_snapshot("b"));
+        assert_eq!(growing.await.unwrap().unwrap().physical_blocks, 6000);
+        made.unwrap();
+        assert!(closed.is_err(), "it has met the growth");
+        assert!(volume.current().create_snapshot("a").await.is_err(), "it is there");
+    };
+    runtime.block_on(script).unwrap();
+}
+
 /// The blocks of a writer are those after one of its writes.
 async fn require_prefix(volume: &Volume, writer: u64) {
     let mut found = Vec::new();
