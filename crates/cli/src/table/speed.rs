@@ -149,6 +149,9 @@ fn verdict(report: &Report) -> String {
     };
     let cost = match ratio("cost_of_order") {
         Some(part) if part < 1.0 => format!("That is {} of the rate without any order.", figure(part)),
+        _ if report.setting.machine.busy => {
+            "What order costs is not known: other programs used the machine.".to_owned()
+        }
         _ => "Order costs nothing that this run could measure.".to_owned(),
     };
     format!("{today}\n{cost} A crash may take the last {}.", window_words(*loss_window))
