@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Place, error_of, fails, mounts, weir, works};
+use crate::support::{Place, error_of, mounts, weir, works};
 
 /// Rounds of kills; the long run takes 50.
 fn rounds() -> u64 {
