@@ -90,7 +90,7 @@ fn a_moment_that_is_not_kept_is_refused_and_a_file_that_is_there_is_left_alone()
     put(&place, "a", b"content");
     let shipped = replicate(&place, &url, &[]);
     let copy = path(&place, "copy.weir");
-    let last = format!("request {} of 20", shipped["to"]);
+    let last = format!("position {} of 20", shipped["to"]);
     for at in ["0", "2001-01-01 00:00:00", &(shipped["to"].as_u64().unwrap() + 1).to_string()] {
         fails(
             &["restore", &url, &copy, "--at", at],
