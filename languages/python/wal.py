@@ -67,7 +67,10 @@ def tree(directory):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "check":
+    commands = {"write": write, "measure": measure, "tree": tree}
+    if len(sys.argv) == 4 and sys.argv[1] == "check" and sys.argv[3].isdecimal():
         check(sys.argv[2], int(sys.argv[3]))
+    elif len(sys.argv) == 3 and sys.argv[1] in commands:
+        commands[sys.argv[1]](sys.argv[2])
     else:
-        {"write": write, "measure": measure, "tree": tree}[sys.argv[1]](sys.argv[2])
+        sys.exit("usage: wal.py write|measure|tree DIRECTORY, or wal.py check DIRECTORY NUMBER")

@@ -1,8 +1,6 @@
 //! A *bucket*: a store that other programs serve, asked by a thread with a tokio runtime.
 
-use std::fs::File;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,6 +13,7 @@ use weir_runtime::{Handle, Receiver, Sender, channel};
 
 use crate::answer::store_error;
 use crate::place::{Place, PlaceError};
+use crate::root::Root;
 
 /// Requests that wait for the thread at most; more wait for room.
 const WAITING_MAX: usize = 64;
@@ -27,7 +26,8 @@ pub struct Bucket {
     jobs: Sender<Job>,
     /// Objects are replaced, as the store knows no condition.
     unfenced: bool,
-    directory: Option<PathBuf>,
+    /// That of a directory.
+    root: Option<Arc<Root>>,
 }
 
 impl Bucket {
@@ -36,26 +36,33 @@ impl Bucket {
     /// # Errors
     /// [`PlaceError`] if there is no such directory, or the environment's settings are wrong. The store is not asked.
     pub fn open(handle: &Handle, place: &Place, unfenced: bool) -> Result<Bucket, PlaceError> {
-        let store = place.open_store()?;
+        let (store, root) = place.open_store()?;
         let (jobs, received) = channel(WAITING_MAX);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|_| PlaceError::NoThread)?;
         // The thread ends when the last sender is gone.
         let thread = handle.blocking(move || runtime.block_on(serve(store, received)));
         drop(handle.spawn(async move { thread.await.is_ok() }));
-        Ok(Bucket { jobs, unfenced, directory: place.directory().cloned() })
+        Ok(Bucket { jobs, unfenced, root })
     }
 
-    /// Has the thread carry out a request.
+    /// Has the thread carry out a request. Of a directory the answer counts only if it is the same one before and after.
     fn request<T, F>(&self, request: impl FnOnce(Store) -> F + Send + 'static) -> Reply<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
         let (answer, answered) = channel(1);
+        let root = self.root.clone();
+        let require_same = move || root.as_ref().map_or(Ok(()), |root| root.require_same());
         let job: Job = Box::new(move |store| {
             Box::pin(async move {
-                let outcome = request(store).await;
+                let outcome = async {
+                    require_same()?;
+                    let outcome = request(store).await;
+                    require_same().and(outcome)
+                };
+                let outcome = outcome.await;
                 // If the caller has gone, the answer is dropped.
                 let _ = answer.try_send(outcome);
             })
@@ -76,46 +83,25 @@ async fn serve(store: Store, jobs: Receiver<Job>) {
     }
 }
 
-/// Makes a new file and its name durable, which `object_store` leaves to the system.
-fn make_durable(directory: &std::path::Path, key: &str) -> std::io::Result<()> {
-    let path = directory.join(key);
-    File::open(&path)?.sync_all()?;
-    for above in path.ancestors().skip(1).take_while(|above| above.starts_with(directory)) {
-        File::open(above)?.sync_all()?;
-    }
-    Ok(())
-}
-
-/// What an answer to a read means. All objects are missing where a disk is not mounted any more, and may be there again later.
-fn read_error(directory: Option<PathBuf>, key: &str, error: &Error) -> StoreError {
-    match directory.filter(|directory| !directory.is_dir()) {
-        Some(missing) => StoreError::Unreachable(format!("{}: no such directory", missing.display())),
-        None => store_error(key, error),
-    }
-}
-
 impl weir_replica::ObjectStore for Bucket {
     fn create(&self, key: &str, bytes: Bytes) -> Reply<Creation> {
         let key = key.to_owned();
         let mode = if self.unfenced { PutMode::Overwrite } else { PutMode::Create };
-        let directory = self.directory.clone();
+        let root = self.root.clone();
         self.request(move |store| async move {
-            // It would be made anew, as where a disk is not mounted any more.
-            if let Some(missing) = directory.as_ref().filter(|directory| !directory.is_dir()) {
-                return Err(StoreError::NoPlace(format!("{}: no such directory", missing.display())));
-            }
             let options = PutOptions { mode, ..PutOptions::default() };
             let creation = match store.put_opts(&Path::from(key.as_str()), bytes.into(), options).await {
                 Ok(_) => Creation::Created,
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Creation::Exists,
                 Err(error) => match store_error(&key, &error) {
-                    // Of a put, it is the bucket.
+                    // Of a put, it is the bucket; in a directory, one that another process has removed meanwhile.
+                    StoreError::Missing(text) if root.is_some() => return Err(StoreError::Unreachable(text)),
                     StoreError::Missing(text) => return Err(StoreError::NoPlace(text)),
                     error => return Err(error),
                 },
             };
-            if let Some(directory) = directory {
-                make_durable(&directory, &key).map_err(|error| StoreError::Unreachable(error.to_string()))?;
+            if let Some(root) = root {
+                root.make_durable(&key).map_err(|error| StoreError::Unreachable(error.to_string()))?;
             }
             Ok(creation)
         })
@@ -123,20 +109,18 @@ impl weir_replica::ObjectStore for Bucket {
 
     fn get(&self, key: &str) -> Reply<Bytes> {
         let key = key.to_owned();
-        let directory = self.directory.clone();
         self.request(move |store| async move {
             let found = async { store.get(&Path::from(key.as_str())).await?.bytes().await };
-            found.await.map_err(|error| read_error(directory, &key, &error))
+            found.await.map_err(|error| store_error(&key, &error))
         })
     }
 
     fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Bytes> {
         let key = key.to_owned();
-        let directory = self.directory.clone();
         self.request(move |store| async move {
             let bytes = range.end.saturating_sub(range.start);
             let found = store.get_range(&Path::from(key.as_str()), range).await;
-            let found = found.map_err(|error| read_error(directory, &key, &error))?;
+            let found = found.map_err(|error| store_error(&key, &error))?;
             if found.len() as u64 != bytes {
                 return Err(StoreError::Refused(format!("{key} has not all of the bytes asked for")));
             }

@@ -6,6 +6,7 @@
 mod answer;
 mod bucket;
 mod place;
+mod root;
 mod settings;
 
 pub use bucket::Bucket;

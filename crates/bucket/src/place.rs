@@ -11,6 +11,7 @@ use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
 use crate::answer::told;
+use crate::root::Root;
 use crate::settings;
 
 /// How long a connection may take, and a request.
@@ -35,10 +36,12 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     /// Another kind of URL.
-    #[error("{0}: not a place for a replica: write s3://BUCKET/PREFIX or file:///DIRECTORY")]
+    #[error(
+        "{0}: not a place for a replica: write s3://BUCKET[/PREFIX], or file:// and the whole path of a directory, as file://$PWD/store"
+    )]
     Unknown(String),
     /// The directory is not there.
-    #[error("{}: no such directory; make it first: {error}", path.display())]
+    #[error("{}: {error}: make or mount the directory first", path.display())]
     NoDirectory {
         /// Which.
         path: PathBuf,
@@ -87,18 +90,19 @@ impl FromStr for Place {
     }
 }
 
+/// A store, and its root if it is a directory.
+pub(crate) type Opened = (Arc<dyn ObjectStore>, Option<Arc<Root>>);
+
 impl Place {
-    /// The store at this place. What the environment says of it is checked; the store is not asked.
-    pub(crate) fn open_store(&self) -> Result<Arc<dyn ObjectStore>, PlaceError> {
+    /// The store at this place. What the environment says of it is checked; the store is not
+    /// asked.
+    pub(crate) fn open_store(&self) -> Result<Opened, PlaceError> {
         match self {
             Place::Directory(path) => {
-                let no_directory =
-                    |error: &str| PlaceError::NoDirectory { path: path.clone(), error: error.to_owned() };
-                if let Err(error) = std::fs::read_dir(path) {
-                    return Err(no_directory(&error.to_string()));
-                }
+                let no_directory = |error: String| PlaceError::NoDirectory { path: path.clone(), error };
+                let root = Root::open(path).map_err(|error| no_directory(error.to_string()))?;
                 let store = LocalFileSystem::new_with_prefix(path);
-                Ok(Arc::new(store.map_err(|error| no_directory(&told(&error)))?))
+                Ok((Arc::new(store.map_err(|error| no_directory(told(&error)))?), Some(Arc::new(root))))
             }
             Place::S3 { bucket, prefix } => {
                 settings::check(|name| std::env::var(name).ok())?;
@@ -118,20 +122,12 @@ impl Place {
                     .with_retry(retry)
                     .build()
                     .map_err(|error| PlaceError::Settings(told(&error)))?;
-                Ok(if prefix.is_empty() {
-                    Arc::new(store)
-                } else {
-                    Arc::new(PrefixStore::new(store, prefix.as_str()))
-                })
+                let store: Arc<dyn ObjectStore> = match prefix.as_str() {
+                    "" => Arc::new(store),
+                    prefix => Arc::new(PrefixStore::new(store, prefix)),
+                };
+                Ok((store, None))
             }
-        }
-    }
-
-    /// The directory, if it is one.
-    pub(crate) fn directory(&self) -> Option<&PathBuf> {
-        match self {
-            Place::Directory(path) => Some(path),
-            Place::S3 { .. } => None,
         }
     }
 }

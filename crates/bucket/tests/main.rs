@@ -49,10 +49,46 @@ fn a_directory_creates_an_object_once_and_lists_in_order() {
         let unfenced = Bucket::open(&handle, &place, true).unwrap();
         assert_eq!(unfenced.create("log/2", Bytes::from_static(b"new")).await, Ok(Creation::Created));
         assert_eq!(bucket.get("log/2").await.unwrap(), &b"new"[..]);
-        // As where a disk is not mounted any more.
-        std::fs::remove_dir_all(directory.path()).unwrap();
-        assert!(matches!(bucket.get("log/2").await, Err(StoreError::Unreachable(_))));
-        assert!(matches!(bucket.get_range("log/2", 0..1).await, Err(StoreError::Unreachable(_))));
+    });
+    done.unwrap();
+}
+
+fn is_silent<T: std::fmt::Debug>(answer: Result<T, StoreError>, why: &str) {
+    match answer {
+        Err(StoreError::Unreachable(text)) if text.contains(why) => {}
+        answer => panic!("{answer:?} is not {why}"),
+    }
+}
+
+/// As where the store's disk is unmounted: the directory is missing, or another one, and is the same again later.
+#[test]
+fn a_directory_that_is_gone_or_another_one_does_not_answer_and_takes_nothing() {
+    let above = tempfile::tempdir().unwrap();
+    let (path, away) = (above.path().join("store"), above.path().join("away"));
+    std::fs::create_dir(&path).unwrap();
+    let runtime = Runtime::wall(Wall::default()).unwrap();
+    let handle = runtime.handle();
+    let done = runtime.block_on(async {
+        let bucket = Bucket::open(&handle, &Place::Directory(path.clone()), false).unwrap();
+        let create = async |key: &str| bucket.create(key, Bytes::from_static(b"one")).await;
+        assert_eq!(create("log/1").await, Ok(Creation::Created));
+        std::fs::rename(&path, &away).unwrap();
+        for is_missing in [true, false] {
+            let why = if is_missing { "No such file" } else { "another directory than at the start" };
+            if !is_missing {
+                std::fs::create_dir(&path).unwrap();
+            }
+            is_silent(create("log/2").await, why);
+            is_silent(bucket.get("log/1").await, why);
+            is_silent(bucket.get_range("log/1", 0..1).await, why);
+            is_silent(bucket.list("log/", "").await, why);
+            is_silent(bucket.delete("log/1").await, why);
+        }
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "nothing was made in the other directory");
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::rename(&away, &path).unwrap();
+        assert_eq!(create("log/2").await, Ok(Creation::Created));
+        assert_eq!(bucket.list("log/", "").await.unwrap(), ["log/1", "log/2"]);
     });
     done.unwrap();
 }

@@ -302,7 +302,13 @@ pub(crate) enum CliError {
     Stalled(#[from] Stalled),
     /// The path is no disk, or not a usable one.
     #[error(transparent)]
-    Disk(#[from] FileDiskError),
+    Disk(FileDiskError),
+    /// The host has no space for the new file.
+    #[error(
+        "no space for {}: it takes {needed}, and {free} are free there; free some, or use a smaller size or another disk",
+        path.display()
+    )]
+    NoSpace { path: PathBuf, needed: Size, free: Size },
     /// The filesystem on the path cannot be checked.
     #[error("{}: {source}", path.display())]
     Fsck { path: PathBuf, source: FsckError },
@@ -312,6 +318,9 @@ pub(crate) enum CliError {
     /// Nobody has the socket.
     #[error("{}: no `weir serve` listens there; name its socket as --nbd has it", .0.display())]
     NotServed(PathBuf),
+    /// It is no mount.
+    #[error("{} is served by `weir serve`, process {process}: `kill {process}` makes everything durable and ends it", path.display())]
+    Served { path: PathBuf, process: u32 },
     /// The volume on the path cannot be grown or shrunk so.
     #[error("{}: {cause}", path.display())]
     Resize { path: PathBuf, cause: String },
@@ -458,7 +467,7 @@ pub(crate) enum CliError {
         "{} is in use{}: {}",
         path.display(),
         holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default(),
-        what_frees(mountpoint.as_deref())
+        what_frees(mountpoint.as_deref(), served.as_ref())
     )]
     Held {
         path: PathBuf,
@@ -466,6 +475,8 @@ pub(crate) enum CliError {
         holder: Option<String>,
         /// Where it is mounted, if this process sees that.
         mountpoint: Option<PathBuf>,
+        /// The process that serves it, and where, if it does.
+        served: Option<(u32, String)>,
     },
     /// The file could not be made ready.
     #[error("cannot {doing} {}: {source}", path.display())]
@@ -564,6 +575,17 @@ impl CliError {
     }
 }
 
+impl From<FileDiskError> for CliError {
+    fn from(error: FileDiskError) -> CliError {
+        match error {
+            FileDiskError::NoSpace { path, needed_mib, free_mib } => {
+                CliError::NoSpace { path, needed: Size(needed_mib << 20), free: Size(free_mib << 20) }
+            }
+            error => CliError::Disk(error),
+        }
+    }
+}
+
 impl From<RunError> for CliError {
     fn from(error: RunError) -> CliError {
         match error {
@@ -598,12 +620,15 @@ fn hint_for_open_error(error: &std::io::Error) -> &'static str {
 }
 
 /// What to do about a volume that another process has open.
-fn what_frees(mountpoint: Option<&Path>) -> String {
-    match mountpoint.map(Path::display) {
-        Some(mountpoint) => format!(
+fn what_frees(mountpoint: Option<&Path>, served: Option<&(u32, String)>) -> String {
+    match (mountpoint.map(Path::display), served) {
+        (None, Some((process, address))) => format!(
+            "it is served on {address}: `kill {process}` makes everything durable and ends it"
+        ),
+        (Some(mountpoint), _) => format!(
             "it is mounted at {mountpoint}: name that directory where the command takes one, or run `weir umount {mountpoint}` first"
         ),
-        None => "if it is mounted, run `weir umount` on the mountpoint; otherwise end the process that has it open".to_owned(),
+        (None, None) => "if it is mounted, run `weir umount` on the mountpoint; otherwise end the process that has it open".to_owned(),
     }
 }
 

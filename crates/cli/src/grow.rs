@@ -1,5 +1,6 @@
 //! Growing a volume with its file. One that is mounted or served is made larger by its server, and the filesystem on a mount with it.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use rustix::fs::statvfs;
@@ -74,10 +75,15 @@ fn at_most(most_mib: Option<u64>) -> String {
 }
 
 impl GrowError {
+    /// Whether there is nothing to do.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        matches!(self, GrowError::Volume(ResizeError::Unchanged))
+    }
+
     /// The error of a command on the volume at `path`.
     pub(crate) fn told_of(self, path: &Path) -> CliError {
         match self {
-            GrowError::Disk(source) => CliError::Disk(source),
+            GrowError::Disk(source) => source.into(),
             GrowError::Volume(source) => resize_error(path, &source),
             _ => CliError::Resize { path: path.to_owned(), cause: self.to_string() },
         }
@@ -153,7 +159,7 @@ pub(crate) async fn grow_mounted(
 ) -> Result<(), FsError> {
     stack.note_growth(None);
     let grown = grow_volume_and_filesystem(stack, filesystem, asked, limit).await;
-    if let Err(error) = &grown {
+    if let Some(error) = grown.as_ref().err().filter(|error| !error.is_unchanged()) {
         let reason = error.to_string();
         let message = format!("growing was refused: {reason}");
         LogLine::new(Level::WARN, "growth_refused", message).with("reason", reason.clone()).print();
@@ -208,9 +214,20 @@ fn require_memory(volume: &ResizableVolume, size: NewSize, limit: Limit) -> Resu
 /// Asks the server of a mount to make its volume larger.
 pub(crate) fn ask_mount(path: &Path, arguments: &GrowArguments) -> Result<Verdict, CliError> {
     let explained = |errno| explain(path, errno);
-    ask_server(path, &call_of(arguments), explained)?;
+    match ask_server(path, &call_of(arguments), explained) {
+        Err(CliError::File { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
+            return print_unchanged(path);
+        }
+        done => done?,
+    }
     let found = statvfs(path).map_err(explained)?;
     print(&format!("{}: a filesystem of {}", path.display(), Size(found.f_blocks * found.f_frsize)))?;
+    Ok(Verdict::Good)
+}
+
+/// Says of a volume that it has the size that was asked for.
+pub(crate) fn print_unchanged(path: &Path) -> Result<Verdict, CliError> {
+    print(&format!("{}: it has this size already", path.display()))?;
     Ok(Verdict::Good)
 }
 
@@ -220,7 +237,7 @@ pub(crate) fn ask_served(path: &Path, socket: &Path, arguments: &GrowArguments) 
         .map_err(|source| CliError::File { doing: "ask", path: path.to_owned(), source })?;
     match String::from_utf8_lossy(&told).strip_prefix(serve_status::DONE) {
         Some(told) => {
-            print(&format!("{}: {told}; clients see it when they connect again", path.display()))?;
+            print(&format!("{}: {told}", path.display()))?;
             Ok(Verdict::Good)
         }
         None => Err(CliError::Resize {
@@ -235,7 +252,11 @@ pub(crate) async fn answer_served(stack: &Stack, path: &Path, call: &VolumeCall)
     let VolumeCall::Grow { bytes, logical } = call else { return "it makes no snapshots".to_owned() };
     let asked = GrowthAsked { bytes: bytes.map(Size), logical: logical.map(Size) };
     match grow_volume(stack, asked, Limit::Usual).await {
-        Ok(()) => format!("{}a volume of {}", serve_status::DONE, Size::of_blocks(stack.storage().blocks())),
+        Ok(()) => {
+            let size = Size::of_blocks(stack.storage().blocks());
+            format!("{}a volume of {size}; clients see it when they connect again", serve_status::DONE)
+        }
+        Err(error) if error.is_unchanged() => format!("{}it has this size already", serve_status::DONE),
         Err(error) => error.told_of(path).to_string(),
     }
 }

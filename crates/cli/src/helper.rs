@@ -16,7 +16,7 @@ use clap::{CommandFactory as _, Parser, ValueEnum as _};
 
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
-use crate::replica::parse_duration;
+use crate::replica::parse_moment;
 use crate::size::Size;
 use crate::successor::program_of_this_process;
 
@@ -253,8 +253,8 @@ fn of_option(option: &str) -> Meaning {
         ("writeback_cache", None) => argument("--writeback-cache"),
         ("no_open_requests", None) => argument("--no-open-requests"),
         ("no_file_handles", None) => argument("--no-file-handles"),
-        ("moment", Some(time)) if parse_duration(time).is_ok() => argument(&format!("--{option}")),
-        ("moment", _) => Meaning::WrongValue("moment=TIME, such as moment=100ms"),
+        ("moment", Some(time)) if parse_moment(time).is_ok() => argument(&format!("--{option}")),
+        ("moment", _) => Meaning::WrongValue("moment=TIME, such as moment=100ms: 10ms to 1min"),
         ("sync", Some("durable" | "order")) => argument(&format!("--{option}")),
         ("sync", _) => Meaning::WrongValue("sync=durable or sync=order"),
         ("engine", Some(value)) if JournalEngine::from_str(value, false).is_ok() => {

@@ -121,7 +121,8 @@ Examples:
 
 Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.
 Those of fsck, as of e2fsck: 0 clean, 4 something is wrong, 8 it cannot be checked.
-Those of status: 0 healthy, 1 something is wrong, 2 no mount, 3 its server does not answer.";
+Those of status: 0 healthy, 1 something is wrong, 2 no mount, its server has ended, or you may not look,
+3 its server does not answer.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -131,8 +132,8 @@ enum Command {
     Mount(Box<mount::MountArguments>),
     /// Show the health, flushes, loss window and space of a mount
     ///
-    /// docs/status.md explains each line. Exit codes: 0 healthy, 1 something is wrong, 2 there is no mount or its server has
-    /// ended, 3 its server does not answer.
+    /// docs/status.md explains each line. Exit codes: 0 healthy, 1 something is wrong, 2 no mount, its server has ended, or you
+    /// may not look, 3 its server does not answer.
     Status(status::StatusArguments),
     /// Order all that was done on a mount before, by any program, before all that comes after
     Barrier(barrier::BarrierArguments),

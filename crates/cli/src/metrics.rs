@@ -67,6 +67,8 @@ impl Metric {
     }
 }
 
+/// What has the server's version as a label, as others' metrics do.
+const BUILD_INFO: &str = "weir_build_info";
 const SYNC_CALLS: &str = "Calls of fsync and its like.";
 const STORE_REQUESTS: &str = "Requests to the object store of the replication.";
 
@@ -147,6 +149,10 @@ pub(crate) fn text_of(status: &str) -> serde_json::Result<String> {
     let causes: BTreeSet<&str> = health.findings.iter().map(|finding| finding.cause).collect();
     for cause in causes {
         let _ = writeln!(text, "weir_finding{{cause=\"{cause}\"}} 1");
+    }
+    if let Some(version) = document["version"].as_str() {
+        let _ = writeln!(text, "# HELP {BUILD_INFO} The version of the server.\n# TYPE {BUILD_INFO} gauge");
+        let _ = writeln!(text, "{BUILD_INFO}{{version=\"{version}\"}} 1");
     }
     let mut last = "";
     for metric in METRICS {

@@ -57,7 +57,7 @@ pub(crate) struct MkfsArguments {
     /// The format. F2FS takes 52M at least, 60M with a volume, and none of the options of journals, inodes, reserves and checksums
     #[arg(long = "type", value_enum, value_name = "FORMAT", default_value_t = FormatName::Ext4)]
     format: FormatName,
-    /// Make a volume, and the filesystem in it: on a mount, barriers then wait for nothing. Without a volume, each
+    /// Make a volume, and the filesystem in it (a flag, which takes no value): on a mount, barriers then wait for nothing. Without a volume, each
     /// barrier waits and flushes
     #[arg(long)]
     volume: bool,

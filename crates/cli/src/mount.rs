@@ -23,7 +23,7 @@ use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
 use crate::log_line::LogLine;
 use crate::memory::Limit;
-use crate::replica::{At, parse_duration};
+use crate::replica::{At, parse_moment};
 use crate::replication::{ReplicationArguments, Shipping};
 use crate::service::{self, Instructions, MountServiceArguments, Service};
 use crate::size::Size;
@@ -34,8 +34,6 @@ use crate::{cache, handover, mount_f2fs, replica_mount, status, volume_calls};
 
 /// Bytes of dirty data and of the journal that a moment writes at most: of a large volume that is the room that is kept for it.
 const MOMENT_BYTES: u64 = 64 << 20;
-/// The shortest time between two moments: each is a flush of the disk.
-const MOMENT_MIN: Duration = Duration::from_millis(10);
 
 /// How often a server checks whether its filesystem has failed.
 const LOOKED_AT: Duration = Duration::from_secs(1);
@@ -79,7 +77,7 @@ pub(crate) struct MountArguments {
     cleaner: Option<Cleaner>,
     /// On ext4 on a volume: whatever a crash leaves is the whole tree as it was at one moment, so long ago at the most and a transfer,
     /// such as 100ms. What is written to an open file and not passed on by the kernel may be older, see docs/moments.md
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["device", "read_only", "snapshot", "url", "cache"])]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, conflicts_with_all = ["device", "read_only", "snapshot", "url", "cache"])]
     moment: Option<Duration>,
     /// Allow other users on the mount; the kernel checks their permissions
     #[arg(long)]
@@ -103,9 +101,9 @@ pub(crate) struct MountArguments {
     /// Mount a snapshot, which is read-only, or a clone
     #[arg(long, value_name = "NAME", conflicts_with_all = ["device", "url"])]
     snapshot: Option<String>,
-    /// With the URL of a replica: the state at a time, such as "2026-11-28 17:35:00" in UTC, or after a request, by its number
+    /// With the URL of a replica: the state at a time, such as "2026-11-28 17:35:00" in UTC, or at a position
     /// [default: the newest]
-    #[arg(long, value_name = "TIME|SEQUENCE", conflicts_with_all = ["device", "snapshot", "url"])]
+    #[arg(long, value_name = "TIME|POSITION", conflicts_with_all = ["device", "snapshot", "url"])]
     at: Option<At>,
     /// Refuse to run programs that are on it
     #[arg(long)]
@@ -302,9 +300,6 @@ async fn serve(
     source: &Path,
     mountpoint: &Path,
 ) -> Result<(), CliError> {
-    if arguments.moment.is_some_and(|moment| moment < MOMENT_MIN) {
-        return Err(CliError::Usage("--moment: 10ms at least"));
-    }
     if arguments.moment.is_some() && arguments.replication.is_given() {
         return Err(CliError::Usage(
             "--replicate ships each request, so --moment does not hold in the store",
@@ -359,7 +354,25 @@ async fn serve(
             None => Stack::open_with(&handle, source, arguments.read_only, volume).await?,
         },
     };
-    let (stack, arguments) = (Rc::new(stack), &arguments);
+    let stack = Rc::new(stack);
+    let begun = (Rc::clone(&stack), shipping);
+    let served = serve_opened(handle, &arguments, service, (source, mountpoint), begun).await;
+    if served.is_err() && !stack.is_served() {
+        // It was not mounted, so it is left as it was found, and not as by a crash. What is told is why it was not.
+        let _ = stack.close(arguments.cache.as_deref().unwrap_or(source)).await;
+    }
+    served
+}
+
+/// Mounts what was opened, which is shipped with a cache already, and serves it.
+async fn serve_opened(
+    handle: Handle,
+    arguments: &MountArguments,
+    service: Service,
+    (source, mountpoint): (&Path, &Path),
+    (stack, mut shipping): (Rc<Stack>, Option<Shipping>),
+) -> Result<(), CliError> {
+    let stops = arguments.sync.waits_for_store();
     arguments.sync.require_store(arguments.replication.is_given() || arguments.cache.is_some())?;
     if shipping.is_none() {
         shipping = arguments.replication.begin(&handle, stack.volume(), stops).await?;
@@ -419,6 +432,18 @@ async fn try_out(
     stack.close(source).await
 }
 
+/// The server of a mount; where the kernel refused that, the filesystem is unmounted.
+pub(crate) async fn require_mounted(
+    mounted: Result<Server, ServerError>,
+    filesystem: &Filesystem,
+) -> Result<Server, CliError> {
+    if mounted.is_err() {
+        // What is told is why it was refused.
+        let _ = filesystem.unmount().await;
+    }
+    Ok(mounted?)
+}
+
 async fn serve_filesystem(
     handle: Handle,
     arguments: &MountArguments,
@@ -464,8 +489,8 @@ async fn serve_filesystem(
     let change_volume =
         volume_calls::serving(Rc::clone(&stack), filesystem.clone(), Limit::from_option(arguments.memory));
     let at = (mountpoint, inherited);
-    let server =
-        Server::mount(&handle, filesystem.clone(), at, &options, status, trim, change_volume).await?;
+    let server = Server::mount(&handle, filesystem.clone(), at, &options, status, trim, change_volume).await;
+    let server = require_mounted(server, &filesystem).await?;
     if engine.is_some_and(|engine| !engine.facts().flushes) {
         let message = "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
                        for which fsync has returned may be lost in a crash, newest first.";
@@ -491,6 +516,7 @@ pub(crate) async fn serve_until_unmounted(
         LogLine::new(Level::WARN, "fsync_only_orders", message).print();
     }
     stack.warn_of_readers(&handle, source).await;
+    stack.begin_serving();
     stack.tell_of_unused().await;
     if let Some(shipping) = &shipping {
         shipping.begin_serving();

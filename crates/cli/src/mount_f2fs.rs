@@ -10,7 +10,7 @@ use weir_vfs::Filesystem;
 
 use crate::error::CliError;
 use crate::memory::Limit;
-use crate::mount::{MountArguments, serve_until_unmounted};
+use crate::mount::{MountArguments, require_mounted, serve_until_unmounted};
 use crate::replication::Shipping;
 use crate::service::Service;
 use crate::stack::Stack;
@@ -62,8 +62,8 @@ pub(crate) async fn serve(
     let change_volume = volume_calls::serving(Rc::clone(&stack), filesystem.clone(), Limit::Usual);
     let successor = arguments.successor((source, mountpoint), None, shipping.is_some());
     let at = (mountpoint, None);
-    let server =
-        Server::mount(&handle, filesystem.clone(), at, &options, status, trim, change_volume).await?;
+    let server = Server::mount(&handle, filesystem.clone(), at, &options, status, trim, change_volume).await;
+    let server = require_mounted(server, &filesystem).await?;
     let mounted = (filesystem, server, successor);
     serve_until_unmounted(handle, arguments, service, (source, &stack), mounted, shipping).await
 }

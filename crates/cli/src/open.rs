@@ -39,25 +39,42 @@ pub(crate) async fn open_disk(
                 handle.sleep(PAUSE).await;
             }
             Err(FileDiskError::Locked { path }) => {
-                return Err(CliError::Held { holder: holder(&path), mountpoint: mountpoint_of(&path), path });
+                let process = holder(&path);
+                let served = process.and_then(|process| Some((process, served_address(process)?)));
+                let (holder, mountpoint) = (process.map(process_text), mountpoint_of(&path));
+                return Err(CliError::Held { holder, mountpoint, served, path });
             }
             opened => return Ok(opened?),
         }
     }
 }
 
-/// The process that has a lock on a file, as `process 123 (weir)`, if the kernel names it.
-fn holder(path: &Path) -> Option<String> {
+/// The process that has a lock on a file, if the kernel names it.
+fn holder(path: &Path) -> Option<u32> {
     let file = path.metadata().ok()?;
     let device = file.dev();
     let place = format!("{:02x}:{:02x}:{}", major(device), minor(device), file.ino());
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let process = holder_of(&locks, &place)?;
+    holder_of(&locks, &place)
+}
+
+/// A process that has a file, as `process 123 (weir)`.
+fn process_text(process: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{process}/comm"));
-    Some(match name {
+    match name {
         Ok(name) => format!("process {process} ({})", name.trim_end()),
         Err(_) => format!("process {process}, which has ended: the kernel is still at its last writes"),
-    })
+    }
+}
+
+/// Where a process serves a volume by NBD, as its arguments have it; none of another process.
+fn served_address(process: u32) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{process}/cmdline")).ok()?;
+    let arguments: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let at = arguments.iter().position(|argument| argument.starts_with("--nbd"))?;
+    let address =
+        arguments[at].strip_prefix("--nbd=").or_else(|| arguments.get(at + 1).map(|next| &**next))?;
+    arguments.iter().any(|argument| argument == "serve").then(|| address.to_owned())
 }
 
 /// The process that has a lock on the whole of a file, by the kernel's list: a line each, as

@@ -88,10 +88,10 @@ impl ReplicaLine {
             _ => String::new(),
         };
         format!(
-            "as of request {}{made}; {} of blocks; {}{}, {} read, {} of {} in memory",
+            "as of position {}{made}; {} of blocks; {}{}, {} read, {} of {} in memory",
             self.sequence,
             Size(self.mapped_bytes),
-            counted(self.requests.total(), "request", "requests"),
+            counted(self.requests.total(), "call", "calls") + " to the store",
             wait_text(self.longest_wait_ms),
             Size(self.requests.bytes_read),
             Size(self.cache_bytes),

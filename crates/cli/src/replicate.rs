@@ -26,7 +26,7 @@ pub(crate) struct ReplicateArguments {
     /// The volume, which is not mounted; with --check the URL of a replica
     #[arg(value_name = "VOLUME|URL")]
     first: String,
-    /// Where the replica is: s3://BUCKET/PREFIX or file:///DIRECTORY
+    /// Where the replica is: s3://BUCKET[/PREFIX], or file:///DIRECTORY with its whole path
     #[arg(value_name = "URL", required_unless_present = "check", conflicts_with = "check")]
     url: Option<String>,
     /// Read the whole replica and say what is missing or damaged; exit code 1 if anything is
@@ -113,9 +113,9 @@ async fn ship(
     } else {
         let Shipped { from, to, requests, .. } = &shipped;
         print(&format!(
-            "{}: the store has the volume's requests up to {to}, and had those up to {from}; that took {} to the store, with {} sent",
+            "{}: the store has the volume up to position {to}, and had it up to {from}; that took {} to the store, with {} sent",
             path.display(),
-            crate::plain::counted(requests.total(), "request", "requests"),
+            crate::plain::counted(requests.total(), "call", "calls"),
             Size(requests.bytes_created)
         ))?;
     }

@@ -33,7 +33,7 @@ const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
 /// Options of a mount or a server whose volume is shipped.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplicationArguments {
-    /// Ship the volume to an object store meanwhile, see docs/replicate.md: s3://BUCKET/PREFIX or file:///DIRECTORY
+    /// Ship the volume to an object store meanwhile, see docs/replicate.md: s3://BUCKET[/PREFIX], or file:///DIRECTORY with its whole path
     #[arg(long = "replicate", value_name = "URL", group = "shipped")]
     url: Option<String>,
     /// With --replicate, or --cache of a mount: how long what is durable here may not be in the store; then writers wait
@@ -221,6 +221,21 @@ pub(crate) fn wait_text(longest_wait_ms: u64) -> String {
 }
 
 impl ReplicationLine {
+    /// What an unmount leaves to be shipped later, as far as that is known before it: while the store has no trouble the server
+    /// ships everything.
+    pub(crate) fn left_text(&self) -> Option<String> {
+        let left = match self.lag_bytes {
+            0 if self.behind || self.stopped => "not everything is in the store".to_owned(),
+            0 => return None,
+            bytes => format!("{} are not in the store", Size(bytes)),
+        };
+        let trouble = self.trouble.as_ref()?;
+        let now = if self.stopped { "" } else { "the server tries for --patience; then " };
+        Some(format!(
+            "{left} ({trouble}): {now}the next mount with --replicate or --cache, or `weir replicate`, has to ship the rest"
+        ))
+    }
+
     /// For people.
     pub(crate) fn text(&self) -> String {
         let state = match (self.stopped, self.overdue) {
@@ -236,7 +251,7 @@ impl ReplicationLine {
             "{state}: {} ms, {} not in the store; {} to the store{wait}{trouble}",
             self.lag_ms,
             Size(self.lag_bytes),
-            counted(self.requests.total(), "request", "requests")
+            counted(self.requests.total(), "call", "calls")
         )
     }
 }

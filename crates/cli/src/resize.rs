@@ -11,7 +11,7 @@ use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, read};
 use weir_volume::{NewSize, ResizeError, Resized, VolumeOptions};
 
 use crate::error::CliError;
-use crate::grow::{GrowthAsked, grow_with_file};
+use crate::grow::{GrowthAsked, grow_with_file, print_unchanged};
 use crate::open::open_disk;
 use crate::size::Size;
 use crate::stack::{Stack, find_volume};
@@ -60,8 +60,11 @@ pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<V
         Ok(weir_volume::grow(handle, disk, size, VolumeOptions::default()).await?)
     };
     let asked = GrowthAsked { bytes: arguments.size, logical: arguments.logical };
-    let grown = grow_with_file(&disk, asked, grow).await;
-    let verdict = tell_size(path, &grown.map_err(|error| error.told_of(path))?, before)?;
+    let grown = match grow_with_file(&disk, asked, grow).await {
+        Err(error) if error.is_unchanged() => return print_unchanged(path),
+        grown => grown.map_err(|error| error.told_of(path))?,
+    };
+    let verdict = tell_size(path, &grown, before)?;
     print(
         "a filesystem in it keeps its size: mount it, and run `weir volume grow DIRECTORY`, or its own tool; see docs/users/resize.md",
     )?;
@@ -88,7 +91,7 @@ pub(crate) async fn shrink(handle: &Handle, arguments: &ShrinkArguments) -> Resu
     let shrunk = weir_volume::shrink(handle, Rc::<FileDisk>::clone(&disk), size, VolumeOptions::default())
         .await
         .map_err(|error| resize_error(path, &error))?;
-    disk.resize(Some(Size::of_blocks(shrunk.physical_blocks).0)).map_err(CliError::Disk)?;
+    disk.resize(Some(Size::of_blocks(shrunk.physical_blocks).0))?;
     tell_size(path, &shrunk, before)?;
     if shrunk.physical_blocks > physical_blocks {
         print(&format!(

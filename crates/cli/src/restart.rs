@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::error::CliError;
-use crate::status;
+use crate::{print, status};
 
 /// From one look at the status to the next.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -47,10 +47,16 @@ pub(crate) fn run(arguments: &RestartArguments) -> Result<(), CliError> {
     pidfd_send_signal(&server, Signal::USR2).map_err(failed)?;
     for _ in 0..arguments.timeout.saturating_mul(LOOKS_A_SECOND) {
         pause(&server, path)?;
-        let now = status::ask(path)?.restarts().cloned().ok_or_else(no_restart)?;
-        if now.restarts_asked > before {
-            return match now.restart_refused {
-                None => Ok(()),
+        let now = status::ask(path)?;
+        let restarts = now.restarts().ok_or_else(no_restart)?;
+        if restarts.restarts_asked > before {
+            return match restarts.restart_refused.clone() {
+                None => print(&format!(
+                    "{}: process {} serves it now, weir {}",
+                    path.display(),
+                    now.pid,
+                    now.version.as_deref().unwrap_or("of an older version")
+                )),
                 Some(why) => Err(CliError::RestartRefused { path: path.clone(), why }),
             };
         }

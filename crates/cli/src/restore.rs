@@ -23,9 +23,9 @@ pub(crate) struct RestoreArguments {
     url: String,
     /// A new file, which appears when it is whole; or an empty file or block device
     volume: PathBuf,
-    /// The state at a time, such as "2026-11-28 17:35:00" in UTC, or after a request, by its number, see weir replicate --check
+    /// The state at a time, such as "2026-11-28 17:35:00" in UTC, or at a position, see weir replicate --check
     /// [default: the newest]
-    #[arg(long, value_name = "TIME|SEQUENCE", default_value = "newest", hide_default_value = true)]
+    #[arg(long, value_name = "TIME|POSITION", default_value = "newest", hide_default_value = true)]
     at: At,
     /// Size of the file [default: what the volume's capacity needs; it is sparse]
     #[arg(long, value_name = "SIZE")]
@@ -92,7 +92,7 @@ async fn restore(handle: &Handle, arguments: &RestoreArguments) -> Result<Verdic
             _ => "",
         };
         print(&format!(
-            "{}: the volume as of request {sequence} of {time}{behind}; {} read, {}",
+            "{}: the volume as of position {sequence} of {time}{behind}; {} read, {}",
             path.display(),
             crate::plain::counted(objects, "object", "objects"),
             Size(bytes)

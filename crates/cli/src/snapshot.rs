@@ -190,7 +190,7 @@ fn list(arguments: &ListArguments) -> Result<(), CliError> {
     }
     let width = found.iter().map(|branch| branch.name.len()).max().unwrap_or(0);
     let line = |BranchStatus { name, kind, sequence, made }: &BranchStatus| {
-        format!("{name:width$}  {kind:8}  {made}  record {sequence}")
+        format!("{name:width$}  {kind:8}  {made}  position {sequence}")
     };
     print(&found.iter().map(line).collect::<Vec<_>>().join("\n"))
 }

@@ -1,6 +1,6 @@
 //! What a filesystem is on: a file or block device as it is, a volume on one, or an emulated device.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -62,6 +62,8 @@ pub(crate) struct Stack {
     replica: Option<ReplicaStorage>,
     /// Why its volume was not made larger when that was asked for last.
     growth_refused: RefCell<Option<String>>,
+    /// A server has it, and closes it at its end.
+    is_served: Cell<bool>,
 }
 
 /// What is there in addition while a volume is shipped to an object store.
@@ -330,7 +332,13 @@ pub(crate) fn seconds_now(handle: &Handle) -> u32 {
 
 impl Stack {
     fn on(below: weir_stack::Stack) -> Stack {
-        Stack { below, shipped: RefCell::default(), replica: None, growth_refused: RefCell::default() }
+        Stack {
+            below,
+            shipped: RefCell::default(),
+            replica: None,
+            growth_refused: RefCell::default(),
+            is_served: Cell::new(false),
+        }
     }
 
     /// A state of a replica in an object store, which is only read.
@@ -551,6 +559,16 @@ impl Stack {
         self.growth_refused.replace(refused);
     }
 
+    /// A server has it from here on, and closes it at its end.
+    pub(crate) fn begin_serving(&self) {
+        self.is_served.set(true);
+    }
+
+    /// Whether a server has it.
+    pub(crate) fn is_served(&self) -> bool {
+        self.is_served.get()
+    }
+
     /// Whether a snapshot or clone is at the top.
     pub(crate) fn is_branch(&self) -> bool {
         self.below.is_branch()
@@ -717,5 +735,7 @@ async fn mount_replayed(
         Err(FsError::Storage(StorageError::NoSpace)) => return Err(FsError::NeedsRecovery),
         recovered => recovered?,
     }
+    let message = "what the journal has is replayed in memory; nothing is written";
+    LogLine::new(Level::INFO, "replayed_in_memory", message).print();
     BarrierFs::mount(handle, storage, options).await
 }

@@ -70,6 +70,9 @@ pub(crate) const FULL_BELOW: ReadOnlyReason = ReadOnlyReason::Aborted(StorageErr
 pub(crate) struct Status {
     /// The server's process.
     pub(crate) pid: u32,
+    /// Its version; none of one that does not tell it.
+    #[serde(default)]
+    pub(crate) version: Option<String>,
     /// Memory that the server has now, all of it: its resident set.
     #[serde(default)]
     memory_bytes: u64,
@@ -394,6 +397,7 @@ async fn status_of(
         replication: storage.replication.take(),
         replica: storage.replica.take(),
         pid: std::process::id(),
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         memory_bytes: memory::resident(),
         memory_bound_bytes: bounds.map(|bounds| bounds.bound),
         memory_floor_bytes: bounds.map(|bounds| bounds.floor),
@@ -527,6 +531,11 @@ pub(crate) fn durable_but_for(order_files: Option<u64>) -> String {
     }
 }
 
+/// A time in whole seconds, if it is that.
+fn time_text(ms: u64) -> String {
+    if ms > 0 && ms.is_multiple_of(1000) { format!("{} s", ms / 1000) } else { format!("{ms} ms") }
+}
+
 fn of_files(found: &FilesystemStatus, Space { all, free, .. }: &Space) -> Vec<(&'static str, String)> {
     let read_only = found.read_only.as_ref().map_or_else(|| "no".to_owned(), |why| format!("yes: {why}"));
     let (commits, checkpoints, log) =
@@ -585,7 +594,7 @@ fn of_files(found: &FilesystemStatus, Space { all, free, .. }: &Space) -> Vec<(&
     lines.extend(found.moment_ms.map(|ms| {
         (
             "a crash leaves",
-            format!("the tree as of one moment, {ms} ms and a transfer ago at most (--moment)"),
+            format!("the tree as of one moment, {} and a transfer ago at most (--moment)", time_text(ms)),
         )
     }));
     lines.extend(found.lost.line());
@@ -618,7 +627,7 @@ fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
         (
             "segments of the volume",
             format!(
-                "{}, {} of them free ({} %)",
+                "{}, {} of them free ({} %); the rest is reclaimed when needed",
                 volume.segments,
                 volume.segments_free,
                 volume.segments_free * 100 / volume.segments.max(1)

@@ -13,6 +13,7 @@ use weir_bench::{
     About, CleanerReport, CleanersCase, CleanersReport, CleaningReport, LossWindowReport, Machine,
     ModeReport, Promise, Ratio, ReadsReport, RecoveryTime, Setting, SimulatedReport, Spread, SpreadReport,
 };
+use weir_volume::LossWindow;
 
 use crate::size::Size;
 
@@ -176,8 +177,13 @@ fn loss_window(seen: LossWindowReport, bound_ms: u64, bound_bytes: u64) -> Strin
     } else {
         format!("time: {bound_ms} ms, kept")
     };
+    let usual = LossWindow::default().bytes;
+    let volume = match bound_bytes < usual {
+        true => format!(" of this run's small volume; a mount has {}", Size(usual)),
+        false => String::new(),
+    };
     format!(
-        "loss window: at most {:.1} ms and {} of acknowledged writes were not yet durable at any moment ({time}; bytes: {}, a hard limit).",
+        "loss window: at most {:.1} ms and {} of acknowledged writes were not yet durable at any moment ({time}; bytes: {}, a hard limit{volume}).",
         seen.ms_max,
         Size(seen.bytes_max),
         Size(bound_bytes),

@@ -25,6 +25,7 @@ use weir_fuse::control::{STATUS_ATTRIBUTE, SYNC_ALL};
 use crate::error::CliError;
 use crate::messages;
 use crate::mountpoint::{above, is_mount_of_ours, keeper, owner_if_other, place_of};
+use crate::serve_status::socket_of;
 use crate::size::Size;
 use crate::status::{self, Status};
 
@@ -47,6 +48,10 @@ pub(crate) struct UmountArguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     let path = &arguments.mountpoint;
+    if socket_of(path).is_some() {
+        let process = status::ask(path)?.pid;
+        return Err(CliError::Served { path: path.clone(), process });
+    }
     let other = owner_if_other(path);
     if let Some(owner) = other.as_ref().filter(|_| !getuid().is_root()) {
         return Err(not_the_owner(path, owner));
@@ -73,7 +78,12 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
         })?,
     }
     let device = path.metadata().map(|found| found.dev());
+    let left =
+        status::ask(path).ok().and_then(|status| status.replication).and_then(|found| found.left_text());
     end(path)?;
+    if let Some(left) = left {
+        messages::print_message(&format!("{}: {left}", path.display()));
+    }
     let mut ended = [PollFd::new(&server, PollFlags::IN)];
     let mut wait = |patience: Option<&Timespec>| {
         retry_on_intr(|| poll(&mut ended, patience)).map_err(failed("wait for the server of", path))

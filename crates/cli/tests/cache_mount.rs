@@ -139,7 +139,7 @@ fn a_replica_goes_on_in_a_file_when_its_machine_is_lost() {
     // On a busy machine the store may be behind for a moment.
     wait_until("it is healthy", || machines.second.status()["health"]["healthy"] == true);
     let told = text(&weir(&["status", root.to_str().unwrap()]).output().unwrap().stdout);
-    assert!(told.contains("a volume on a replica") && told.contains("as of request"), "{told}");
+    assert!(told.contains("a volume on a replica") && told.contains("as of position"), "{told}");
     // A part of a block that only the store has, a file that is gone, and a directory that gets another file.
     let mut large = machines.files.remove("large").unwrap();
     large[3_000_001..3_000_011].copy_from_slice(&[7; 10]);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Place, error_of, fails, mounts, weir, works};
+use crate::support::{Place, error_of, mounts, weir, works};
 
 /// Rounds of kills; the long run takes 50.
 fn rounds() -> u64 {
@@ -138,5 +138,8 @@ fn what_cannot_take_moments_says_why() {
     is_refused(volume, &[], "--moment");
     is_refused(volume, &["--read-only"], "--read-only");
     is_refused(volume, &["--replicate", "file:///tmp/none"], "--replicate");
-    fails(&["mount", volume, root, "--moment", "1ms"], &["--moment: 10ms at least"]);
+    for (time, word) in [("1ms", "10ms at least"), ("30m", "1min at most; 30m is 30 minutes")] {
+        let output = weir(&["mount", volume, root, "--moment", time]).output().unwrap();
+        assert!(output.status.code() == Some(2) && error_of(&output).contains(word), "{}", error_of(&output));
+    }
 }

@@ -159,7 +159,10 @@ fn what_cannot_be_mounted_is_named() {
     let at = mountpoint.to_str().unwrap();
     fails(&["mount", url, at, "--read-only"], &["no replica"]);
     fails(&["mount", "https://host/a", at, "--read-only"], &["https://host/a", "s3://"]);
-    fails(&["mount", "file:///no/such/place", at, "--read-only"], &["/no/such/place", "no such directory"]);
+    fails(
+        &["mount", "file:///no/such/place", at, "--read-only"],
+        &["/no/such/place", "make or mount the directory"],
+    );
     replicated.put("a", &[7; 50_000]);
     let key = replicated.path("key");
     fs::write(&key, "3".repeat(64)).unwrap();

@@ -19,7 +19,8 @@ use serde_json::Value;
 
 use crate::support::seaweed::{KEY, SECRET, Seaweed, is_there_weed};
 use crate::support::{
-    Place, error_of, fails, is_so_within, mounts, runs, text, wait_until, weir, weir_as, weir_in, works,
+    Place, error_of, fails, is_so_within, mounts, runs, system, text, wait_until, weir, weir_as, weir_in,
+    works,
 };
 
 /// A volume with a filesystem, and an empty directory as a store.
@@ -89,9 +90,12 @@ fn a_moment_that_is_not_kept_is_refused_and_a_file_that_is_there_is_left_alone()
     put(&place, "a", b"content");
     let shipped = replicate(&place, &url, &[]);
     let copy = path(&place, "copy.weir");
-    let last = format!("request {} of 20", shipped["to"]);
+    let last = format!("position {} of 20", shipped["to"]);
     for at in ["0", "2001-01-01 00:00:00", &(shipped["to"].as_u64().unwrap() + 1).to_string()] {
-        fails(&["restore", &url, &copy, "--at", at], &["cannot be restored, but states from request", &last]);
+        fails(
+            &["restore", &url, &copy, "--at", at],
+            &["cannot be restored, but states from position", &last],
+        );
         assert!(!Path::new(&copy).exists(), "what is refused leaves nothing");
     }
     let told = works(&["restore", &url, &copy, "--at", "2400-01-01 00:00:00"]);
@@ -104,10 +108,10 @@ fn a_moment_that_is_not_kept_is_refused_and_a_file_that_is_there_is_left_alone()
     assert!(!error.contains("--force"), "{error}");
     assert_eq!(fs::metadata(&copy).unwrap().len(), before);
     let checked = works(&["replicate", "--check", &url]);
-    assert!(checked.contains("whole; states from request") && checked.contains(&last), "{checked}");
+    assert!(checked.contains("whole; states from position") && checked.contains(&last), "{checked}");
     let volume = place.volume();
     let shipped = works(&["replicate", volume.to_str().unwrap(), &url]);
-    assert!(shipped.contains("the volume's requests up to") && shipped.contains("requests to the store"));
+    assert!(shipped.contains("the volume up to position") && shipped.contains("calls to the store"));
 }
 
 /// What the environment says of the store is looked at before the library is asked, which would panic, or ask the cloud.
@@ -137,7 +141,10 @@ fn what_is_wrong_with_a_replica_is_named() {
     let (copy, volume) = (path(&place, "copy.weir"), place.volume());
     let volume = volume.to_str().unwrap();
     fails(&["replicate", volume, "https://host/a"], &["https://host/a", "s3://"]);
-    fails(&["replicate", volume, "file:///no/such/place"], &["/no/such/place", "no such directory"]);
+    fails(
+        &["replicate", volume, "file:///no/such/place"],
+        &["/no/such/place", "make or mount the directory"],
+    );
     fails(&["restore", &url, &copy], &["no replica"]);
     put(&place, "a", &[7; 50_000]);
     let key = place.path().join("key");
@@ -338,4 +345,66 @@ fn a_store_that_falls_silent_holds_neither_fsync_nor_the_end_of_a_mount() {
     runs(&mut weir_in(&seaweed, &["replicate", volume.to_str().unwrap(), url]));
     let whole = runs(&mut weir_in(&seaweed, &["replicate", "--check", url]));
     assert!(whole.contains("whole"), "{whole}");
+}
+
+/// A directory that lies on another one, as a disk that is mounted there.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(disk: &Path, on: &Path) -> Bound {
+        runs(system("mount").arg("--bind").arg(disk).arg(on));
+        Bound(on.to_owned())
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = system("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// The disk of a store is unmounted under it: plainly that is refused; lazily, nothing goes into the bare directory, and no `fsync`
+/// says that it did.
+#[test]
+fn a_store_whose_disk_is_unmounted_does_not_answer_and_gets_no_hole() {
+    if !mounts() {
+        return;
+    }
+    let (place, url) = place_with_store();
+    let (store, disk) = (place.path().join("store"), place.path().join("disk"));
+    fs::create_dir(&disk).unwrap();
+    let bound = Bound::new(&disk, &store);
+    let root = place.mount(&["--replicate", &url, "--sync", "remote", "--patience", "2s"]);
+    let synchronised = |name: &str| {
+        fs::write(root.join(name), name)?;
+        File::open(root.join(name))?.sync_all()
+    };
+    synchronised("a").unwrap();
+    assert!(!system("umount").arg(&store).status().unwrap().success(), "it is in use");
+    drop(bound);
+    let failed = synchronised("b").unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(Errno::IO.raw_os_error()), "{failed}");
+    assert_eq!(fs::read_dir(&store).unwrap().count(), 0, "nothing is in the bare directory");
+    let trouble = replication(&place)["trouble"].to_string();
+    assert!(trouble.contains("does not answer") && trouble.contains("another directory"), "{trouble}");
+    place.unmount();
+    // Without that promise the mount goes on, and its end says what is left.
+    let bound = Bound::new(&disk, &store);
+    place.mount(&["--replicate", &url, "--patience", "2s"]);
+    wait_until("it is shipped", || replication(&place)["lag_bytes"] == 0);
+    drop(bound);
+    synchronised("c").unwrap();
+    wait_until("the store is missed", || !replication(&place)["trouble"].is_null());
+    let end = || weir(&["umount", root.to_str().unwrap()]).output().unwrap();
+    let mut ended = end();
+    while error_of(&ended).contains("have files open") {
+        ended = end();
+    }
+    assert!(ended.status.success() && error_of(&ended).contains("not in the store"), "{}", error_of(&ended));
+    let _bound = Bound::new(&disk, &store);
+    replicate(&place, &url, &[]);
+    assert!(works(&["replicate", "--check", &url]).contains("whole"));
+    for name in ["b", "c"] {
+        assert_eq!(restored(&place, &url, name, &[]), name.as_bytes());
+    }
 }

@@ -41,7 +41,7 @@ fn a_volume_and_its_filesystem_grow_and_keep_what_is_in_them() {
     let file = place.path().join("file");
     fs::write(&file, [7; 300_000]).unwrap();
     works(&["put", &volume, file.to_str().unwrap(), "/"]);
-    fails(&["volume", "grow", &volume, "--size", "64M"], &["this size already"]);
+    assert!(works(&["volume", "grow", &volume, "--size", "64M"]).contains("this size already"));
     fails(&["volume", "grow", &volume, "--size", "32M"], &["larger than that", "`weir volume shrink`"]);
     assert_eq!(bytes_of(&volume), 64 * MIB);
     works(&["snapshot", "create", &volume, "one"]);
@@ -195,7 +195,7 @@ fn a_mounted_volume_and_its_filesystem_grow_under_programs() {
         writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
     });
     assert!(capacity_of(&root) > 9 << 30);
-    fails(&["volume", "grow", directory], &["this size already"]);
+    assert!(works(&["volume", "grow", directory]).contains("this size already"));
     fails(&["volume", "grow", directory, "--size", "1G"], &["larger than that"]);
     fails(&["volume", "grow", directory, "--size", "9T"], &["cannot take shares"]);
     assert_eq!(bytes_of(&volume), 10 << 30, "what is refused leaves the file as it was");

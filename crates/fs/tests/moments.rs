@@ -164,7 +164,7 @@ fn a_snapshot_fails_when_the_filesystem_has_stopped() {
         for nth in 0..100 {
             let write = pin!(fs.write(grown, nth << 16, &[1; 1 << 16]));
             let middle = pin!(clock.sleep(Duration::from_micros(20 * nth)));
-            drop(select(write, middle).await);
+            let _either = select(write, middle).await;
             if fs.read_only().is_some() {
                 break;
             }

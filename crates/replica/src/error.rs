@@ -32,11 +32,24 @@ pub enum ReplicaError {
     /// The store.
     #[error("{0}")]
     Store(#[from] StoreError),
+    /// The log goes on behind an object that is missing.
+    #[error(
+        "the object {key} is missing, and the log goes on behind it: {}to ship again, begin at another URL",
+        what_can_be_had(*.last)
+    )]
+    Hole {
+        /// The key of the object.
+        key: String,
+        /// The newest position before it; 0 if there is none.
+        last: u64,
+    },
     /// The system starts no thread.
     #[error("no thread can be started: raise the limits of processes and memory")]
     NoThread,
     /// There is nothing at this place.
-    #[error("there is no replica here: the object volume is missing; check the URL")]
+    #[error(
+        "there is no replica at this URL: nothing was shipped there yet, or the prefix or directory is another one"
+    )]
     NoReplica,
     /// An object is damaged.
     #[error("the object {key} is damaged: {defect}")]
@@ -94,12 +107,12 @@ pub enum ReplicaError {
     NotFenced,
     /// Another writer has taken over.
     #[error(
-        "another writer has taken over this replica (epoch {0}): this one has stopped; nothing is lost locally"
+        "another writer has taken over this replica (writer number {0}): this one has stopped; nothing is lost locally"
     )]
     TakenOver(u64),
     /// The store has more than the volume.
     #[error(
-        "the replica is at request {remote} of generation {remote_generation}, ahead of the volume here, which is at {local} of \
+        "the replica is at position {remote} of generation {remote_generation}, ahead of the volume here, which is at {local} of \
          {local_generation}: the volume is an older copy, went back, or was taken over by another one; restore the replica, or use another URL"
     )]
     Ahead {
@@ -130,7 +143,7 @@ pub enum ReplicaError {
     NoState,
     /// The request lies in a catch-up group.
     #[error(
-        "request {asked} has no state of its own: it was shipped in one step with {first} to {last}; take {last}"
+        "position {asked} has no state of its own: it was shipped in one step with {first} to {last}; take {last}"
     )]
     InCatchUp {
         /// What was asked for.
@@ -155,6 +168,24 @@ impl ReplicaError {
     /// Whether an object is missing, as one is that was listed and has been collected meanwhile.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        matches!(self, ReplicaError::Store(StoreError::Missing(_)) | ReplicaError::Outrun)
+        matches!(
+            self,
+            ReplicaError::Store(StoreError::Missing(_)) | ReplicaError::Hole { .. } | ReplicaError::Outrun
+        )
+    }
+
+    /// That of a log which was read up to this position, and is to go on there.
+    pub(crate) fn behind(self, last: u64) -> ReplicaError {
+        match self {
+            ReplicaError::Store(StoreError::Missing(key)) => ReplicaError::Hole { key, last },
+            error => error,
+        }
+    }
+}
+
+fn what_can_be_had(last: u64) -> String {
+    match last {
+        0 => String::new(),
+        last => format!("states up to position {last} can be had by `--at {last}`; "),
     }
 }

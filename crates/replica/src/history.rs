@@ -78,7 +78,8 @@ impl<'a> History<'a> {
         let mut group: Option<(u64, Option<Group>)> = None;
         let mut is_within = false;
         while !self.is_there() {
-            let Some(found) = reader.next_behind(&end).await? else {
+            let found = reader.next_behind(&end).await.map_err(|error| error.behind(end.last()))?;
+            let Some(found) = found else {
                 require_newest(access, end.last()).await?;
                 self.reached.is_newest = true;
                 break;

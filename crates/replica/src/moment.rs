@@ -20,7 +20,7 @@ impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Moment::Newest => f.write_str("the newest state"),
-            Moment::Sequence(sequence) => write!(f, "the state after request {sequence}"),
+            Moment::Sequence(sequence) => write!(f, "the state at position {sequence}"),
             Moment::Time(ms) => write!(f, "the state of {}", time_text(*ms)),
         }
     }
@@ -45,7 +45,7 @@ impl KeptState {
 
 impl fmt::Display for KeptState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "request {} of {}", self.sequence, self.time())
+        write!(f, "position {} of {}", self.sequence, self.time())
     }
 }
 

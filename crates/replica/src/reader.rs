@@ -111,7 +111,8 @@ async fn follow_log(
 ) -> Result<u64, ReplicaError> {
     let mut reader = LogReader::begin(access, envelopes, &state.end).await?;
     let mut bytes = 0;
-    while let Some(found) = reader.next_behind(&state.end).await? {
+    let failed = |last| move |error: ReplicaError| error.behind(last);
+    while let Some(found) = reader.next_behind(&state.end).await.map_err(failed(state.end.last()))? {
         bytes += found.bytes;
         state.take(found.object, found.hash)?;
     }

@@ -46,7 +46,7 @@ pub enum StoreError {
         "the store denied access: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, and their rights: {0}"
     )]
     Denied(String),
-    /// The bucket, the region or the directory is not there.
+    /// The bucket or the region is not there.
     #[error("there is no such place: check the bucket, AWS_REGION and AWS_ENDPOINT_URL: {0}")]
     NoPlace(String),
     /// It takes no more.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_replica::{Defect, Moment, ReplicaError, ReplicaMutant, ReplicaOptions, StoreError, StoreFaults};
+use weir_replica::{Defect, Moment, ReplicaError, ReplicaMutant, ReplicaOptions, StoreFaults};
 use weir_storage::Rules;
 use weir_volume::{Volume, VolumeOptions};
 
@@ -117,10 +117,28 @@ fn what_is_not_there_is_an_error_that_says_so() {
         let log = world.store.objects().into_keys().find(|key| key.ends_with("-00000001")).unwrap();
         world.store.damage(&log, None);
         let error = world.restore(Moment::Newest).await.unwrap_err();
-        assert!(matches!(&error, ReplicaError::Store(StoreError::Missing(key)) if *key == log), "{error}");
+        let ReplicaError::Hole { key, last } = &error else { panic!("{error}") };
+        assert_eq!((key, *last), (&log, 0), "{error}");
         world.store.damage(&log, Some(b"WEIR-REP but short"));
         let error = world.restore(Moment::Newest).await.unwrap_err();
         assert!(matches!(error, ReplicaError::Damaged { defect: Defect::Checksum, .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_hole_in_the_log_says_which_states_can_be_had() {
+    simulate(8, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        let keys = ship_three(&mut world, &options()).await;
+        world.store.damage(&keys[keys.len() - 2], None);
+        let error = world.restore(Moment::Newest).await.unwrap_err();
+        let ReplicaError::Hole { last, .. } = error else { panic!("{error}") };
+        assert!(last > 0 && error.to_string().contains(&format!("`--at {last}`")), "{error}");
+        let restored = world.restore(Moment::Sequence(last)).await.unwrap();
+        assert_eq!(restored.0.sequence, last);
+        // A writer refuses it with the same words.
+        let again = world.uploader(options()).await.err().map(|error| error.to_string());
+        assert_eq!(again, Some(error.to_string()));
     });
 }
 

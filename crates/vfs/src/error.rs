@@ -97,7 +97,9 @@ pub enum FsError {
     )]
     NoShare,
     /// The storage has no marks, which moments need.
-    #[error("a tree as of one moment needs a volume: the storage has no marks")]
+    #[error(
+        "--moment needs a volume, and this is a plain image, disk or device: `weir mkfs --volume` makes one"
+    )]
     NoMarks,
     /// The image is not a filesystem of the subset, or is damaged.
     #[error(transparent)]

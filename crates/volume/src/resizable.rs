@@ -97,7 +97,11 @@ impl ResizableVolume {
             Ok(Resized { logical_blocks, physical_blocks }) => {
                 info!(name: "volume_grown", logical_blocks, physical_blocks, "grown")
             }
-            Err(error) => error!(name: "volume_not_grown", %error, "not grown"),
+            Err(error @ (ResizeError::Volume(_) | ResizeError::NotReopened(_))) => {
+                error!(name: "volume_not_grown", %error, "not grown")
+            }
+            // What was asked for is refused.
+            Err(_) => {}
         }
         resized
     }

@@ -107,7 +107,7 @@ pub enum StreamError {
 /// What to do when a part of a stream was taken.
 fn what_repeats(is_whole: bool) -> &'static str {
     if is_whole {
-        "make the volume anew, as a part of the data is in it, and send it again"
+        "a part of the data is in the volume: make it anew (`weir volume create --force VOLUME --size SIZE`), and send it again"
     } else {
         "send it again; the volume goes back to the earlier snapshot then"
     }

@@ -150,7 +150,7 @@ fn streams_that_do_not_fit_are_refused() {
         assert!(matches!(refused(&other, &[]).await, StreamError::Empty));
         let cut = refused(&new_volume(&handle).await, &whole[..HEADER]).await;
         assert!(matches!(cut, StreamError::Cut { record: 0, is_whole: true }), "{cut}");
-        assert!(cut.to_string().contains("make the volume anew"), "{cut}");
+        assert!(cut.to_string().contains("make it anew"), "{cut}");
         let backwards = send(&volume, "a", Some("b"), &mut Vec::new()).await.unwrap_err();
         assert!(matches!(backwards, StreamError::Snapshot(SnapshotError::NotEarlier(_))), "{backwards}");
     });

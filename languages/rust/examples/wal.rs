@@ -72,10 +72,8 @@ fn measure(log: &File) -> io::Result<()> {
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, command, directory, rest @ ..] = &arguments[..] else {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "wal write|check|measure|tree DIRECTORY [NUMBER]",
-        ));
+        eprintln!("usage: wal write|measure|tree DIRECTORY, or wal check DIRECTORY NUMBER");
+        std::process::exit(2);
     };
     if command == "tree" {
         println!("{}", format!("{:?}", order_tree(&File::open(directory)?)?).to_lowercase());

@@ -149,6 +149,7 @@ fn verdict(report: &Report) -> String {
     };
     let cost = match ratio("cost_of_order") {
         Some(part) if part < 1.0 => format!("That is {} of the rate without any order.", figure(part)),
+        _ if report.setting.machine.busy => "Other programs hide what order costs here.".to_owned(),
         _ => "Order costs nothing that this run could measure.".to_owned(),
     };
     format!("{today}\n{cost} A crash may take the last {}.", window_words(*loss_window))

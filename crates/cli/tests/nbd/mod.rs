@@ -441,7 +441,7 @@ fn a_served_volume_grows_and_clients_see_it_when_they_connect_again() {
     let mut again = served.client();
     assert!(again.bytes() > before * 10, "{before} and {}", again.bytes());
     again.write(again.bytes() - 4096, &[8; 4096], 0).unwrap();
-    fails(&["volume", "grow", &asked], &["this size already"]);
+    assert!(works(&["volume", "grow", &asked]).contains("this size already"));
     fails(&["volume", "grow", &asked, "--size", "64M"], &["larger than that"]);
     let status: serde_json::Value = serde_json::from_str(&works(&["status", &asked, "--json"])).unwrap();
     assert_eq!(status["served"]["bytes"], again.bytes());

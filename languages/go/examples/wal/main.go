@@ -74,6 +74,10 @@ func measure(log *os.File) {
 }
 
 func main() {
+	if len(os.Args) < 3 || os.Args[1] == "check" && len(os.Args) < 4 {
+		fmt.Fprintln(os.Stderr, "usage: wal write|measure|tree DIRECTORY, or wal check DIRECTORY NUMBER")
+		os.Exit(2)
+	}
 	if os.Args[1] == "tree" {
 		fmt.Println(must(order.OrderTree(must(os.Open(os.Args[2])))))
 		return
