@@ -627,7 +627,7 @@ fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
         (
             "segments of the volume",
             format!(
-                "{}, {} of them free ({} %); the rest is reclaimed when needed",
+                "{}, {} free ({} %), more when needed",
                 volume.segments,
                 volume.segments_free,
                 volume.segments_free * 100 / volume.segments.max(1)
