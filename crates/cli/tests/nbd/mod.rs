@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
@@ -180,8 +181,13 @@ struct Ledger {
     keeps_answered: bool,
 }
 
-/// Writes until the server is killed, by FUA, or flushing now and then.
-fn write_until_killed(client: &mut Client, ledger: &mut Ledger, random: &mut Pcg64, version: &mut u64) {
+/// Writes until the server is killed, by FUA, or flushing now and then; counts what is answered.
+fn write_until_killed(
+    client: &mut Client,
+    ledger: &mut Ledger,
+    random: &mut Pcg64,
+    (version, answers): (&mut u64, &AtomicU64),
+) {
     loop {
         *version += 1;
         let (block, fua) = (random.random_range(0..ledger.written.len()), random.random_range(0..4) == 0);
@@ -192,6 +198,7 @@ fn write_until_killed(client: &mut Client, ledger: &mut Ledger, random: &mut Pcg
             return;
         };
         assert_eq!(error, 0);
+        answers.fetch_add(1, Ordering::Relaxed);
         if fua || ledger.keeps_answered {
             ledger.kept[block] = *version;
         }
@@ -231,11 +238,14 @@ fn kill_a_server(options: &[&'static str], keeps_answered: bool) -> Result<usize
     let mut ledger = Ledger { written: vec![0; 200], kept: vec![0; 200], keeps_answered };
     let (mut version, mut kept) = (0, 0);
     for round in 0..6 {
-        let mut client = served.client();
+        let (mut client, answers) = (served.client(), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            let writing =
-                scope.spawn(|| write_until_killed(&mut client, &mut ledger, &mut random, &mut version));
+            let counts = (&mut version, &answers);
+            let writing = scope.spawn(|| write_until_killed(&mut client, &mut ledger, &mut random, counts));
             std::thread::sleep(Duration::from_millis(100 + 70 * round));
+            // However busy the machine is, the client has just got an answer.
+            let before = answers.load(Ordering::Relaxed);
+            wait_until("some are answered", || answers.load(Ordering::Relaxed) > before.max(40));
             served.restart();
             writing.join().unwrap();
         });
