@@ -94,8 +94,7 @@ impl FromStr for Place {
 pub(crate) type Opened = (Arc<dyn ObjectStore>, Option<Arc<Root>>);
 
 impl Place {
-    /// The store at this place. What the environment says of it is checked; the store is not
-    /// asked.
+    /// The store at this place. What the environment says of it is checked; the store is not asked.
     pub(crate) fn open_store(&self) -> Result<Opened, PlaceError> {
         match self {
             Place::Directory(path) => {

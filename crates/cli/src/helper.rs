@@ -16,7 +16,7 @@ use clap::{CommandFactory as _, Parser, ValueEnum as _};
 
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
-use crate::replica::parse_moment;
+use crate::moment::parse_moment;
 use crate::size::Size;
 use crate::successor::program_of_this_process;
 

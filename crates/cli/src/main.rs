@@ -39,6 +39,7 @@ mod messages;
 mod metrics;
 mod metrics_server;
 mod mkfs;
+mod moment;
 mod mount;
 mod mount_f2fs;
 mod mountpoint;

@@ -20,10 +20,6 @@ const KEY_VARIABLE: &str = "WEIR_REPLICA_KEY";
 /// Bytes of a file with a key at most.
 const KEY_FILE_MAX: u64 = 1 << 10;
 
-/// The shortest time between two moments, each of which is a flush of the disk, and the longest.
-const MOMENT_MIN: Duration = Duration::from_millis(10);
-const MOMENT_MAX: Duration = Duration::from_secs(60);
-
 /// The least time that states are kept.
 const KEEP_MIN: Duration = Duration::from_secs(60);
 
@@ -73,16 +69,6 @@ pub(crate) fn sparse() -> FileDiskOptions {
 /// A length of time, such as 500ms or 7days.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, humantime::DurationError> {
     humantime::parse_duration(text)
-}
-
-/// How old the tree may be that a crash leaves.
-pub(crate) fn parse_moment(text: &str) -> Result<Duration, String> {
-    let moment = parse_duration(text).map_err(|error| error.to_string())?;
-    match moment {
-        _ if moment < MOMENT_MIN => Err("10ms at least".to_owned()),
-        _ if moment > MOMENT_MAX => Err("1min at most; 30m is 30 minutes, 30ms milliseconds".to_owned()),
-        moment => Ok(moment),
-    }
 }
 
 impl ReadArguments {

@@ -78,8 +78,8 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
         })?,
     }
     let device = path.metadata().map(|found| found.dev());
-    let left =
-        status::ask(path).ok().and_then(|status| status.replication).and_then(|found| found.left_text());
+    let now = status.replication.as_ref().and_then(|_| status::ask(path).ok()?.replication);
+    let left = now.and_then(|found| found.left_text());
     end(path)?;
     if let Some(left) = left {
         messages::print_message(&format!("{}: {left}", path.display()));

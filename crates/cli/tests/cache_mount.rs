@@ -268,7 +268,7 @@ fn a_volume_that_was_not_made_to_the_end_is_made_anew_in_the_same_file() {
         &[&arguments[..], &["--engine", "optfs", "--journal-coalition"]].concat(),
         &["no journal coalition"],
     );
-    // A byte of somebody else.
+    // A byte that is not of the volume.
     let mut others = begun.clone();
     others[bytes as usize - 5000] = 1;
     fs::write(&file, &others).unwrap();

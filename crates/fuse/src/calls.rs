@@ -62,7 +62,7 @@ pub(crate) struct Calls {
     pub(crate) directories: Directories,
 }
 
-/// What is done for a mount by who has mounted it.
+/// What the program that has mounted it does for a mount.
 pub(crate) struct Hooks {
     /// The status as JSON.
     pub(crate) status: Box<Status<FileCounts>>,

@@ -19,7 +19,7 @@ use std::time::Duration;
 use futures_util::{FutureExt as _, select_biased};
 use weir_runtime::Handle;
 
-use crate::changes::Changes;
+use crate::change_event::ChangeEvent;
 use crate::connection::Request;
 use crate::protocol::opcode;
 use crate::serve::UNDER_WAY_MAX;
@@ -33,7 +33,7 @@ pub(crate) struct Gate {
     /// Those of them that may wait for the kernel.
     at_kernel: Cell<u64>,
     /// Of all of this.
-    changed: Changes,
+    changed: ChangeEvent,
 }
 
 impl Gate {

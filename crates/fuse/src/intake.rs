@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use crate::changes::Changes;
+use crate::change_event::ChangeEvent;
 
 /// Requests after which the kernel has come to what it had forgotten before the first; some more than it says.
 const REQUESTS: u64 = 12;
@@ -18,7 +18,7 @@ pub(crate) struct Intake {
     requests: Cell<u64>,
     /// Times that the queue was empty, or that nothing more could be read of it.
     ends: Cell<u64>,
-    changed: Changes,
+    changed: ChangeEvent,
 }
 
 impl Intake {

@@ -36,7 +36,7 @@ mod asked;
 mod attachment;
 mod busy_cpu;
 mod calls;
-mod changes;
+mod change_event;
 mod claims;
 mod connection;
 pub mod control;

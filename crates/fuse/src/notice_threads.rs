@@ -62,7 +62,7 @@ impl NoticeThreads {
         }
     }
 
-    /// Sends a notice for which nobody waits.
+    /// Sends a notice, and does not wait for its return.
     pub(crate) fn send_later(&self, notice: impl FnOnce() + Send + 'static) {
         drop(self.handle.spawn(self.send(notice)));
     }

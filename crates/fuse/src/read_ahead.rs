@@ -9,7 +9,7 @@ use tracing::debug;
 pub(crate) const READ_BYTES: u32 = 255 << 12;
 const READ_AHEAD_KIB: u32 = (4 * READ_BYTES) >> 10;
 
-/// Has the kernel read ahead on a mount, by the number of its device. Whoever may not change that has the kernel's own value.
+/// Has the kernel read ahead on a mount, by the number of its device. Without the right to change that, the kernel's own value stays.
 pub(crate) fn set_read_ahead((major, minor): (u32, u32)) {
     let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
     if let Err(error) = std::fs::write(setting, READ_AHEAD_KIB.to_string()) {

@@ -347,7 +347,7 @@ fn a_volume_that_was_not_made_to_the_end_is_made_anew_and_nothing_else_is_overwr
                     assert_eq!(error, VolumeError::Foreign);
                     let other = Volume::require_unused(&*disk, format, IDENTITY + 1).await;
                     assert_eq!(other, Err(VolumeError::NotEmpty(first)), "of another volume");
-                    // One byte of somebody else.
+                    // One byte that is not of the volume.
                     let disturbed = AdversaryDisk::from_image(&handle, disk_options(), &image);
                     let mut block = read(&*disturbed, Extent::new(first, 1)).await.unwrap().to_vec();
                     block[BLOCK_BYTES - 1] ^= 1;

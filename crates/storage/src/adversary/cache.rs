@@ -33,6 +33,11 @@ struct Version {
     content: Unit,
 }
 
+/// The version of a unit that a read finds, of those in the cache.
+fn newest_transferred(versions: &[Version]) -> Option<&Version> {
+    versions.iter().rev().find(|version| version.transferred)
+}
+
 /// A write with versions in the cache.
 struct Cached {
     /// The command that it came with, in order of submission.
@@ -146,15 +151,14 @@ impl Cache {
 
     /// What a read finds: the newest version that was transferred.
     pub(super) fn read(&self, number: u32) -> &Unit {
-        let versions = self.pending.get(&number).map_or(&[][..], Vec::as_slice);
-        let newest = versions.iter().rev().find(|version| version.transferred);
+        let newest = self.pending.get(&number).and_then(|versions| newest_transferred(versions));
         newest.map_or_else(|| self.medium.unit(number), |version| &version.content)
     }
 
     /// Calls `visit` with each of these units that has a transferred version in the cache, and the newest of them.
     pub(super) fn visit_transferred(&self, units: impl RangeBounds<u32>, visit: &mut impl FnMut(u32, &Unit)) {
         for (number, versions) in self.pending.range(units) {
-            if let Some(newest) = versions.iter().rev().find(|version| version.transferred) {
+            if let Some(newest) = newest_transferred(versions) {
                 visit(*number, &newest.content);
             }
         }

@@ -1,17 +1,17 @@
-//! *Changes*: waking those who wait for a change, at next to no cost where nobody waits.
+//! A *change event*: it wakes tasks that wait for a change. While no task waits, to note a change costs a comparison.
 
 use std::cell::Cell;
 
 use weir_runtime::Event;
 
-/// Something that changes, and those who wait for that.
+/// Something that changes, and the tasks that wait for that.
 #[derive(Default)]
-pub(crate) struct Changes {
+pub(crate) struct ChangeEvent {
     waiting: Cell<u32>,
     event: Event,
 }
 
-impl Changes {
+impl ChangeEvent {
     /// Something has changed.
     pub(crate) fn note(&self) {
         if self.waiting.get() > 0 {
