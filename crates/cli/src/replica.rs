@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use clap::Args;
 use serde::Serialize;
 use weir_bucket::{Bucket, Place};
-use weir_replica::{EncryptionKey, Moment, ObjectStore, ReplicaOptions, Requests};
+use weir_replica::{EncryptionKey, ObjectStore, ReplicaOptions, Requests, WantedState};
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, FileDiskOptions};
 
@@ -116,24 +116,24 @@ impl WriteArguments {
     }
 }
 
-/// A moment as it is typed.
+/// A wanted state as it is typed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct At(pub(crate) Moment);
+pub(crate) struct At(pub(crate) WantedState);
 
 impl FromStr for At {
     type Err = String;
 
     fn from_str(text: &str) -> Result<At, String> {
         if text == "newest" {
-            return Ok(At(Moment::Newest));
+            return Ok(At(WantedState::Newest));
         }
         if let Ok(sequence) = text.parse() {
-            return Ok(At(Moment::Sequence(sequence)));
+            return Ok(At(WantedState::Sequence(sequence)));
         }
         let wrong = || "write a number, or a time such as \"2026-11-28 17:35:00\" (UTC)".to_owned();
         let time = humantime::parse_rfc3339_weak(text).map_err(|_| wrong())?;
         let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
-        Ok(At(Moment::Time(u64::try_from(since.as_millis()).map_err(|_| wrong())?)))
+        Ok(At(WantedState::Time(u64::try_from(since.as_millis()).map_err(|_| wrong())?)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use weir_replica::{Moment, Replica, ReplicaReads};
+use weir_replica::{Replica, ReplicaReads, WantedState};
 use weir_runtime::Handle;
 
 use crate::error::CliError;
@@ -30,8 +30,8 @@ pub(crate) async fn open(
 ) -> Result<Stack, CliError> {
     let store = open_store(handle, url, false)?;
     let replica = Replica::open(handle, store, read.options()?).await?;
-    let moment = at.map_or(Moment::Newest, |At(moment)| moment);
-    Ok(Stack::on_replica(replica.open_storage(handle, moment, limit.cache_bytes()).await?))
+    let wanted = at.map_or(WantedState::Newest, |At(wanted)| wanted);
+    Ok(Stack::on_replica(replica.open_storage(handle, wanted, limit.cache_bytes()).await?))
 }
 
 /// Which state is mounted, and how reading it goes.

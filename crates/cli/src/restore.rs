@@ -1,11 +1,11 @@
-//! `weir restore`: makes a volume of a replica, as of a moment that is kept.
+//! `weir restore`: makes a volume of a replica, as of a state that is kept.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
 use serde::Serialize;
-use weir_replica::{KeptState, Moment, Replica, ReplicaError, Restored};
+use weir_replica::{KeptState, Replica, ReplicaError, Restored, WantedState};
 use weir_runtime::Handle;
 use weir_storage::Storage as _;
 use weir_volume::{Format, Volume, VolumeOptions};
@@ -86,7 +86,7 @@ async fn restore(handle: &Handle, arguments: &RestoreArguments) -> Result<Verdic
         print(&serde_json::to_string(&document)?)?;
     } else {
         let behind = match arguments.at.0 {
-            Moment::Time(asked) if newest && asked > created_ms => {
+            WantedState::Time(asked) if newest && asked > created_ms => {
                 "; it is the newest state: nothing was shipped between that and the time asked for"
             }
             _ => "",
@@ -112,13 +112,13 @@ fn without_force(error: CliError) -> CliError {
 async fn fill(
     handle: &Handle,
     replica: &Replica,
-    moment: Moment,
+    wanted: WantedState,
     disk: Rc<weir_storage::FileDisk>,
     path: &Path,
 ) -> Result<Restored, CliError> {
     let of_volume = |source| CliError::of_volume(path, source);
     let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(of_volume)?;
-    let restored = replica.restore(moment, &volume).await?;
+    let restored = replica.restore(wanted, &volume).await?;
     if restored.sequence == 0 {
         return Err(ReplicaError::NoState.into());
     }

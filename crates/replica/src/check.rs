@@ -5,10 +5,10 @@ use weir_volume::content_checksum;
 
 use crate::checkpoint::Manifest;
 use crate::error::{Defect, ReplicaError};
+use crate::kept_state::{KeptRange, KeptState};
 use crate::key::checkpoint_key;
 use crate::log_object::LogObject;
 use crate::log_reader::LogReader;
-use crate::moment::{KeptRange, KeptState};
 use crate::reader::{Replica, list_checkpoints};
 use crate::state::ReplicaState;
 use crate::store::StoreError;

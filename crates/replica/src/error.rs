@@ -3,7 +3,7 @@
 use weir_storage::Rejected;
 use weir_volume::VolumeError;
 
-use crate::moment::{KeptRange, Moment};
+use crate::kept_state::{KeptRange, WantedState};
 use crate::store::StoreError;
 
 /// What is wrong with an object.
@@ -134,7 +134,7 @@ pub enum ReplicaError {
     #[error("{asked} cannot be restored, but states from {} to {}", kept.first, kept.last)]
     OutOfRange {
         /// What was asked for.
-        asked: Moment,
+        asked: WantedState,
         /// What can be restored.
         kept: KeptRange,
     },

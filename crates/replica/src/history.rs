@@ -1,13 +1,13 @@
-//! The *history* of a replica up to a moment: the newest checkpoint before it, and the log from there on, of which only groups
+//! The *history* of a replica up to the wanted state: the newest checkpoint before it, and the log from there on, of which only groups
 //! that are whole count (R3).
 
 use crate::checkpoint::Manifest;
 use crate::error::ReplicaError;
+use crate::kept_state::WantedState;
 use crate::key::LogPlace;
 use crate::log_object::{ChainEnd, LogObject};
 use crate::log_reader::{Group, LogReader};
 use crate::map::ReplicaMap;
-use crate::moment::Moment;
 use crate::mutants::ReplicaMutant;
 use crate::reader::{Replica, list_checkpoints, require_newest};
 use crate::state::{ReplicaState, require_next};
@@ -27,33 +27,33 @@ pub(crate) struct Reached {
     pub bytes: u64,
 }
 
-/// The way to a moment.
+/// The way to the wanted state.
 pub(crate) struct History<'a> {
     replica: &'a Replica,
-    moment: Moment,
+    wanted: WantedState,
     pub reached: Reached,
 }
 
 impl<'a> History<'a> {
     /// At its beginning.
-    pub(crate) fn new(replica: &'a Replica, moment: Moment) -> History<'a> {
-        History { replica, moment, reached: Reached::default() }
+    pub(crate) fn new(replica: &'a Replica, wanted: WantedState) -> History<'a> {
+        History { replica, wanted, reached: Reached::default() }
     }
 
     fn drops(&self, mutant: ReplicaMutant) -> bool {
         self.replica.options.rules.drops(mutant)
     }
 
-    /// The state of the newest checkpoint that is no newer than the moment.
+    /// The state of the newest checkpoint that is no newer than the wanted one.
     pub(crate) async fn choose_checkpoint(&mut self) -> Result<ReplicaState, ReplicaError> {
         let Replica { access, envelopes, options, .. } = self.replica;
         let checkpoints = list_checkpoints(access).await?;
         for sequence in checkpoints.iter().rev() {
-            if matches!(self.moment, Moment::Sequence(asked) if asked < *sequence) {
+            if matches!(self.wanted, WantedState::Sequence(asked) if asked < *sequence) {
                 continue;
             }
             let manifest = Manifest::read(access, envelopes, *sequence).await?;
-            if matches!(self.moment, Moment::Time(asked) if asked < manifest.created_ms) {
+            if matches!(self.wanted, WantedState::Time(asked) if asked < manifest.created_ms) {
                 continue;
             }
             self.reached.sequence = *sequence;
@@ -63,11 +63,11 @@ impl<'a> History<'a> {
         let start = ReplicaState::empty(options.rules);
         let reader = LogReader::begin(access, envelopes, &start.end).await?;
         let is_collected = !checkpoints.is_empty() && reader.read(start.end.next).await?.is_none();
-        if is_collected { Err(self.replica.out_of_range(self.moment).await) } else { Ok(start) }
+        if is_collected { Err(self.replica.out_of_range(self.wanted).await) } else { Ok(start) }
     }
 
     /// Follows the log from where a checkpoint ends, and hands over each object that counts, with the last request in it that
-    /// belongs to the moment.
+    /// belongs to the wanted state.
     pub(crate) async fn follow(
         &mut self,
         mut end: ChainEnd,
@@ -108,10 +108,10 @@ impl<'a> History<'a> {
                 self.reached.is_newest = true;
                 break;
             };
-            if matches!(self.moment, Moment::Time(asked) if created_ms > asked) {
+            if matches!(self.wanted, WantedState::Time(asked) if created_ms > asked) {
                 break;
             }
-            if let Moment::Sequence(asked) = self.moment
+            if let WantedState::Sequence(asked) = self.wanted
                 && found.object.catch_up
                 && asked < last
                 && last >= first
@@ -133,15 +133,15 @@ impl<'a> History<'a> {
         if is_within && !self.drops(ReplicaMutant::PartialGroupCounts) {
             return Err(ReplicaError::Outrun);
         }
-        let is_there = match self.moment {
-            Moment::Newest => true,
-            Moment::Sequence(asked) => asked > 0 && self.reached.sequence == asked,
-            Moment::Time(_) => self.reached.sequence > 0,
+        let is_there = match self.wanted {
+            WantedState::Newest => true,
+            WantedState::Sequence(asked) => asked > 0 && self.reached.sequence == asked,
+            WantedState::Time(_) => self.reached.sequence > 0,
         };
-        if is_there { Ok(()) } else { Err(self.replica.out_of_range(self.moment).await) }
+        if is_there { Ok(()) } else { Err(self.replica.out_of_range(self.wanted).await) }
     }
 
-    /// The map of the moment.
+    /// The map of the wanted state.
     pub(crate) async fn read_map(&mut self) -> Result<ReplicaMap, ReplicaError> {
         let ReplicaState { mut map, end, .. } = self.choose_checkpoint().await?;
         self.follow(end, async |object, to| {
@@ -153,13 +153,13 @@ impl<'a> History<'a> {
     }
 
     fn last_request(&self) -> u64 {
-        match self.moment {
-            Moment::Sequence(asked) => asked,
-            Moment::Newest | Moment::Time(_) => u64::MAX,
+        match self.wanted {
+            WantedState::Sequence(asked) => asked,
+            WantedState::Newest | WantedState::Time(_) => u64::MAX,
         }
     }
 
     fn is_there(&self) -> bool {
-        matches!(self.moment, Moment::Sequence(asked) if self.reached.sequence >= asked)
+        matches!(self.wanted, WantedState::Sequence(asked) if self.reached.sequence >= asked)
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::checkpoint::Manifest;
 use crate::error::ReplicaError;
+use crate::kept_state::{KeptRange, KeptState, WantedState};
 use crate::key::{LOG, LogPlace};
 use crate::log_object::ChainEnd;
 use crate::log_reader::{Group, LogReader};
-use crate::moment::{KeptRange, KeptState, Moment};
 use crate::reader::{Replica, list_checkpoints};
 
 impl Replica {
@@ -41,8 +41,8 @@ impl Replica {
         Ok(range)
     }
 
-    /// That a moment is none of those that are kept, and which are.
-    pub(crate) async fn out_of_range(&self, asked: Moment) -> ReplicaError {
+    /// That the wanted state is none of those that are kept, and which are.
+    pub(crate) async fn out_of_range(&self, asked: WantedState) -> ReplicaError {
         match self.kept_range().await {
             Ok(Some(kept)) => ReplicaError::OutOfRange { asked, kept },
             Ok(None) => ReplicaError::NoState,

@@ -1,4 +1,4 @@
-//! The log of a volume in an object store: shipped in order while the volume is written, restored to any moment that is kept.
+//! The log of a volume in an object store: shipped in order while the volume is written, restored to any state that is kept.
 //!
 //! A volume is a log of numbered requests, and every prefix of it is a consistent disk. A *replica* is that log as objects, each
 //! made once under a key that says its place, and never changed. So what is there at any moment is a prefix of what the volume's
@@ -31,7 +31,7 @@
 //! | [`ObjectStore`] | the contract of a store; [`SimulatedStore`] is the worst that it allows, in virtual time |
 //! | [`Uploader`], [`Replication`] | ships the log of an open volume; how far it is |
 //! | [`RemoteFlush`] | a volume whose flushes wait for the store |
-//! | [`Replica`] | a replica that is read: restored to a [`Moment`], or checked |
+//! | [`Replica`] | a replica that is read: restored to a [`WantedState`], or checked |
 //! | [`ReplicaStorage`] | a state of a replica, read block by block |
 //! | [`ReplicaBase`] | the newest state of a replica, with which a volume here begins |
 //! | [`ReplicaOptions`], [`EncryptionKey`] | how it is written and read |
@@ -49,11 +49,12 @@ mod envelope;
 mod error;
 mod history;
 mod kept;
+mod kept_state;
 mod key;
 mod log_object;
 mod log_reader;
 mod map;
-mod moment;
+
 mod mutants;
 mod object_source;
 mod options;
@@ -75,8 +76,8 @@ pub use check::{CheckReport, Fault};
 pub use descriptor::Descriptor;
 pub use envelope::EncryptionKey;
 pub use error::{Defect, ReplicaError};
+pub use kept_state::{KeptRange, KeptState, WantedState};
 pub use key::LogPlace;
-pub use moment::{KeptRange, KeptState, Moment};
 #[cfg(feature = "mutants")]
 pub use mutants::ReplicaMutant;
 pub use options::{ReplicaOptions, ReplicaRules};

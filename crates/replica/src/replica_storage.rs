@@ -22,9 +22,9 @@ use weir_volume::content_checksum;
 use crate::access::Requests;
 use crate::error::{Defect, ReplicaError};
 use crate::history::{History, Reached};
+use crate::kept_state::WantedState;
 use crate::key::LogPlace;
 use crate::map::{Content, ReplicaMap};
-use crate::moment::Moment;
 use crate::mutants::ReplicaMutant;
 use crate::object_source::{Failure, ObjectSource, Pieces};
 use crate::piece_cache::PIECE_BLOCKS;
@@ -106,21 +106,21 @@ impl Replica {
     pub async fn open_storage(
         self,
         handle: &Handle,
-        moment: Moment,
+        wanted: WantedState,
         cache_bytes: usize,
     ) -> Result<ReplicaStorage, ReplicaError> {
-        let (map, reached) = self.read_map(moment).await?;
+        let (map, reached) = self.read_map(wanted).await?;
         let blocks = self.descriptor().logical_blocks;
         let Replica { access, envelopes, options, .. } = self;
         let source = ObjectSource::new(access, envelopes, options.patience, cache_bytes);
         Ok(ReplicaStorage::new(handle, (map, reached), source, blocks, options.rules))
     }
 
-    async fn read_map(&self, moment: Moment) -> Result<(ReplicaMap, Reached), ReplicaError> {
+    async fn read_map(&self, wanted: WantedState) -> Result<(ReplicaMap, Reached), ReplicaError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let mut history = History::new(self, moment);
+            let mut history = History::new(self, wanted);
             match history.read_map().await {
                 // What it read was collected meanwhile, and there is a newer checkpoint.
                 Err(error) if error.is_missing() && attempt < ATTEMPTS => {}

@@ -8,10 +8,10 @@ use weir_volume::{Change, LogEntry, content_checksum};
 
 use crate::error::{Defect, ReplicaError};
 use crate::history::{History, Reached};
+use crate::kept_state::WantedState;
 use crate::log_object::LogObject;
 use crate::log_reader::LogReader;
 use crate::map::Content;
-use crate::moment::Moment;
 use crate::mutants::ReplicaMutant;
 use crate::reader::Replica;
 use crate::state::ReplicaState;
@@ -48,10 +48,10 @@ impl Replica {
     /// [`ReplicaError`]: what is missing or damaged, or what the target answered. The target holds a part then.
     /// [`ReplicaError::OutOfRange`] if no state is kept that is as old, or has this number. For a time behind the newest object
     /// the newest state is restored: nothing was shipped between.
-    pub async fn restore(&self, moment: Moment, target: &dyn Storage) -> Result<Restored, ReplicaError> {
+    pub async fn restore(&self, wanted: WantedState, target: &dyn Storage) -> Result<Restored, ReplicaError> {
         let (restored, under_way) = Default::default();
         let mut restore = Restore { replica: self, target, restored, under_way };
-        let mut history = History::new(self, moment);
+        let mut history = History::new(self, wanted);
         let begin = history.choose_checkpoint().await?;
         restore.write_base(&begin).await?;
         history.follow(begin.end, async |object, to| restore.write_object(object, to).await).await?;

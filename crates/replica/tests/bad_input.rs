@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_replica::{Defect, Moment, ReplicaError, ReplicaMutant, ReplicaOptions, StoreFaults};
+use weir_replica::{Defect, ReplicaError, ReplicaMutant, ReplicaOptions, StoreFaults, WantedState};
 use weir_storage::Rules;
 use weir_volume::{Volume, VolumeOptions};
 
@@ -107,20 +107,20 @@ fn what_is_not_there_is_an_error_that_says_so() {
         uploader.ship_all().await.unwrap();
         let last = world.volume.position().durable;
         assert!(matches!(
-            world.restore(Moment::Sequence(last + 1)).await,
+            world.restore(WantedState::Sequence(last + 1)).await,
             Err(ReplicaError::OutOfRange { .. })
         ));
         assert!(matches!(
-            world.restore(Moment::Sequence(last - 1)).await,
+            world.restore(WantedState::Sequence(last - 1)).await,
             Err(ReplicaError::InCatchUp { .. })
         ));
         let log = world.store.objects().into_keys().find(|key| key.ends_with("-00000001")).unwrap();
         world.store.damage(&log, None);
-        let error = world.restore(Moment::Newest).await.unwrap_err();
+        let error = world.restore(WantedState::Newest).await.unwrap_err();
         let ReplicaError::Hole { key, last } = &error else { panic!("{error}") };
         assert_eq!((key, *last), (&log, 0), "{error}");
         world.store.damage(&log, Some(b"WEIR-REP but short"));
-        let error = world.restore(Moment::Newest).await.unwrap_err();
+        let error = world.restore(WantedState::Newest).await.unwrap_err();
         assert!(matches!(error, ReplicaError::Damaged { defect: Defect::Checksum, .. }), "{error}");
     });
 }
@@ -131,10 +131,10 @@ fn a_hole_in_the_log_says_which_states_can_be_had() {
         let mut world = World::new(&handle, StoreFaults::default()).await;
         let keys = ship_three(&mut world, &options()).await;
         world.store.damage(&keys[keys.len() - 2], None);
-        let error = world.restore(Moment::Newest).await.unwrap_err();
+        let error = world.restore(WantedState::Newest).await.unwrap_err();
         let ReplicaError::Hole { last, .. } = error else { panic!("{error}") };
         assert!(last > 0 && error.to_string().contains(&format!("`--at {last}`")), "{error}");
-        let restored = world.restore(Moment::Sequence(last)).await.unwrap();
+        let restored = world.restore(WantedState::Sequence(last)).await.unwrap();
         assert_eq!(restored.0.sequence, last);
         // A writer refuses it with the same words.
         let again = world.uploader(options()).await.err().map(|error| error.to_string());
@@ -192,7 +192,7 @@ fn a_block_that_has_changed_is_noticed() {
             world.store.damage(newest, Some(&bytes));
             let replica = world.replica(options.clone()).await.unwrap();
             let target = weir_storage::AdversaryDisk::new(&handle, disk_options());
-            let restored = replica.restore(Moment::Newest, &*target).await;
+            let restored = replica.restore(WantedState::Newest, &*target).await;
             assert_eq!(restored.is_err(), mutant.is_none(), "{mutant:?}");
         });
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::{ProptestConfig, any, proptest};
 use weir_replica::{
-    Moment, ReplicaBase, ReplicaError, ReplicaMutant, ReplicaOptions, ReplicaStorage, StoreFaults, Uploader,
+    ReplicaBase, ReplicaError, ReplicaMutant, ReplicaOptions, ReplicaStorage, StoreFaults, Uploader,
+    WantedState,
 };
 use weir_runtime::Handle;
 use weir_storage::{
@@ -109,7 +110,7 @@ async fn live(handle: &Handle, mutant: Option<ReplicaMutant>) -> bool {
             }
             if world.random.below(3) > 0 {
                 uploader.ship_all().await.unwrap();
-                let (restored, content) = world.restore(Moment::Newest).await.unwrap();
+                let (restored, content) = world.restore(WantedState::Newest).await.unwrap();
                 if &content != world.content_at(restored.sequence) {
                     return false;
                 }
@@ -125,7 +126,7 @@ async fn live(handle: &Handle, mutant: Option<ReplicaMutant>) -> bool {
     uploader.ship_all().await.unwrap();
     let report = world.replica(options).await.unwrap().check().await.unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
-    world.restore(Moment::Newest).await.unwrap().1 == world.content
+    world.restore(WantedState::Newest).await.unwrap().1 == world.content
 }
 
 proptest! {
@@ -181,7 +182,11 @@ fn the_volume_before_is_refused_also_when_it_is_opened_again() {
                 None => assert!(matches!(again, Err(ReplicaError::Ahead { .. })), "{:?}", again.err()),
                 Some(_) => {
                     again.unwrap().ship_all().await.unwrap();
-                    assert_ne!(world.restore(Moment::Newest).await.unwrap().1, world.content, "the control");
+                    assert_ne!(
+                        world.restore(WantedState::Newest).await.unwrap().1,
+                        world.content,
+                        "the control"
+                    );
                 }
             }
         });

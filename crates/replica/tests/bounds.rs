@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_replica::{Moment, RemoteFlush, ReplicaOptions, Replication, StoreFaults, Uploader};
+use weir_replica::{RemoteFlush, ReplicaOptions, Replication, StoreFaults, Uploader, WantedState};
 use weir_storage::{BLOCK_BYTES, Rejected, StorageError, StreamId, flush, submit_when_free};
 use weir_volume::{TapBounds, VolumeMutant};
 
@@ -44,7 +44,7 @@ fn ten_ordered_writes_a_second_cost_two_requests_a_second_at_most_and_idle_none(
         assert_eq!(sum(&replication.status().requests), before, "idle");
         replication.stop();
         task.await.unwrap().unwrap();
-        assert_eq!(world.restore(Moment::Newest).await.unwrap().1, world.content);
+        assert_eq!(world.restore(WantedState::Newest).await.unwrap().1, world.content);
     });
 }
 
@@ -89,7 +89,7 @@ async fn write_while_down(world: &mut World, never_wait: bool) -> (Duration, u64
     world.handle.sleep(Duration::from_secs(60)).await;
     replication.stop();
     task.await.unwrap().unwrap();
-    let (restored, content) = world.restore(Moment::Newest).await.unwrap();
+    let (restored, content) = world.restore(WantedState::Newest).await.unwrap();
     assert_eq!(&content, world.content_at(restored.sequence));
     assert_eq!(restored.sequence, world.volume.position().placed);
     (largest, bytes.get(), writes.get())
@@ -179,7 +179,7 @@ fn a_flush_that_waits_for_a_silent_store_fails_when_patience_is_over_and_so_does
         let remote = RemoteFlush::new(&handle, Rc::clone(&world.volume), replication.clone());
         world.write(1, 4).await;
         flush(&remote).await.unwrap();
-        assert_eq!(world.restore(Moment::Newest).await.unwrap().1, world.content);
+        assert_eq!(world.restore(WantedState::Newest).await.unwrap().1, world.content);
         world.store.fall_silent(true);
         let began = handle.now();
         write_segments(&mut world).await;

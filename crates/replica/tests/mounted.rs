@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::{ProptestConfig, any, proptest};
 use weir_replica::{
-    Moment, ReplicaError, ReplicaMutant, ReplicaOptions, ReplicaStorage, StoreFaults, Uploader,
+    ReplicaError, ReplicaMutant, ReplicaOptions, ReplicaStorage, StoreFaults, Uploader, WantedState,
 };
 use weir_runtime::Handle;
 use weir_storage::{
@@ -41,11 +41,11 @@ async fn is_as_restored(
     restored: ReplicaOptions,
     sequence: u64,
 ) -> bool {
-    let moment = Moment::Sequence(sequence);
+    let wanted = WantedState::Sequence(sequence);
     let replica = world.replica(restored).await.unwrap();
-    let (_, disk) = restore_disk(&world.handle, &replica, moment).await.unwrap();
+    let (_, disk) = restore_disk(&world.handle, &replica, wanted).await.unwrap();
     let cache_bytes = [0, 100_000, MUCH][world.random.below(3) as usize];
-    let storage = world.mounted(mounted, moment, cache_bytes).await.unwrap();
+    let storage = world.mounted(mounted, wanted, cache_bytes).await.unwrap();
     assert_eq!((storage.blocks(), storage.reads().sequence), (disk.blocks(), sequence));
     for _ in 0..40 {
         let start = world.random.below(storage.blocks());
@@ -129,7 +129,7 @@ async fn eight_blocks(handle: &Handle, options: &ReplicaOptions) -> (World, Repl
         world.write(lba, 1).await;
     }
     uploader.ship_all().await.unwrap();
-    let storage = world.mounted(options.clone(), Moment::Newest, MUCH).await.unwrap();
+    let storage = world.mounted(options.clone(), WantedState::Newest, MUCH).await.unwrap();
     let objects = world.store.objects();
     let largest =
         objects.iter().filter(|(key, _)| key.starts_with("log/")).max_by_key(|(_, bytes)| bytes.len());
@@ -257,7 +257,7 @@ fn an_object_that_is_cut_changed_or_another_one_is_an_error() {
             let mut errors = 0;
             for damage in damaged {
                 world.store.damage(&object, Some(&bytes));
-                let storage = world.mounted(options.clone(), Moment::Newest, MUCH).await.unwrap();
+                let storage = world.mounted(options.clone(), WantedState::Newest, MUCH).await.unwrap();
                 world.store.damage(&object, Some(&damage));
                 for lba in 0..8 {
                     match one(&storage, lba).await {
@@ -284,7 +284,7 @@ fn an_object_that_is_cut_changed_or_another_one_is_an_error() {
             uploader.ship_all().await.unwrap();
             let foreign = other.store.objects()[&object].clone();
             world.store.damage(&object, Some(&bytes));
-            let storage = world.mounted(options.clone(), Moment::Newest, MUCH).await.unwrap();
+            let storage = world.mounted(options.clone(), WantedState::Newest, MUCH).await.unwrap();
             world.store.damage(&object, Some(&foreign));
             assert_eq!(one(&storage, 3).await.err(), Some(Rejected::Failed(StorageError::Damaged(Lba(3)))));
             let failure = storage.reads().failure.unwrap();
@@ -304,7 +304,7 @@ fn a_mounted_state_stays_while_the_writer_goes_on_and_collects() {
         world.play(30).await;
         uploader.ship_all().await.unwrap();
         let before = world.content.clone();
-        let storage = world.mounted(options.clone(), Moment::Newest, 0).await.unwrap();
+        let storage = world.mounted(options.clone(), WantedState::Newest, 0).await.unwrap();
         let mut errors = 0;
         for round in 0..12 {
             world.play(20).await;
@@ -325,7 +325,7 @@ fn a_mounted_state_stays_while_the_writer_goes_on_and_collects() {
             }
         }
         assert!(errors > 0 && storage.reads().failure.unwrap().contains("not kept any more"));
-        let now = world.mounted(options, Moment::Newest, MUCH).await.unwrap();
+        let now = world.mounted(options, WantedState::Newest, MUCH).await.unwrap();
         assert_eq!(content_of(&now).await, world.content);
     });
 }
@@ -335,15 +335,18 @@ fn states_that_are_not_there_are_refused() {
     simulate(7, async |handle| {
         let mut world = World::new(&handle, StoreFaults::default()).await;
         assert!(matches!(
-            world.mounted(options(), Moment::Newest, MUCH).await.err(),
+            world.mounted(options(), WantedState::Newest, MUCH).await.err(),
             Some(ReplicaError::NoReplica)
         ));
         world.play(20).await;
         world.uploader(options()).await.unwrap().ship_all().await.unwrap();
         let last = world.volume.position().durable;
-        let asked = async |moment| world.mounted(options(), moment, MUCH).await.err();
-        assert!(matches!(asked(Moment::Sequence(last + 1)).await, Some(ReplicaError::OutOfRange { .. })));
-        assert!(matches!(asked(Moment::Sequence(last - 1)).await, Some(ReplicaError::InCatchUp { .. })));
+        let asked = async |wanted| world.mounted(options(), wanted, MUCH).await.err();
+        assert!(matches!(
+            asked(WantedState::Sequence(last + 1)).await,
+            Some(ReplicaError::OutOfRange { .. })
+        ));
+        assert!(matches!(asked(WantedState::Sequence(last - 1)).await, Some(ReplicaError::InCatchUp { .. })));
     });
 }
 
@@ -364,7 +367,7 @@ async fn many_blocks(handle: &Handle, compress: bool, cache_bytes: usize) -> (Wo
     let store = Rc::new(world.store.clone());
     let opened = Uploader::open(handle, Rc::clone(&world.volume), store, bounds(), options.clone()).await;
     opened.unwrap().ship_all().await.unwrap();
-    let storage = world.mounted(options, Moment::Newest, cache_bytes).await.unwrap();
+    let storage = world.mounted(options, WantedState::Newest, cache_bytes).await.unwrap();
     (world, storage, BLOCKS)
 }
 

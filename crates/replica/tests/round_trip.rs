@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::{ProptestConfig, any, proptest};
-use weir_replica::{Moment, ReplicaError, ReplicaOptions, SimulatedStore, StoreFaults};
+use weir_replica::{ReplicaError, ReplicaOptions, SimulatedStore, StoreFaults, WantedState};
 
 use crate::world::{World, key, options, restore, simulate};
 
@@ -20,11 +20,12 @@ async fn ship_and_restore(world: &mut World, options: ReplicaOptions) {
     let first = steps[0];
     let last = steps[steps.len() - 1];
     for sequence in first..=last {
-        let (restored, content) = restore(&world.handle, &replica, Moment::Sequence(sequence)).await.unwrap();
+        let (restored, content) =
+            restore(&world.handle, &replica, WantedState::Sequence(sequence)).await.unwrap();
         assert_eq!(restored.sequence, sequence);
         assert_eq!(&content, world.content_at(sequence), "request {sequence}");
     }
-    let (restored, content) = restore(&world.handle, &replica, Moment::Newest).await.unwrap();
+    let (restored, content) = restore(&world.handle, &replica, WantedState::Newest).await.unwrap();
     assert_eq!((restored.sequence, &content), (last, &world.content));
     let report = replica.check().await.unwrap();
     assert_eq!((report.kept.map(|kept| kept.last.sequence), report.faults), (Some(last), Vec::new()));
@@ -57,12 +58,12 @@ proptest! {
                 let shipping = handle.spawn(async move { uploader.ship_all().await });
                 world.play(12).await;
                 shipping.await.unwrap().unwrap();
-                let (restored, content) = world.restore(Moment::Newest).await.unwrap();
+                let (restored, content) = world.restore(WantedState::Newest).await.unwrap();
                 assert_eq!(&content, world.content_at(restored.sequence));
                 states.push(restored.sequence);
             }
             for sequence in states {
-                let (_, content) = world.restore(Moment::Sequence(sequence)).await.unwrap();
+                let (_, content) = world.restore(WantedState::Sequence(sequence)).await.unwrap();
                 assert_eq!(&content, world.content_at(sequence));
             }
         });
@@ -87,7 +88,7 @@ proptest! {
             let mut newest = 0;
             for objects in stores.take() {
                 world.store = SimulatedStore::from_objects(&handle, StoreFaults::default(), &objects);
-                let (restored, content) = world.restore(Moment::Newest).await.unwrap();
+                let (restored, content) = world.restore(WantedState::Newest).await.unwrap();
                 assert!(restored.sequence >= newest);
                 newest = restored.sequence;
                 assert_eq!(&content, world.content_at(newest));
@@ -114,7 +115,7 @@ fn a_list_that_lacks_objects_anywhere_is_followed_to_the_end_of_the_log() {
             for (lacking, every) in [(1, 1), (3, 1), (3, 2), (6, 2), (log.len(), 1)] {
                 let lacks = log.iter().skip(first).step_by(every).take(lacking).cloned();
                 world.store.leave_out(lacks);
-                let (restored, content) = world.restore(Moment::Newest).await.unwrap();
+                let (restored, content) = world.restore(WantedState::Newest).await.unwrap();
                 assert_eq!((restored.is_newest, &content), (true, &world.content));
                 let checked = world.replica(options()).await.unwrap().check().await.unwrap();
                 assert!(checked.faults.is_empty(), "{checked:?}");
@@ -137,14 +138,14 @@ fn a_time_restores_what_was_in_the_store_then() {
             handle.sleep(Duration::from_secs(60)).await;
         }
         for (time, content) in &moments {
-            assert_eq!(world.restore(Moment::Time(*time)).await.unwrap().1, *content);
+            assert_eq!(world.restore(WantedState::Time(*time)).await.unwrap().1, *content);
         }
         // Behind the newest object, it is the newest state.
         let later = moments[4].0 + 3_600_000;
-        let (restored, content) = world.restore(Moment::Time(later)).await.unwrap();
+        let (restored, content) = world.restore(WantedState::Time(later)).await.unwrap();
         assert_eq!((restored.is_newest, &content), (true, &world.content));
         assert!(restored.created_ms <= moments[4].0);
-        let (restored, _) = world.restore(Moment::Time(moments[3].0)).await.unwrap();
+        let (restored, _) = world.restore(WantedState::Time(moments[3].0)).await.unwrap();
         assert!(!restored.is_newest && restored.created_ms <= moments[3].0);
     });
 }
@@ -156,7 +157,7 @@ fn a_moment_outside_of_what_is_kept_is_refused_and_the_answer_says_what_is() {
         let mut world = World::new(&handle, StoreFaults::default()).await;
         let first_ms = handle.wall_clock_millis();
         let mut uploader = world.uploader(options()).await.unwrap();
-        let nothing = world.restore(Moment::Time(first_ms)).await;
+        let nothing = world.restore(WantedState::Time(first_ms)).await;
         assert!(matches!(nothing, Err(ReplicaError::NoState)), "{nothing:?}");
         world.write(3, 2).await;
         world.write(4, 2).await;
@@ -173,22 +174,26 @@ fn a_moment_outside_of_what_is_kept_is_refused_and_the_answer_says_what_is() {
             if with_checkpoint {
                 uploader.checkpoint().await.unwrap();
             }
-            let asked = [Moment::Sequence(0), Moment::Sequence(newest + 1), Moment::Time(first_ms - 1)];
-            for moment in asked {
-                match world.restore(moment).await {
+            let asked = [
+                WantedState::Sequence(0),
+                WantedState::Sequence(newest + 1),
+                WantedState::Time(first_ms - 1),
+            ];
+            for wanted in asked {
+                match world.restore(wanted).await {
                     Err(ReplicaError::OutOfRange { asked, kept }) => {
-                        assert_eq!((asked, kept.last.sequence), (moment, newest));
+                        assert_eq!((asked, kept.last.sequence), (wanted, newest));
                         assert_eq!(kept.first.sequence, oldest);
                         assert!(kept.first.created_ms < kept.last.created_ms, "{kept:?}");
                     }
-                    other => panic!("{moment:?}: {other:?}"),
+                    other => panic!("{wanted:?}: {other:?}"),
                 }
             }
             let kept = world.replica(options()).await.unwrap().kept_range().await.unwrap().unwrap();
             let checked = world.replica(options()).await.unwrap().check().await.unwrap().kept.unwrap();
             assert_eq!((checked.first, checked.last.sequence), (kept.first, kept.last.sequence));
             for state in [kept.first, kept.last] {
-                let (restored, _) = world.restore(Moment::Time(state.created_ms)).await.unwrap();
+                let (restored, _) = world.restore(WantedState::Time(state.created_ms)).await.unwrap();
                 assert_eq!(restored.sequence, state.sequence);
             }
         }
@@ -214,13 +219,13 @@ fn what_is_kept_is_restored_and_the_rest_is_collected() {
         }
         let now = handle.now();
         for (time, sequence) in &states {
-            match world.restore(Moment::Sequence(*sequence)).await {
+            match world.restore(WantedState::Sequence(*sequence)).await {
                 Ok((_, content)) => assert_eq!(&content, world.content_at(*sequence)),
                 Err(ReplicaError::OutOfRange { .. }) => assert!(now.since(*time) > keep),
                 Err(error) => panic!("{error}"),
             }
         }
-        assert!(world.restore(Moment::Sequence(states[0].1)).await.is_err());
+        assert!(world.restore(WantedState::Sequence(states[0].1)).await.is_err());
         assert!(objects[39] < 2 * objects[19], "{objects:?}");
         let report = world.replica(options).await.unwrap().check().await.unwrap();
         assert!(report.faults.is_empty() && report.kept.unwrap().first.sequence > 0, "{report:?}");

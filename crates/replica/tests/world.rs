@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_replica::{
-    EncryptionKey, Moment, Replica, ReplicaError, ReplicaOptions, ReplicaStorage, Restored, SimulatedStore,
-    StoreFaults, Uploader,
+    EncryptionKey, Replica, ReplicaError, ReplicaOptions, ReplicaStorage, Restored, SimulatedStore,
+    StoreFaults, Uploader, WantedState,
 };
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
@@ -157,15 +157,15 @@ impl World {
     pub async fn mounted(
         &self,
         options: ReplicaOptions,
-        moment: Moment,
+        wanted: WantedState,
         cache_bytes: usize,
     ) -> Result<ReplicaStorage, ReplicaError> {
-        self.replica(options).await?.open_storage(&self.handle, moment, cache_bytes).await
+        self.replica(options).await?.open_storage(&self.handle, wanted, cache_bytes).await
     }
 
     /// Restores a state, and reads it.
-    pub async fn restore(&self, moment: Moment) -> Result<(Restored, Content), ReplicaError> {
-        restore(&self.handle, &self.replica(options()).await?, moment).await
+    pub async fn restore(&self, wanted: WantedState) -> Result<(Restored, Content), ReplicaError> {
+        restore(&self.handle, &self.replica(options()).await?, wanted).await
     }
 
     /// What was there after a request, or after the one before if that is none of a user.
@@ -177,9 +177,9 @@ impl World {
 pub async fn restore(
     handle: &Handle,
     replica: &Replica,
-    moment: Moment,
+    wanted: WantedState,
 ) -> Result<(Restored, Content), ReplicaError> {
-    let (restored, target) = restore_disk(handle, replica, moment).await?;
+    let (restored, target) = restore_disk(handle, replica, wanted).await?;
     Ok((restored, content_of(&*target).await))
 }
 
@@ -187,7 +187,7 @@ pub async fn restore(
 pub async fn restore_disk(
     handle: &Handle,
     replica: &Replica,
-    moment: Moment,
+    wanted: WantedState,
 ) -> Result<(Restored, Rc<AdversaryDisk>), ReplicaError> {
     let capabilities = Capabilities {
         discard: Discard::ReadsZero,
@@ -196,7 +196,7 @@ pub async fn restore_disk(
     };
     let options = AdversaryOptions { blocks: 120, capabilities, ..AdversaryOptions::default() };
     let target = AdversaryDisk::new(handle, options);
-    let restored = replica.restore(moment, &*target).await?;
+    let restored = replica.restore(wanted, &*target).await?;
     Ok((restored, target))
 }
 

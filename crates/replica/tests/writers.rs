@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_replica::{Moment, ReplicaError, ReplicaOptions, StoreFaults};
+use weir_replica::{ReplicaError, ReplicaOptions, StoreFaults, WantedState};
 use weir_storage::AdversaryDisk;
 
 use crate::world::{World, disk_options, make_volume, options, simulate};
@@ -44,7 +44,7 @@ fn a_store_that_replaces_objects_is_refused_or_used_unfenced() {
         let mut uploader = world.uploader(unfenced).await.unwrap();
         world.play(20).await;
         uploader.ship_all().await.unwrap();
-        assert_eq!(world.restore(Moment::Newest).await.unwrap().1, world.content);
+        assert_eq!(world.restore(WantedState::Newest).await.unwrap().1, world.content);
     });
 }
 
@@ -96,11 +96,11 @@ fn a_catch_up_that_was_given_up_begins_anew() {
                 handle.sleep(Duration::from_nanos(500)).await;
             }
             task.cancel();
-            let (restored, content) = world.restore(Moment::Newest).await.unwrap();
+            let (restored, content) = world.restore(WantedState::Newest).await.unwrap();
             assert_eq!(&content, world.content_at(restored.sequence));
             assert_eq!(restored.sequence, known, "round {round}");
         }
         world.uploader(options()).await.unwrap().ship_all().await.unwrap();
-        assert_eq!(world.restore(Moment::Newest).await.unwrap().1, world.content);
+        assert_eq!(world.restore(WantedState::Newest).await.unwrap().1, world.content);
     });
 }

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use weir_replica::{
-    Moment, Objects, Replica, ReplicaError, ReplicaOptions, Restored, SimulatedStore, StoreFaults, Uploader,
+    Objects, Replica, ReplicaError, ReplicaOptions, Restored, SimulatedStore, StoreFaults, Uploader,
+    WantedState,
 };
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Image};
@@ -40,7 +41,7 @@ impl Left<'_> {
 
     async fn judge_in(&self, handle: &Handle) -> Result<u64, String> {
         let store = SimulatedStore::from_objects(handle, StoreFaults::default(), self.objects);
-        let newest = match self.restore(handle, &store, Moment::Newest).await {
+        let newest = match self.restore(handle, &store, WantedState::Newest).await {
             Ok((restored, content)) => {
                 self.compare("the newest state", restored.sequence, &content)?;
                 restored.sequence
@@ -54,13 +55,13 @@ impl Left<'_> {
         }
         let mut restores = 1;
         if self.kept > 0 {
-            let kept = self.restore(handle, &store, Moment::Sequence(self.kept)).await;
+            let kept = self.restore(handle, &store, WantedState::Sequence(self.kept)).await;
             let (_, content) =
                 kept.map_err(|error| format!("request {}, which is kept: {error}", self.kept))?;
             self.compare("a kept state", self.kept, &content)?;
             restores += 1;
         }
-        match self.restore(handle, &store, Moment::Sequence(self.other)).await {
+        match self.restore(handle, &store, WantedState::Sequence(self.other)).await {
             Ok((_, content)) => {
                 self.compare("an earlier state", self.other, &content)?;
                 restores += 1;
@@ -98,7 +99,7 @@ impl Left<'_> {
             Uploader::open(handle, volume.clone(), Rc::new(store.clone()), self.bounds, self.options.clone());
         let mut uploader = opened.await.map_err(failed)?;
         uploader.ship_all().await.map_err(failed)?;
-        let (restored, content) = self.restore(handle, &store, Moment::Newest).await.map_err(failed)?;
+        let (restored, content) = self.restore(handle, &store, WantedState::Newest).await.map_err(failed)?;
         if restored.sequence < recovered {
             return Err(format!("caught up to {}, and the volume is at {recovered}", restored.sequence));
         }
@@ -112,10 +113,10 @@ impl Left<'_> {
         &self,
         handle: &Handle,
         store: &SimulatedStore,
-        moment: Moment,
+        wanted: WantedState,
     ) -> Result<(Restored, Content), ReplicaError> {
         let replica = Replica::open(handle, Rc::new(store.clone()), self.options.clone()).await?;
-        restore(handle, &replica, moment).await
+        restore(handle, &replica, wanted).await
     }
 
     fn compare(&self, what: &str, sequence: u64, content: &Content) -> Result<(), String> {
@@ -131,14 +132,14 @@ impl Left<'_> {
 pub(super) async fn restore(
     handle: &Handle,
     replica: &Replica,
-    moment: Moment,
+    wanted: WantedState,
 ) -> Result<(Restored, Content), ReplicaError> {
     let legacy = Capabilities::legacy(8, 4, BLOCK_BYTES as u32);
     let capabilities = Capabilities { discard: Discard::ReadsZero, share: true, ..legacy };
     let blocks = replica.descriptor().logical_blocks;
     let target =
         AdversaryDisk::new(handle, AdversaryOptions { blocks, capabilities, ..AdversaryOptions::default() });
-    let restored = replica.restore(moment, &*target).await?;
+    let restored = replica.restore(wanted, &*target).await?;
     // What nobody wrote is no content of any request, so it is noticed.
     let content = read_content(&*target).await.unwrap_or_else(|_| Content::from([(u32::MAX, 0)]));
     Ok((restored, content))

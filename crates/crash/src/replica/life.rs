@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_replica::{
-    EncryptionKey, Moment, Objects, Replica, ReplicaError, ReplicaOptions, Replication, SimulatedStore,
-    StoreFaults, Uploader,
+    EncryptionKey, Objects, Replica, ReplicaError, ReplicaOptions, Replication, SimulatedStore, StoreFaults,
+    Uploader, WantedState,
 };
 use weir_runtime::{Handle, Random, Task};
 use weir_storage::{
@@ -283,7 +283,7 @@ impl ReplicaRun {
         let store = Rc::new(self.store.clone());
         let Ok(replica) = Replica::open(&self.handle, store, self.options.clone()).await else { return };
         // What is collected while it is read ends a restore.
-        if let Ok((restored, content)) = restore(&self.handle, &replica, Moment::Newest).await {
+        if let Ok((restored, content)) = restore(&self.handle, &replica, WantedState::Newest).await {
             let expected = self.model.borrow().content_at(restored.sequence).cloned();
             if Some(content) != expected {
                 self.fail(format!("a restore of a running replica, request {}, is wrong", restored.sequence));

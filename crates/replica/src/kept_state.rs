@@ -1,4 +1,4 @@
-//! *Moments*: the state of a replica that is asked for, and those that can be restored.
+//! A *kept state*: one that can be restored, and how the state that is wanted is said.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use humantime::format_rfc3339_millis;
 
 /// Which state is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum WantedState {
     /// The newest.
     Newest,
     /// After this request.
@@ -16,12 +16,12 @@ pub enum Moment {
     Time(u64),
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for WantedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Moment::Newest => f.write_str("the newest state"),
-            Moment::Sequence(sequence) => write!(f, "the state at position {sequence}"),
-            Moment::Time(ms) => write!(f, "the state of {}", time_text(*ms)),
+            WantedState::Newest => f.write_str("the newest state"),
+            WantedState::Sequence(sequence) => write!(f, "the state at position {sequence}"),
+            WantedState::Time(ms) => write!(f, "the state of {}", time_text(*ms)),
         }
     }
 }
