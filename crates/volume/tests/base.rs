@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_runtime::{Event, Handle, Random, Runtime, Simulation};
+use weir_runtime::{Event, Handle, Random};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, CommandKind, Extent, Lba, Part,
     Rejected, Rules, SharePair, Storage, StorageError, Ticket, flush, read, submit_when_free, write,
@@ -15,6 +15,8 @@ use weir_storage::{
 use weir_volume::{
     Base, Format, RepairOptions, Volume, VolumeError, VolumeMutant, VolumeOptions, check, inspect, repair,
 };
+
+use crate::simulation::simulate;
 
 const BLOCKS: u64 = 120;
 const BASE: Base = Base { sequence: 1000, generation: 7, epoch: 3, token: 99 };
@@ -30,12 +32,6 @@ fn page(number: u64) -> Vec<u8> {
 fn disk_options() -> AdversaryOptions {
     let capabilities = Capabilities::legacy(32, 64, 512);
     AdversaryOptions { blocks: 256, capabilities, latency_ns_max: 20_000, ..AdversaryOptions::default() }
-}
-
-fn simulate<F: Future>(seed: u64, test: impl FnOnce(Handle) -> F) -> F::Output {
-    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime.block_on(test(handle)).unwrap()
 }
 
 /// The base: a volume, since that knows its holes. Its reads can be made to fail.

@@ -7,12 +7,14 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 
-use weir_runtime::{Handle, Runtime, Simulation, Wall};
+use weir_runtime::{Handle, Runtime, Wall};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, FileDisk, FileDiskOptions,
     Lba, Part, Rules, Storage, flush, read, submit_when_free, write,
 };
 use weir_volume::{Damage, Format, Stats, Volume, VolumeError, VolumeMutant, VolumeOptions, check, inspect};
+
+use crate::simulation::simulate;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -113,12 +115,6 @@ fn volumes_of_all_sizes_live_on_sparse_files() {
 fn simulated_disk(handle: &Handle, blocks: u64) -> Rc<AdversaryDisk> {
     let capabilities = Capabilities::legacy(32, 512, 4096);
     AdversaryDisk::new(handle, AdversaryOptions { blocks, capabilities, ..AdversaryOptions::default() })
-}
-
-fn simulate<T>(seed: u64, work: impl AsyncFnOnce(Handle) -> T) -> T {
-    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime.block_on(work(handle)).unwrap()
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod repair;
 mod resize;
 mod share_limits;
 mod shares;
+mod simulation;
 #[path = "../../storage/tests/support/slow.rs"]
 mod slow;
 mod snapshots;

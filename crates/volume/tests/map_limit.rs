@@ -6,24 +6,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
-use weir_runtime::{Handle, Runtime, Simulation};
+use weir_runtime::Handle;
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, Capabilities, Command, Extent, Lba, Part, Rejected, Rules, SharePair,
     Storage, StorageError, flush, place_mark, read, submit_when_free, write,
 };
 use weir_volume::{Format, Volume, VolumeMutant, VolumeOptions, check};
 
+use crate::simulation::simulate;
+
 const BLOCKS: u64 = 1 << 20;
 /// Logical blocks of a page of the map.
 const PAGE: u64 = 510;
 /// Pages of the map that the tests use.
 const PAGES: u64 = 1000;
-
-fn simulate<T>(seed: u64, work: impl AsyncFnOnce(Handle) -> T) -> T {
-    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime.block_on(work(handle)).unwrap()
-}
 
 fn options(mutant: Option<VolumeMutant>, map_pages: usize) -> VolumeOptions {
     VolumeOptions { map_pages, rules: Rules::but(mutant), ..VolumeOptions::default() }

@@ -5,8 +5,9 @@
 
 use std::rc::Rc;
 
+use crate::simulation::simulate;
 use crate::support::Seed;
-use weir_runtime::{Handle, Runtime, Simulation};
+use weir_runtime::Handle;
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Feature, Image, Lba, Part,
     Rejected, SharePair, Storage, StorageError, flush, read, submit_when_free, write,
@@ -15,12 +16,6 @@ use weir_volume::{Format, Volume, VolumeOptions, check, inspect, upgrade};
 
 /// Pairs that fit one command, and one header.
 const MOST: u64 = 336;
-
-fn simulate<T>(seed: u64, script: impl AsyncFnOnce(Handle) -> T) -> T {
-    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime.block_on(script(handle)).unwrap()
-}
 
 fn capabilities() -> Capabilities {
     Capabilities::legacy(32, 512, 4096)

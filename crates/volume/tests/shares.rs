@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_runtime::{Handle, Random};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Lba, Part, Rejected, Rules,
     SharePair, Storage, flush, read, submit_when_free, write,
 };
 use weir_volume::{CheckReport, Damage, Format, Volume, VolumeError, VolumeMutant, VolumeOptions, check};
+
+use crate::simulation::simulate;
 
 const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false, slots: 0 };
 /// Pairs that fit one command, and one header.
@@ -26,12 +28,6 @@ fn page(stamp: u64) -> Vec<u8> {
 fn disk(handle: &Handle, blocks: u64) -> Rc<AdversaryDisk> {
     let capabilities = Capabilities::legacy(32, 512, 512);
     AdversaryDisk::new(handle, AdversaryOptions { blocks, capabilities, ..AdversaryOptions::default() })
-}
-
-fn simulate<T>(seed: u64, script: impl AsyncFnOnce(Handle) -> T) -> T {
-    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime.block_on(script(handle)).unwrap()
 }
 
 fn options(mutant: Option<VolumeMutant>) -> VolumeOptions {

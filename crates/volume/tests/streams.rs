@@ -4,10 +4,11 @@
 
 use std::rc::Rc;
 
-use weir_runtime::{Handle, Runtime, Simulation};
+use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Command, Extent, Lba, Part, submit_when_free, write};
 use weir_volume::{BranchStorage, Format, SnapshotError, StreamError, Volume, receive, send};
 
+use crate::simulation::simulate;
 use crate::snapshots::{Content, FORMAT, USED, content_of, disk_options, open, page};
 
 /// Bytes of a stream's header.
@@ -48,12 +49,6 @@ async fn sent(handle: &Handle) -> (Rc<Volume>, Vec<u8>, Vec<u8>) {
     send(&volume, "a", None, &mut whole).await.unwrap();
     send(&volume, "c", Some("a"), &mut later).await.unwrap();
     (volume, whole, later)
-}
-
-fn simulate(seed: u64, script: impl AsyncFnOnce(Handle)) {
-    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime.block_on(script(handle)).unwrap();
 }
 
 #[test]
