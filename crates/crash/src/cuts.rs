@@ -3,13 +3,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use weir_flash::Medium;
-use weir_runtime::Random;
+use weir_runtime::{Handle, Random};
 
 use crate::campaign::{Counts, Failure, Run};
 use crate::content::mix;
-use crate::fs::ground::Left;
+use crate::fs::ground::{Ground, Left};
 
 /// Cuts at one event of a storage below a filesystem.
 pub(crate) const CUTS_PER_EVENT: u32 = 2;
@@ -45,6 +46,8 @@ pub(crate) struct Cuts<T, S = Left> {
     cuts: u64,
     /// States of a second round or a later one.
     pub(crate) states_deep: u64,
+    /// Different states that were left by a cut during recovery.
+    states_recovery: u64,
     round: u32,
     event: u64,
     /// States of a round that were judged, and how many are at most: what comes later in it is judged in other rounds.
@@ -65,6 +68,7 @@ impl<T: Counts, S: CrashState> Cuts<T, S> {
             events: 0,
             cuts: 0,
             states_deep: 0,
+            states_recovery: 0,
             round: 0,
             event: 0,
             states_of_round: 0,
@@ -158,6 +162,7 @@ impl<T: Counts, S: CrashState> Cuts<T, S> {
         let counts = [("runs", 1), ("rounds", self.rounds), ("events", self.events), ("cuts", self.cuts)];
         counts.into_iter().for_each(|(name, count)| totals.set(name, count));
         totals.set("states_deep", self.states_deep);
+        totals.set("states_recovery", self.states_recovery);
         Run { totals, seen: std::mem::take(&mut self.seen), failure: self.failure.take(), trace_hash }
     }
 
@@ -168,7 +173,9 @@ impl<T: Counts, S: CrashState> Cuts<T, S> {
         let left = draw(&mut self.random);
         self.cuts += 1;
         let state = left.hash();
-        (self.failure.is_none() && self.seen.insert(state)).then_some((left, state))
+        let is_new = self.failure.is_none() && self.seen.insert(state);
+        self.states_recovery += u64::from(is_new);
+        is_new.then_some((left, state))
     }
 
     /// An event of the storage; whether it is worth a cut.
@@ -176,5 +183,40 @@ impl<T: Counts, S: CrashState> Cuts<T, S> {
         self.event += 1;
         self.events += 1;
         !self.is_over()
+    }
+}
+
+impl<T: Counts + 'static> Cuts<T> {
+    /// Powers up what is left, with the power cut again at events of the recovery: what is found is the same every time.
+    /// `find` recovers a state in a runtime of its own, with this seed, and reads it; `mount` recovers and reads in this one.
+    pub(crate) async fn recover<F, V: PartialEq + 'static>(
+        cuts: &Rc<RefCell<Cuts<T>>>,
+        handle: &Handle,
+        left: &Left,
+        find: impl Fn(&Left, u64) -> Result<V, String> + 'static,
+        mount: impl AsyncFnOnce(&Ground) -> Result<(F, V), String>,
+    ) -> Result<(Ground, F), String> {
+        let expected = Rc::new(find(left, mix(left.hash(), 1))?);
+        let ground = Ground::from_left(left, handle, None).await.map_err(|error| error.to_string())?;
+        let (observed, same) = (Rc::clone(cuts), Rc::clone(&expected));
+        let states_end = cuts.borrow().states_recovery + cuts.borrow().states_max;
+        ground.observe(move |draw| {
+            let cuts = &mut *observed.borrow_mut();
+            if cuts.states_recovery >= states_end {
+                return;
+            }
+            let Some((left, state)) = cuts.at_recovery_event(draw) else { return };
+            match find(&left, state) {
+                Ok(found) if found == *same => {}
+                Ok(_) => cuts.fail("a second recovery found other content"),
+                Err(what) => cuts.fail(format!("a second recovery: {what}")),
+            }
+        });
+        let (fs, found) = mount(&ground).await?;
+        ground.rest();
+        match found == *expected {
+            true => Ok((ground, fs)),
+            false => Err("two recoveries of one state found different content".to_owned()),
+        }
     }
 }

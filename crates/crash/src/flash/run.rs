@@ -116,7 +116,6 @@ impl FlashRun {
             let mut found = found.borrow_mut();
             let draw = &mut |random: &mut Random| device.after_cut(random);
             let Some((medium, _)) = found.at_recovery_event(draw) else { return };
-            found.totals.states_recovery += 1;
             found.states_deep += 1;
             let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium);
             if image_of(&again).hash() != hash {

@@ -312,27 +312,14 @@ impl FsRun {
     /// Powers up what is left, with the power cut again at every event while the filesystem recovers: it finds
     /// the same every time. (What the device or volume below does for itself is their campaigns' business.)
     async fn recover(&self, left: &Left) -> Result<(Ground, BarrierFs), String> {
-        let expected = Rc::new(find(left, self.options, mix(left.hash(), 1))?);
-        let ground = Ground::from_left(left, &self.handle, None).await.map_err(|error| error.to_string())?;
-        let (found, options, same) = (Rc::clone(&self.found), self.options, Rc::clone(&expected));
-        ground.observe(move |draw| {
-            let found = &mut *found.borrow_mut();
-            let Some((left, state)) = found.at_recovery_event(draw) else { return };
-            found.totals.states_recovery += 1;
-            match find(&left, options, state) {
-                Ok(visible) if visible == *same => {}
-                Ok(_) => found.fail("a second recovery found other content"),
-                Err(what) => found.fail(format!("a second recovery: {what}")),
-            }
-        });
-        let fs = mount(&self.handle, &ground, self.options, None).await?;
-        let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
-        ground.rest();
-        if visible == *expected {
-            Ok((ground, fs))
-        } else {
-            Err("two recoveries of one state found different content".to_owned())
-        }
+        let options = self.options;
+        let find = move |left: &Left, seed| Ok(find(left, options, seed)?);
+        Cuts::recover(&self.found, &self.handle, left, find, async |ground| {
+            let fs = mount(&self.handle, ground, options, None).await?;
+            let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
+            Ok((fs, visible))
+        })
+        .await
     }
 }
 

@@ -1,6 +1,6 @@
 //! One run: rounds of random operations, with the power cut at every event of each.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_f2fs::check::check;
@@ -182,31 +182,14 @@ impl F2fsRun {
     /// Powers up what is left, with the power cut again at every event while the filesystem recovers: it finds the same every
     /// time.
     async fn recover(&self, left: &Left) -> Result<(Ground, F2fs), String> {
-        let expected = Rc::new(find(left, &self.aged, self.options, mix(left.hash(), 1))?);
-        let ground = Ground::from_left(left, &self.handle, None).await.map_err(|error| error.to_string())?;
-        let (found, options, aged) = (Rc::clone(&self.found), self.options, Rc::clone(&self.aged));
-        let (same, states) = (Rc::clone(&expected), Cell::new(0));
-        ground.observe(move |draw| {
-            let found = &mut *found.borrow_mut();
-            if states.get() >= STATES_MAX {
-                return;
-            }
-            let Some((left, state)) = found.at_recovery_event(draw) else { return };
-            states.set(states.get() + 1);
-            found.totals.states_recovery += 1;
-            match find(&left, &aged, options, state) {
-                Ok(visible) if visible == *same => {}
-                Ok(_) => found.fail("a second recovery found other content"),
-                Err(what) => found.fail(format!("a second recovery: {what}")),
-            }
-        });
-        let fs = mount(&self.handle, &ground, self.options, None).await?;
-        let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
-        ground.rest();
-        match visible == *expected {
-            true => Ok((ground, fs)),
-            false => Err("two recoveries of one state found different content".to_owned()),
-        }
+        let (options, aged) = (self.options, Rc::clone(&self.aged));
+        let find = move |left: &Left, seed| find(left, &aged, options, seed);
+        Cuts::recover(&self.found, &self.handle, left, find, async |ground| {
+            let fs = mount(&self.handle, ground, options, None).await?;
+            let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
+            Ok((fs, visible))
+        })
+        .await
     }
 }
 
