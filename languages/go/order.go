@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"unsafe"
 )
 
 // Kept is what a call has kept.
@@ -28,12 +29,22 @@ func (kept Kept) String() string {
 	return "durable"
 }
 
-// The ioctls _IO('W', 1), 2 and 11 of crates/capi/include/weir.h.
+// The ioctls _IO('W', 1), 2 and 11 of crates/capi/include/weir.h, and _IOW('W', 10, struct weir_group).
 const (
 	fbarrier     = 0x5701
 	fdatabarrier = 0x5702
 	orderAll     = 0x570B
+	syncGroup    = 0x43F8570A
 )
+
+// A struct weir_group of one file, which is to be durable: it has no others.
+type group struct {
+	mode, others uint32
+	inodes       [126]uint64
+}
+
+// SYNC_FILE_RANGE_WAIT_BEFORE, _WRITE and _WAIT_AFTER.
+const writeAndWait = 7
 
 // The type of a mount through FUSE, in fstatfs.
 const fuseMagic = 0x65735546
@@ -54,9 +65,29 @@ func OrderData(file *os.File) (Kept, error) {
 	})
 }
 
-// MakeDurable returns when all that was written to the file survives a power cut.
+// MakeDurable returns when all that was written to the file survives a power cut, also on a mount of Weir where Sync only orders
+// (--sync order, or the file's attribute).
 func MakeDurable(file *os.File) error {
-	return file.Sync()
+	onFuse := false
+	err := control(file, func(descriptor uintptr) (err error) {
+		if onFuse, err = isOnFuse(descriptor); !onFuse || err != nil {
+			return err
+		}
+		// The kernel passes on what it keeps of the file: mappings change it without a call.
+		err = syscall.SyncFileRange(int(descriptor), 0, 0, writeAndWait)
+		if isUnknown(err) || errors.Is(err, syscall.ESPIPE) {
+			return nil
+		}
+		return os.NewSyscallError("sync_file_range", err)
+	})
+	if err != nil {
+		return err
+	}
+	if !onFuse {
+		return file.Sync()
+	}
+	_, err = call(file, syncGroup, file.Sync)
+	return err
 }
 
 // OrderTree puts all that was changed on the filesystem of a file or directory, by any program, before whatever is changed later.
@@ -79,22 +110,39 @@ func OrderTree(directory *os.File) (Kept, error) {
 	}
 	return call(directory, orderAll, func() error {
 		return control(directory, func(descriptor uintptr) error {
-			var found syscall.Statfs_t
-			if err := syscall.Fstatfs(int(descriptor), &found); err != nil {
-				return os.NewSyscallError("fstatfs", err)
-			}
-			if uint32(found.Type) == fuseMagic {
+			onFuse, err := isOnFuse(descriptor)
+			if onFuse {
 				return os.NewSyscallError("ioctl", syscall.EOPNOTSUPP)
 			}
-			return nil
+			return err
 		})
 	})
 }
 
+func isOnFuse(descriptor uintptr) (bool, error) {
+	var found syscall.Statfs_t
+	if err := syscall.Fstatfs(int(descriptor), &found); err != nil {
+		return false, os.NewSyscallError("fstatfs", err)
+	}
+	return uint32(found.Type) == fuseMagic, nil
+}
+
+// isUnknown tells what filesystems answer that do not know the call.
+func isUnknown(err error) bool {
+	for _, unknown := range []syscall.Errno{syscall.ENOTTY, syscall.EINVAL, syscall.ENOSYS, syscall.EOPNOTSUPP} {
+		if errors.Is(err, unknown) {
+			return true
+		}
+	}
+	return false
+}
+
+// call makes one of the requests, of which syncGroup reads a group and the others nothing.
 func call(file *os.File, request uintptr, flush func() error) (Kept, error) {
+	alone := group{}
 	err := control(file, func(descriptor uintptr) error {
 		for {
-			_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, descriptor, request, 0)
+			_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, descriptor, request, uintptr(unsafe.Pointer(&alone)))
 			if errno == 0 {
 				return nil
 			}
@@ -103,11 +151,8 @@ func call(file *os.File, request uintptr, flush func() error) (Kept, error) {
 			}
 		}
 	})
-	// What filesystems answer that do not know the call.
-	for _, unknown := range []syscall.Errno{syscall.ENOTTY, syscall.EINVAL, syscall.ENOSYS, syscall.EOPNOTSUPP} {
-		if errors.Is(err, unknown) {
-			return Durable, flush()
-		}
+	if isUnknown(err) {
+		return Durable, flush()
 	}
 	return Ordered, err
 }

@@ -21,9 +21,9 @@ fn in_directory(example: Example<'_>, directory: &Path, arguments: &[&str]) -> C
     command
 }
 
-/// Runs the example on the host's filesystem and on a mount, kills the mount's server, mounts again, and has the example look at
-/// what is left. Returns the server, and what was durable last.
-fn kill_and_check(place: &Place, example: Example<'_>) -> (Server, String) {
+/// Runs the example on the host's filesystem and on a mount with these options, kills the mount's server, mounts again, and has the
+/// example look at what is left. Returns the server, and what was durable last.
+fn kill_and_check(place: &Place, options: &[&str], example: Example<'_>) -> (Server, String) {
     let first_lines = |directory: &Path, count: usize| {
         let mut command = in_directory(example, directory, &["write"]);
         let mut writer = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -33,13 +33,13 @@ fn kill_and_check(place: &Place, example: Example<'_>) -> (Server, String) {
     };
 
     let beside = place.path().join("host");
-    std::fs::create_dir(&beside).unwrap();
+    std::fs::create_dir_all(&beside).unwrap();
     let (mut writer, lines) = first_lines(&beside, 1);
     assert_eq!(lines, ["durable"], "on the host's filesystem");
     writer.kill().unwrap();
     writer.wait().unwrap();
 
-    let mut server = place.serve();
+    let mut server = place.serve_as(options);
     let (mut writer, lines) = first_lines(&place.mountpoint(), 1 + ACKNOWLEDGED);
     assert_eq!(lines[0], "ordered", "on a mount");
     server.kill();
@@ -68,8 +68,9 @@ fn refuse_other_servers(place: &Place, example: Example<'_>) {
 
 /// The same of an example with a log and a table, which also orders the tree.
 fn keep_order(example: Example<'_>) {
+    keep_durable(example);
     let place = Place::with_volume("64M");
-    let (server, durable) = kill_and_check(&place, example);
+    let (server, durable) = kill_and_check(&place, &[], example);
     for (directory, kept) in [(place.path().join("host"), "durable"), (place.mountpoint(), "ordered")] {
         assert_eq!(
             runs(&mut in_directory(example, &directory, &["tree"])).trim(),
@@ -89,10 +90,20 @@ fn keep_order(example: Example<'_>) {
     assert!(!output.status.success() && told.contains("the log has 1 records"), "{told}");
 }
 
+/// Where `fsync` only orders, what the example makes durable is durable.
+fn keep_durable(example: Example<'_>) {
+    let place = Place::with_volume("64M");
+    for _ in 0..3 {
+        let (server, _) = kill_and_check(&place, &["--sync", "order"], example);
+        drop(server);
+        place.unmount();
+    }
+}
+
 /// The same of a database that has a commit a number.
 fn keep_commits(example: Example<'_>) {
     let place = Place::with_volume("64M");
-    let (_server, _) = kill_and_check(&place, example);
+    let (_server, _) = kill_and_check(&place, &[], example);
     // The example sees what is missing.
     let output = in_directory(example, &place.mountpoint(), &["check", "1000000000"]).output().unwrap();
     let told = text(&output.stderr);
@@ -152,6 +163,7 @@ fn redb_keeps_order() {
         build.current_dir(of_project("examples/redb")).args(["build", "--quiet", "--locked", "--target-dir"]);
         runs(build.arg(built.path()));
         let example = || Command::new(built.path().join("debug/redb-ordered"));
+        keep_durable(&example);
         keep_commits(&example);
     }
 }

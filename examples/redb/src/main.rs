@@ -3,7 +3,7 @@
 mod ordered_file;
 
 use std::error::Error;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ const USAGE: &str = "redb-ordered write|check|measure DIRECTORY [NUMBER]";
 /// Each number, and its square.
 const LEDGER: TableDefinition<u64, u64> = TableDefinition::new("ledger");
 
-fn open_database(file: File) -> Outcome<Database> {
+fn open_database(file: OrderedFile) -> Outcome<Database> {
     let mut builder = Database::builder();
     builder.set_cache_size(64 << 20);
-    Ok(builder.create_with_backend(OrderedFile(file))?)
+    Ok(builder.create_with_backend(file)?)
 }
 
 fn commit(database: &Database, number: u64, durability: Durability) -> Outcome<()> {
@@ -94,11 +94,15 @@ fn main() -> Outcome<()> {
         "check" => false,
         _ => return Err(USAGE.into()),
     };
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(begins).open(path)?;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let locked = OrderedFile::lock(file.try_clone()?)?;
+    if begins {
+        file.set_len(0)?;
+    }
     if command == "write" {
         println!("{}", format!("{:?}", order_data(&file)?).to_lowercase());
     }
-    let database = open_database(file)?;
+    let database = open_database(locked)?;
     match command.as_str() {
         "write" => write(&database),
         "measure" => measure(&database),

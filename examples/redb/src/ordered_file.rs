@@ -5,11 +5,20 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use redb::StorageBackend;
-use weir_order::order_data;
+use weir_order::{make_durable, order_data};
 
-/// A file. Unlike redb's own, it takes no lock.
+/// A file that no other database has open.
 #[derive(Debug)]
-pub struct OrderedFile(pub File);
+pub struct OrderedFile(File);
+
+impl OrderedFile {
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if another database has the file.
+    pub fn lock(file: File) -> io::Result<OrderedFile> {
+        file.try_lock()?;
+        Ok(OrderedFile(file))
+    }
+}
 
 impl StorageBackend for OrderedFile {
     fn len(&self) -> io::Result<u64> {
@@ -31,7 +40,7 @@ impl StorageBackend for OrderedFile {
         if eventual {
             order_data(&self.0).map(drop)
         } else {
-            self.0.sync_data()
+            make_durable(&self.0)
         }
     }
 

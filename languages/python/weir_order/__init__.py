@@ -14,10 +14,14 @@ __all__ = ["Kept", "order", "order_data", "make_durable", "order_tree"]
 
 _FBARRIER = 0x5701  # _IO('W', 1), crates/capi/include/weir.h
 _FDATABARRIER = 0x5702  # _IO('W', 2)
+_SYNC_GROUP = 0x43F8570A  # _IOW('W', 10, struct weir_group)
 _ORDER_ALL = 0x570B  # _IO('W', 11)
+_ALONE = bytes(0x3F8)  # A struct weir_group of one file, which is to be durable.
+_WRITE_AND_WAIT = 7  # SYNC_FILE_RANGE_WAIT_BEFORE, _WRITE and _WAIT_AFTER
 _FUSE_MAGIC = 0x65735546  # The type of a mount through FUSE, in fstatfs.
 # What filesystems answer that do not know the call.
 _UNKNOWN = (errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_library = ctypes.CDLL(None, use_errno=True)
 
 
 class Kept(enum.Enum):
@@ -36,10 +40,10 @@ def _descriptor(file):
     return file.fileno()
 
 
-def _order(file, request, flush):
+def _order(file, request, flush, argument=0):
     descriptor = _descriptor(file)
     try:
-        fcntl.ioctl(descriptor, request)
+        fcntl.ioctl(descriptor, request, argument)
         return Kept.ORDERED
     except OSError as error:
         if error.errno not in _UNKNOWN:
@@ -62,8 +66,17 @@ def order_data(file):
 
 
 def make_durable(file):
-    """All that was written to the file survives a power cut when this returns: os.fsync."""
-    os.fsync(_descriptor(file))
+    """All that was written to the file survives a power cut when this returns.
+
+    So it is on a mount of Weir where os.fsync only orders (--sync order, or the file's attribute); elsewhere this is os.fsync.
+    """
+    descriptor = _descriptor(file)
+    if not _is_on_fuse(descriptor):
+        os.fsync(descriptor)
+        return Kept.DURABLE
+    # The kernel passes on what it keeps of the file: mappings change it without a call.
+    _call("sync_file_range", descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _WRITE_AND_WAIT, but=(errno.ESPIPE, *_UNKNOWN))
+    _order(descriptor, _SYNC_GROUP, os.fsync, _ALONE)
     return Kept.DURABLE
 
 
@@ -81,18 +94,25 @@ def order_tree(directory):
         finally:
             os.close(descriptor)
     # Elsewhere this is all; on a mount of Weir the kernel begins to hand over what it keeps of files, and the next call waits for it.
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.syncfs(_descriptor(directory)) != 0:
+    _call("syncfs", _descriptor(directory))
+    return _order(directory, _ORDER_ALL, _refuse_fuse)
+
+
+def _call(name, *arguments, but=()):
+    """Calls a function of the C library; raises OSError for its errors but those."""
+    if getattr(_library, name)(*arguments) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return _order(directory, _ORDER_ALL, lambda descriptor: _refuse_fuse(library, descriptor))
+        if number not in but:
+            raise OSError(number, os.strerror(number))
 
 
-def _refuse_fuse(library, descriptor):
-    """Raises OSError for a mount through FUSE."""
+def _is_on_fuse(descriptor):
     found = (ctypes.c_long * 32)()  # A struct statfs, of which the first field is the kind.
-    if library.fstatfs(descriptor, ctypes.byref(found)) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    if found[0] == _FUSE_MAGIC:
+    _call("fstatfs", descriptor, ctypes.byref(found))
+    return found[0] == _FUSE_MAGIC
+
+
+def _refuse_fuse(descriptor):
+    """Raises OSError for a mount through FUSE."""
+    if _is_on_fuse(descriptor):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))

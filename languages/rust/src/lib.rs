@@ -8,12 +8,14 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::raw::{c_int, c_long, c_ulong};
+use std::os::raw::{c_int, c_long, c_uint, c_ulong};
 
 /// `_IO('W', 1)` of `crates/capi/include/weir.h`.
 const FBARRIER: c_ulong = 0x5701;
 /// `_IO('W', 2)`.
 const FDATABARRIER: c_ulong = 0x5702;
+/// `_IOW('W', 10, struct weir_group)`.
+const SYNC_GROUP: c_ulong = 0x43F8_570A;
 /// `_IO('W', 11)`.
 const ORDER_ALL: c_ulong = 0x570B;
 /// What filesystems answer that do not know the call: ENOTTY, EINVAL, ENOSYS, EOPNOTSUPP.
@@ -29,8 +31,24 @@ struct Statfs {
     rest: [c_long; 31],
 }
 
+/// A `struct weir_group` of one file, which is to be durable.
+#[repr(C)]
+struct Group {
+    mode: u32,
+    others: u32,
+    inodes: [u64; 126],
+}
+
+static ALONE: Group = Group { mode: 0, others: 0, inodes: [0; 126] };
+
+/// `SYNC_FILE_RANGE_WAIT_BEFORE`, `_WRITE` and `_WAIT_AFTER`.
+const WRITE_AND_WAIT: c_uint = 7;
+/// What files answer that have no pages.
+const ESPIPE: i32 = 29;
+
 extern "C" {
     fn ioctl(descriptor: c_int, request: c_ulong, ...) -> c_int;
+    fn sync_file_range(descriptor: c_int, offset: i64, bytes: i64, flags: c_uint) -> c_int;
     fn syncfs(descriptor: c_int) -> c_int;
     fn fstatfs(descriptor: c_int, found: *mut Statfs) -> c_int;
 }
@@ -61,12 +79,17 @@ pub fn order_data(file: &File) -> io::Result<Kept> {
     call(file, FDATABARRIER, File::sync_data)
 }
 
-/// Returns when all that was written to the file survives a power cut.
+/// Returns when all that was written to the file survives a power cut, also on a mount of Weir where `fsync` only orders
+/// (`--sync order`, or the file's attribute).
 ///
 /// # Errors
 /// Those of [`File::sync_all`].
 pub fn make_durable(file: &File) -> io::Result<()> {
-    file.sync_all()
+    if !is_on_fuse(file)? {
+        return file.sync_all();
+    }
+    hand_over(file)?;
+    call(file, SYNC_GROUP, File::sync_all).map(|_| ())
 }
 
 /// Puts all that was changed on the filesystem of a file or directory, by any program, before whatever is changed later. Elsewhere it
@@ -77,12 +100,9 @@ pub fn make_durable(file: &File) -> io::Result<()> {
 /// this call: the kernel does not pass `syncfs` on to its server.
 pub fn order_tree(directory: &File) -> io::Result<Kept> {
     // SAFETY: the descriptor is open as long as `directory` lives.
-    let hand_over = |file: &File| match unsafe { syncfs(file.as_fd().as_raw_fd()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    };
+    let synced = result_of(unsafe { syncfs(directory.as_fd().as_raw_fd()) });
     // Elsewhere this is all; on a mount of Weir the kernel begins to hand over what it keeps of files, which the next call waits for.
-    hand_over(directory)?;
+    synced?;
     call(directory, ORDER_ALL, |file| match is_on_fuse(file)? {
         false => Ok(()),
         true => Err(io::Error::from_raw_os_error(EOPNOTSUPP)),
@@ -92,16 +112,32 @@ pub fn order_tree(directory: &File) -> io::Result<Kept> {
 fn is_on_fuse(file: &File) -> io::Result<bool> {
     let mut found = Statfs { magic: 0, rest: [0; 31] };
     // SAFETY: the descriptor is open as long as `file` lives, and `found` is larger than what the kernel writes.
-    match unsafe { fstatfs(file.as_fd().as_raw_fd(), &raw mut found) } {
-        0 => Ok(found.magic == FUSE_MAGIC),
-        _ => Err(io::Error::last_os_error()),
+    result_of(unsafe { fstatfs(file.as_fd().as_raw_fd(), &mut found) })?;
+    Ok(found.magic == FUSE_MAGIC)
+}
+
+/// Has the kernel pass to the filesystem what it keeps of the file: mappings change it without a call.
+fn hand_over(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open as long as `file` lives.
+    let passed = result_of(unsafe { sync_file_range(file.as_fd().as_raw_fd(), 0, 0, WRITE_AND_WAIT) });
+    match passed {
+        Err(error) if error.raw_os_error().is_some_and(|n| n == ESPIPE || UNKNOWN.contains(&n)) => Ok(()),
+        passed => passed,
+    }
+}
+
+fn result_of(returned: c_int) -> io::Result<()> {
+    if returned == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
 }
 
 fn call(file: &File, request: c_ulong, flush: fn(&File) -> io::Result<()>) -> io::Result<Kept> {
     loop {
-        // SAFETY: the descriptor is open as long as `file` lives, and these requests take no argument.
-        if unsafe { ioctl(file.as_fd().as_raw_fd(), request) } == 0 {
+        // SAFETY: the descriptor is open as long as `file` lives. One of the requests reads a `Group`, the others nothing.
+        if unsafe { ioctl(file.as_fd().as_raw_fd(), request, &ALONE as *const Group) } == 0 {
             return Ok(Kept::Ordered);
         }
         let error = io::Error::last_os_error();
