@@ -117,6 +117,8 @@ const METRICS: &[Metric] = &[
         "/storage/free_below",
         "Free space of the filesystem that has the volume's file.",
     ),
+    gauge("weir_moment_age_seconds", "/moment_age_ms", "How old the tree is that a crash would leave.")
+        .of_millis(),
     gauge("weir_replication_lag_seconds", "/replication/lag_ms", "How far the store is behind.").of_millis(),
     gauge("weir_replication_lag_bytes", "/replication/lag_bytes", "How far the store is behind."),
     gauge("weir_replication_behind", "/replication/overdue", "Whether it is further behind than it may be."),

@@ -231,6 +231,8 @@ pub(crate) fn run(
     keep_heap_small(mapped_from);
     let ended = in_wall_time(0, async |handle: Handle| {
         drop(handle.spawn(memory::return_memory_periodically(handle.clone())));
+        // Before it serves: after a restart the manager's watchdog runs while the volume is opened.
+        service_manager::keep_watchdog(&handle);
         work(handle, service).await
     });
     if ended.is_ok() {
@@ -324,7 +326,7 @@ impl Service {
             log.take_standard_error();
             line.print();
         }
-        service_manager::notify_ready(handle);
+        service_manager::notify_ready();
         let (handle, in_foreground) = (handle.clone(), !detach);
         Ok(Instructions { handle, signals: Some(signals), is_ending: false, log, in_foreground })
     }

@@ -4,10 +4,14 @@
 use sd_notify::{NotifyState, notify, watchdog_enabled};
 use weir_runtime::Handle;
 
-/// Says that programs may use the service, and from then on, as often as the manager's watchdog asks, that the runtime's thread
-/// still does its work. A disk that does not answer is no reason to end it: a server that is started anew would wait for the same disk.
-pub(crate) fn notify_ready(handle: &Handle) {
+/// Says that programs may use the service.
+pub(crate) fn notify_ready() {
     send(&[NotifyState::Ready]);
+}
+
+/// Says from now on, as often as the manager's watchdog asks, that the runtime's thread still does its work. A disk that does not
+/// answer is no reason to end it: a server that is started anew would wait for the same disk.
+pub(crate) fn keep_watchdog(handle: &Handle) {
     if let Some(limit) = watchdog_enabled() {
         let handle = handle.clone();
         drop(handle.clone().spawn(async move {

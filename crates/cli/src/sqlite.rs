@@ -46,7 +46,7 @@ pub(crate) fn measure(
 }
 
 fn loss_window(mountpoint: &Path) -> Option<LossWindowSeen> {
-    let seen = status::ask(mountpoint).ok()?.storage.volume?.loss_window;
+    let seen = status::ask(mountpoint).ok()?.storage.volume?.loss_window?;
     let time_max = Duration::try_from_secs_f64(seen.ms / 1e3).ok()?;
     Some(LossWindowSeen { time_max, bytes_max: seen.bytes })
 }

@@ -148,8 +148,9 @@ pub(crate) struct VolumeStatus {
     pub(crate) segments: u64,
     #[serde(default)]
     pub(crate) damage: DamageStatus,
-    #[serde(default)]
-    pub(crate) loss_window: LossWindowStatus,
+    /// None with marks: what a crash takes back reaches to the newest mark, and `moment_age_ms` says how old that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) loss_window: Option<LossWindowStatus>,
     #[serde(default)]
     pub(crate) recovery: RecoveryStatus,
     #[serde(default)]
@@ -159,6 +160,7 @@ pub(crate) struct VolumeStatus {
 impl VolumeStatus {
     fn of(volume: &Volume) -> VolumeStatus {
         let stats = volume.stats();
+        let loss_window = LossWindowStatus::of(stats.loss_window, volume.loss_window());
         VolumeStatus {
             flushes: stats.flushes,
             user_blocks: stats.user_blocks,
@@ -170,7 +172,7 @@ impl VolumeStatus {
                 failed_reads: stats.failed_reads,
                 first_block: stats.first_failed,
             },
-            loss_window: LossWindowStatus::of(stats.loss_window, volume.loss_window()),
+            loss_window: volume.marks().is_none().then_some(loss_window),
             recovery: RecoveryStatus {
                 bytes: stats.recovery.bytes_read,
                 ms: stats.recovery.duration.as_secs_f64() * 1e3,
@@ -245,6 +247,13 @@ impl LossWindowStatus {
             bound_bytes: bound.bytes,
             exceeded: seen.time_max > bound.time,
         }
+    }
+
+    /// For people.
+    pub(crate) fn line(&self) -> String {
+        let kept = if self.exceeded { "EXCEEDED" } else { "kept" };
+        let (bytes, most) = (Size(self.bytes), Size(self.bound_bytes));
+        format!("{:.1} ms (target {:.0} ms: {kept}), {bytes} (limit {most})", self.ms, self.bound_ms)
     }
 }
 

@@ -121,6 +121,9 @@ pub(crate) struct FilesystemStatus {
     /// With moments: how old the tree may be that a crash leaves, but for a transfer, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     moment_ms: Option<u64>,
+    /// How old the tree is that a crash would leave now, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    moment_age_ms: Option<f64>,
     /// Whether the kernel keeps what programs write, and hands it over later.
     #[serde(default)]
     writeback_cache: bool,
@@ -306,6 +309,7 @@ pub(crate) async fn of_filesystem(
         Some(FilesystemStatus {
             sync: if sync == SyncMode::Order || !flushes_at_all { "order" } else { "durable" }.to_owned(),
             moment_ms: found.moments.map(|interval| interval.as_millis() as u64),
+            moment_age_ms: found.moment_age.map(|age| age.as_secs_f64() * 1e3),
             writeback_cache,
             engine: found.engine.map(|engine| engine.name().to_owned()),
             journal: found.engine.map(|_| journal_mode::name(found.mode, found.checkpoint).to_owned()),
@@ -592,10 +596,9 @@ fn of_files(found: &FilesystemStatus, Space { all, free, .. }: &Space) -> Vec<(&
         ("waits for a transfer", found.waits_for_transfer.to_string()),
     ];
     lines.extend(found.moment_ms.map(|ms| {
-        (
-            "a crash leaves",
-            format!("the tree as of one moment, {} and a transfer ago at most (--moment)", time_text(ms)),
-        )
+        let now = found.moment_age_ms.map_or_else(String::new, |age| format!("{age:.1} ms ago; "));
+        let most = time_text(ms);
+        ("a crash leaves", format!("the tree of {now}at most {most} and a transfer"))
     }));
     lines.extend(found.lost.line());
     let restarts = found.restarts.as_ref().and_then(Restarts::line);
@@ -603,17 +606,8 @@ fn of_files(found: &FilesystemStatus, Space { all, free, .. }: &Space) -> Vec<(&
     lines
 }
 
-fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
+fn of_volume(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
     let (by_users, by_volume) = (Size::of_blocks(volume.user_blocks), Size::of_blocks(volume.disk_blocks));
-    let window = &volume.loss_window;
-    let kept = if window.exceeded { "EXCEEDED" } else { "kept" };
-    let window = format!(
-        "{:.1} ms (target {:.0} ms: {kept}), {} (limit {})",
-        window.ms,
-        window.bound_ms,
-        Size(window.bytes),
-        Size(window.bound_bytes)
-    );
     let recovery = &volume.recovery;
     let recovery = format!(
         "{} of log in {:.1} ms; after a crash, up to {}",
@@ -621,7 +615,7 @@ fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
         recovery.ms,
         Size(recovery.target_bytes)
     );
-    [
+    let mut lines = vec![
         ("flushes of the disk", volume.flushes.to_string()),
         ("written", format!("{by_users} to the volume, {by_volume} by it to the disk")),
         (
@@ -633,7 +627,8 @@ fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
                 volume.segments_free * 100 / volume.segments.max(1)
             ),
         ),
-        ("loss window so far", window),
-        ("mounting", recovery),
-    ]
+    ];
+    lines.extend(volume.loss_window.as_ref().map(|window| ("loss window so far", window.line())));
+    lines.push(("mounting", recovery));
+    lines
 }

@@ -25,14 +25,7 @@ const FILE_BYTES: usize = 256 << 10;
 /// The command fails with one line on standard error that holds all of `words`.
 #[track_caller]
 fn fails(command: &mut Command, words: &[&str]) {
-    let output = command.output().unwrap();
-    let error = error_of(&output);
-    assert!(!output.status.success(), "{command:?}: {}", text(&output.stdout));
-    assert_eq!(error.trim_end().lines().count(), 1, "{command:?}: {error}");
-    assert!(error.starts_with("weir: ") && !error.contains("\n\n"), "{command:?}: {error}");
-    for word in words {
-        assert!(error.contains(word), "{command:?}: no {word:?} in {error}");
-    }
+    support::ends_with(command, 2, words);
 }
 
 fn mount(volume: &Path, mountpoint: &Path) -> Command {

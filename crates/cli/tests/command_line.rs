@@ -21,14 +21,8 @@ fn text(bytes: &[u8]) -> String {
 
 /// The command ends with `code`, and with one line on standard error that holds all of `words`.
 fn fails(directory: &Path, arguments: &[&str], code: i32, words: &[&str]) {
-    let output = weir(directory, arguments);
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
-    assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
-    for word in words {
-        assert!(error.contains(word), "{arguments:?}: no {word:?} in {error}");
-    }
-    assert_eq!(text(&output.stdout), "", "{arguments:?}");
+    let output = support::ends_with(support::weir(arguments).current_dir(directory), code, words);
+    assert_eq!(output, "", "{arguments:?}");
 }
 
 fn works(directory: &Path, arguments: &[&str]) -> String {

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::fs::{XattrFlags, setxattr, statvfs};
 use weir_sqlite_vfs::rusqlite::Connection;
 
-use crate::support::{Place, error_of, mounts, runs, text, weir, works};
+use crate::support::{Place, error_of, mounts, runs, system, text, weir, works};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -17,7 +17,7 @@ fn directory() -> tempfile::TempDir {
 /// Runs a program of f2fs-tools, which succeeds; what it prints.
 #[track_caller]
 fn tool(program: &str, arguments: &[&str]) -> String {
-    runs(Command::new(program).args(arguments).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin"))
+    runs(system(program).args(arguments))
 }
 
 fn write_tree(root: &Path) {

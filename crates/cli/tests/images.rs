@@ -30,13 +30,7 @@ fn works(directory: &Path, arguments: &[&str]) -> Vec<u8> {
 
 /// The command ends with code 2, and with one line on standard error that holds all of `words`.
 fn fails(directory: &Path, arguments: &[&str], words: &[&str]) {
-    let output = weir(directory, arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-    assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
-    for word in words {
-        assert!(error.contains(word), "{arguments:?}: no {word:?} in {error}");
-    }
+    support::ends_with(support::weir(arguments).current_dir(directory), 2, words);
 }
 
 fn directory() -> tempfile::TempDir {
@@ -45,7 +39,7 @@ fn directory() -> tempfile::TempDir {
 
 /// Runs another program; None, with a word on it, where it is not installed.
 fn run(program: &str, arguments: &[&OsStr]) -> Option<Output> {
-    let output = Command::new(program).args(arguments).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
+    let output = support::system(program).args(arguments).output();
     if output.is_err() {
         eprintln!("skipped: {program} is not installed");
     }

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::weir_program;
+use crate::support::{system, weir_program};
 
 fn weir(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(weir_program()).current_dir(directory).args(arguments).output().unwrap()
@@ -29,11 +29,7 @@ fn makes(directory: &Path, arguments: &[&str]) {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let path = arguments[1];
     assert!(String::from_utf8_lossy(&output.stdout).starts_with(path));
-    let judge = Command::new("e2fsck")
-        .current_dir(directory)
-        .args(["-fn", path])
-        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-        .output();
+    let judge = system("e2fsck").current_dir(directory).args(["-fn", path]).output();
     match judge {
         Ok(judge) => assert!(judge.status.success(), "{}", String::from_utf8_lossy(&judge.stdout)),
         Err(_) => eprintln!("skipped: e2fsck is not installed"),

@@ -65,6 +65,7 @@ fn a_killed_server_leaves_the_tree_as_of_one_moment() {
         let writeback: &[&str] = if round % 2 == 1 { &["--writeback-cache"] } else { &[] };
         let mut server = place.serve_as(&[&["--moment", "50ms", "--sync", "order"], writeback].concat());
         assert_eq!(place.status()["moment_ms"], 50);
+        assert!(place.status()["moment_age_ms"].is_number());
         let done = AtomicU64::new(0);
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -100,7 +100,13 @@ fn a_service_manager_is_told_of_start_life_and_end() {
     };
     let variables = [("NOTIFY_SOCKET", socket.display().to_string()), ("WATCHDOG_USEC", "60000".to_owned())];
     let mut server = place.serve_in(&[], &variables);
-    assert_eq!(told(), "READY=1\n");
+    // It runs while it opens the volume, which takes its time with a slow disk.
+    let mut before = Vec::new();
+    wait_until("it is ready", || {
+        before.push(told());
+        before.last().is_some_and(|told| told == "READY=1\n")
+    });
+    assert_eq!(before[0], "WATCHDOG=1\n");
     assert!(is_mountpoint(&place.mountpoint()));
     for _ in 0..5 {
         assert_eq!(told(), "WATCHDOG=1\n");

@@ -8,8 +8,8 @@
 #[path = "../examples/databases/campaign/mod.rs"]
 mod campaign;
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::support::{mounts, run, weir_program};
@@ -17,7 +17,7 @@ use campaign::database::{DatabaseKind, Setup};
 use campaign::judge::judge;
 use campaign::load::{CLIENTS, Clients, ROWS, fill};
 use campaign::rounds::{Campaign, Crash};
-use campaign::server::Installation;
+use campaign::server::{Installation, Running};
 use campaign::wait_for;
 
 const SEED: u64 = 17;
@@ -62,28 +62,54 @@ fn postgresql_without_full_pages_keeps_what_it_has_committed() {
     survives(DatabaseKind::Postgresql, Crash::Kill);
 }
 
-#[test]
-fn no_page_is_torn_where_the_power_is_cut() {
+/// The same of a crash that takes a loop device.
+fn survives_power_cuts(database: DatabaseKind) {
     let (has_loop, _) = run("losetup", &["--find".as_ref()]);
     if has_loop {
-        survives(DatabaseKind::Mariadb, Crash::Power);
+        survives(database, Crash::Power);
     } else {
         eprintln!("skipped: it takes losetup and loop devices");
     }
 }
 
-/// On a sound database the judge finds nothing; and each kind of damage that is done to it by hand.
 #[test]
-fn the_judge_sees_damage() {
-    if !is_able(DatabaseKind::Mariadb) {
+fn no_page_is_torn_where_the_power_is_cut() {
+    survives_power_cuts(DatabaseKind::Mariadb);
+}
+
+#[test]
+fn postgresql_without_full_pages_survives_power_cuts() {
+    survives_power_cuts(DatabaseKind::Postgresql);
+}
+
+#[test]
+fn the_judge_sees_damage_of_mariadb() {
+    sees_damage(DatabaseKind::Mariadb, |_| PathBuf::from("t/a.ibd"), 16_384);
+}
+
+#[test]
+fn the_judge_sees_damage_of_postgresql() {
+    let file = |server: &Running<'_>| {
+        PathBuf::from(server.ask("SELECT pg_relation_filepath('t.a')").unwrap().trim())
+    };
+    sees_damage(DatabaseKind::Postgresql, file, 8_192);
+}
+
+/// On a sound database the judge finds nothing; and each kind of damage that is done to it by hand. `file_of` names the file of a
+/// table, below the data.
+fn sees_damage(database: DatabaseKind, file_of: impl Fn(&Running<'_>) -> PathBuf, page_bytes: u64) {
+    if !is_able(database) {
+        eprintln!("skipped: it takes {:?}", database.programs());
         return;
     }
     let beside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // PostgreSQL runs as another user.
+    fs::set_permissions(beside.path(), Permissions::from_mode(0o755)).unwrap();
     let data = beside.path().join("db");
     let setup = Setup { pages_twice: false, pool_mib: 8, log_mib: 16 };
-    let mariadb = Installation::new(DatabaseKind::Mariadb.set_up(setup)).unwrap();
-    mariadb.install(&data).unwrap();
-    let server = mariadb.start(&data).unwrap();
+    let installed = Installation::new(database.set_up(setup)).unwrap();
+    installed.install(&data).unwrap();
+    let server = installed.start(&data).unwrap();
     fill(&server).unwrap();
     let clients = Clients::start(&server, beside.path(), SEED, &vec![0; CLIENTS as usize]).unwrap();
     let enough = || {
@@ -94,9 +120,10 @@ fn the_judge_sees_damage() {
     drop(clients);
     let sum = server.ask("SELECT n FROM t.done ORDER BY client").unwrap();
     let done: Vec<u64> = sum.lines().map(|line| line.parse().unwrap()).collect();
+    let file = data.join(file_of(&server));
     server.stop().unwrap();
 
-    let look = |least: &[u64]| judge(&mariadb, &data, SEED, least, &done).unwrap();
+    let look = |least: &[u64]| judge(&installed, &data, SEED, least, &done).unwrap();
     let sound = look(&done);
     assert!(sound.is_sound(false) && sound.done == done, "{sound:?}");
 
@@ -105,21 +132,24 @@ fn the_judge_sees_damage() {
     assert_eq!(lost.lost.len() as u64, CLIENTS, "{lost:?}");
 
     // A row that is older than its client's last transactions.
-    let server = mariadb.start(&data).unwrap();
+    let server = installed.start(&data).unwrap();
     server.ask(&format!("UPDATE t.b SET n = n + 26 WHERE id = {}", ROWS + 1)).unwrap();
     server.stop().unwrap();
     assert_eq!(look(&done).rows_wrong, 1);
 
-    tear(&data.join("t/a.ibd"));
+    tear(&file, page_bytes);
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let by_checksum = installed.database.torn_pages(&data, true).unwrap();
+    assert!(by_checksum.len() == 1 && by_checksum[0].contains(name), "{by_checksum:?}");
     let torn = look(&done);
-    assert!(torn.torn.len() == 1 && torn.torn[0].starts_with("t/a.ibd"), "{torn:?}");
-    assert!(!torn.is_sound(false), "{torn:?}");
+    let found = [torn.torn.concat(), torn.unusable.clone().unwrap_or_default()].concat();
+    assert!(!torn.is_sound(false) && found.contains(name), "{torn:?}");
 }
 
 /// Puts a quarter of a page in the place of that of another.
-fn tear(path: &Path) {
+fn tear(path: &Path, page_bytes: u64) {
     let file = File::options().read(true).write(true).open(path).unwrap();
-    let mut quarter = vec![0; 4096];
-    file.read_exact_at(&mut quarter, 20 * 16384 + 8192).unwrap();
-    file.write_all_at(&quarter, 21 * 16384 + 8192).unwrap();
+    let mut quarter = vec![0; page_bytes as usize / 4];
+    file.read_exact_at(&mut quarter, 20 * page_bytes + page_bytes / 2).unwrap();
+    file.write_all_at(&quarter, 21 * page_bytes + page_bytes / 2).unwrap();
 }

@@ -232,6 +232,21 @@ fn a_file_that_takes_anothers_place_brings_its_content() {
     assert_eq!(first, [7; 10_000]);
 }
 
+/// So does who writes a file without a name first (`O_TMPFILE`), or under another one, and links it when it is complete.
+#[test]
+fn a_file_that_gets_a_name_brings_its_content() {
+    let _alone = alone();
+    let Some((place, server, files)) = served(&[]) else { return };
+    let root = place.mountpoint();
+    let mut new = File::create(root.join("new")).unwrap();
+    new.write_all(&[7; 10_000]).unwrap();
+    fs::remove_file(root.join("first")).unwrap();
+    fs::hard_link(root.join("new"), root.join("first")).unwrap();
+    make_durable(&place);
+    let [first, _] = left(&place, server, (files, new));
+    assert_eq!(first, [7; 10_000]);
+}
+
 /// `cp` of a file that a program writes looks for holes first.
 #[test]
 fn who_looks_for_holes_finds_what_was_written() {

@@ -48,6 +48,8 @@ pub struct Statistics {
     pub answered: Answered,
     /// How long after a change a moment is taken at the latest, if they are.
     pub moments: Option<Duration>,
+    /// With moments: how old the tree is that a crash would leave now.
+    pub moment_age: Option<Duration>,
     /// Epochs that were ended, by a barrier write or a bare barrier.
     pub epochs: u64,
     /// What calls and the journal waited for.
@@ -140,6 +142,7 @@ impl BarrierFs {
             coalition: journal.and_then(|journal| journal.coalition()),
             answered: fs.sync.answered(),
             moments: fs.options.moments,
+            moment_age: fs.moments.get().map(|moments| moments.age(fs.changes.count())),
             epochs: fs.disk.epochs(),
             waits: fs.disk.waits(),
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),

@@ -13,45 +13,65 @@
 //! changed, and when the storage wants a mark.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use weir_journal::Promise;
-use weir_runtime::{Event, Handle as Clock, Semaphore};
+use weir_runtime::{Event, Handle as Clock, Instant, Semaphore};
 use weir_storage::{Rejected, Storage, Ticket, place_mark};
 use weir_vfs::FsError;
 
 use crate::mounted::Mounted;
 use crate::mutants::FsMutant;
 
+/// Moments that are remembered while their marks are not durable.
+const TAKEN_MAX: usize = 64;
+
+/// A moment that was taken.
+struct Moment {
+    number: u64,
+    /// When its tree was the one that programs see.
+    at: Instant,
+    /// Calls that had changed something by then.
+    changes: u64,
+    mark: Ticket,
+}
+
+impl Moment {
+    fn is_safe(&self) -> bool {
+        self.mark.poll_transferred() == Some(Ok(()))
+    }
+}
+
 /// Takes the moments of a mounted filesystem.
 pub(crate) struct Moments {
+    clock: Clock,
     device: Rc<dyn Storage>,
     interval: Duration,
     /// Held while a moment is taken.
     taking: Semaphore,
     /// Moments that were begun.
     begun: Cell<u64>,
-    /// The newest that was taken, and the ticket of its mark.
-    newest: RefCell<(u64, Ticket)>,
-    /// Calls that had changed something when it was taken.
-    changes: Cell<u64>,
+    /// The newest whose mark is known to be durable, and those behind it, in order: never empty.
+    taken: RefCell<VecDeque<Moment>>,
     /// The filesystem is being unmounted.
     stopped: Cell<bool>,
     stop: Event,
 }
 
 impl Moments {
-    pub(crate) fn new(device: Rc<dyn Storage>, interval: Duration) -> Rc<Moments> {
+    pub(crate) fn new(clock: &Clock, device: Rc<dyn Storage>, interval: Duration) -> Rc<Moments> {
+        let mounted = Moment { number: 0, at: clock.now(), changes: 0, mark: Ticket::done() };
         Rc::new(Moments {
+            clock: clock.clone(),
             device,
             interval,
             taking: Semaphore::new(1),
             begun: Cell::new(0),
-            newest: RefCell::new((0, Ticket::done())),
-            changes: Cell::new(0),
+            taken: RefCell::new(VecDeque::from([mounted])),
             stopped: Cell::new(false),
             stop: Event::new(),
         })
@@ -81,12 +101,27 @@ impl Moments {
     pub(crate) async fn reach_durable(&self, fs: &Mounted) -> Result<(), FsError> {
         let wanted = self.begun.get() + 1;
         let permit = self.taking.acquire(1).await;
-        if self.newest.borrow().0 < wanted {
+        if self.newest(|moment| moment.number) < Some(wanted) {
             fs.changes.all_or_abort(self.take(fs)).await?;
         }
         drop(permit);
-        let ticket = self.newest.borrow().1.clone();
-        Ok(ticket.transferred().await.map_err(Rejected::Failed)?)
+        match self.newest(|moment| moment.mark.clone()) {
+            Some(mark) => Ok(mark.transferred().await.map_err(Rejected::Failed)?),
+            None => Ok(()),
+        }
+    }
+
+    /// How old the tree is that a crash would leave now, when so many calls have changed something: zero if that is what
+    /// programs see.
+    pub(crate) fn age(&self, changes: u64) -> Duration {
+        let mut taken = self.taken.borrow_mut();
+        forget_older(&mut taken);
+        let safe = taken.front().filter(|safe| safe.changes != changes);
+        safe.map_or(Duration::ZERO, |safe| self.clock.now().since(safe.at))
+    }
+
+    fn newest<T>(&self, part: impl FnOnce(&Moment) -> T) -> Option<T> {
+        self.taken.borrow().back().map(part)
     }
 
     /// Takes one moment.
@@ -99,33 +134,40 @@ impl Moments {
         };
         let number = self.begun.get() + 1;
         self.begun.set(number);
-        let changes = fs.changes.count();
+        let (at, changes) = (self.clock.now(), fs.changes.count());
         if !fs.options.rules.drops(FsMutant::MomentUnwritten) {
             fs.write_back_everything().await?;
         }
         if !fs.options.rules.drops(FsMutant::MomentUncommitted) {
             fs.changes.journal()?.commit_all().await?;
         }
-        let ticket = place_mark(&*self.device).await?;
-        self.newest.replace((number, ticket));
-        self.changes.set(changes);
+        let mark = place_mark(&*self.device).await?;
+        let mut taken = self.taken.borrow_mut();
+        forget_older(&mut taken);
+        // The safe one and the newest ones are not forgotten.
+        if taken.len() > TAKEN_MAX {
+            taken.remove(1);
+        }
+        taken.push_back(Moment { number, at, changes, mark });
         Ok(())
     }
 
     /// The task that takes moments, until the filesystem is unmounted or gone.
-    pub(crate) async fn run(self: Rc<Moments>, clock: Clock, fs: Weak<Mounted>) {
+    pub(crate) async fn run(self: Rc<Moments>, fs: Weak<Mounted>) {
         let is_wanted = || self.device.marks().is_some_and(|marks| marks.is_wanted());
+        let is_late = fs.upgrade().is_some_and(|fs| fs.options.rules.drops(FsMutant::MomentLate));
+        let interval = if is_late { 2 * self.interval } else { self.interval };
         while !self.stopped.get() {
             let Some(marks) = self.device.marks() else { return };
             let (wanted, stop) = (marks.wanted().listen(), self.stop.listen());
             if !is_wanted() {
-                let sleep = pin!(clock.sleep(self.interval));
+                let sleep = pin!(self.clock.sleep(interval));
                 if let Either::Right((Either::Right(_), _)) = select(sleep, select(wanted, stop)).await {
                     return;
                 }
             }
             let Some(fs) = fs.upgrade() else { return };
-            if !is_wanted() && fs.changes.count() == self.changes.get() {
+            if !is_wanted() && self.newest(|moment| moment.changes) == Some(fs.changes.count()) {
                 continue;
             }
             let _permit = self.taking.acquire(1).await;
@@ -150,4 +192,10 @@ impl Moments {
         let _permit = self.taking.acquire(1).await;
         fs.changes.all_or_abort(self.take(fs)).await
     }
+}
+
+/// Forgets the moments before the newest safe one.
+fn forget_older(taken: &mut VecDeque<Moment>) {
+    let safe = taken.iter().rposition(Moment::is_safe).unwrap_or(0);
+    taken.drain(..safe);
 }

@@ -82,8 +82,8 @@ pub(crate) async fn mount(
     let mounted = mounted.await?;
     tell_of_mounting(&mounted, engine);
     if let Some(interval) = options.moments.filter(|_| mounted.changes.mounted_with().is_ok()) {
-        let moments = mounted.moments.get_or_init(|| Moments::new(device, interval));
-        let task = Rc::clone(moments).run(clock.clone(), Rc::downgrade(&mounted));
+        let moments = mounted.moments.get_or_init(|| Moments::new(clock, device, interval));
+        let task = Rc::clone(moments).run(Rc::downgrade(&mounted));
         drop(clock.spawn_thread("moments", task));
     }
     Ok(mounted)

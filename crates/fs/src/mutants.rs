@@ -53,6 +53,8 @@ pub enum FsMutant {
     MomentUncommitted,
     /// J11: a moment does not write dirty data.
     MomentUnwritten,
+    /// J11: a moment is taken after twice the interval.
+    MomentLate,
     /// atomic: the updates of a group of atomic files go by a transaction each.
     UpdateSplit,
     /// atomic: the size of an atomic file, and what it writes, do not wait for a synchronisation call.

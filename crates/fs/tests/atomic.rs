@@ -1,15 +1,13 @@
 //! Atomic files: an update is there after a crash or is not, whatever else goes on; it is read as it was written, and
 //! costs one transaction.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use weir_vfs::{Fallocate, FsError, InodeNumber};
 
 use crate::support::{
-    self, BLOCKS, content, disk, disk_for, flash, image_of_flash, judge, mount, new_image, on_image,
-    read_file, simulated, simulated_with, write_file,
+    self, BLOCKS, collect_crash_states, content, disk, disk_for, flash, image_of_flash, judge, mount,
+    new_image, on_image, read_file, simulated, simulated_with, write_file,
 };
 use weir_ext4::ROOT_INODE;
 use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
@@ -47,12 +45,7 @@ fn crashes(
             fs.set_atomic(*file, true).await.expect("atomic");
         }
         fs.sync_group(&files).await.expect("durable");
-        let images = Rc::new(RefCell::new(Vec::new()));
-        let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
-        disk.observe(Box::new(move |disk| {
-            let state = disk.crash_states().sample(&mut random.borrow_mut());
-            states.borrow_mut().push(state);
-        }));
+        let images = collect_crash_states(&clock, &disk, 1);
         script(&clock, &fs, files).await;
         images.take()
     })

@@ -1,13 +1,13 @@
 //! A full filesystem: what is allocated can be written, and made holes, without any space; what is kept back is kept
 //! for whom it is kept. Each rule holds, and a filesystem that drops it is noticed.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use weir_format::FileType;
 use weir_vfs::{Caller, Expect, Fallocate, FilesystemCalls, FsError, InodeNumber, NewNode};
 
-use crate::support::{disk, image_of, judge, mount, plan, read_file, simulated, simulated_with, write_file};
+use crate::support::{
+    collect_crash_states, disk, image_of, judge, mount, plan, read_file, simulated, simulated_with,
+    write_file,
+};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::{Mkfs, ROOT_INODE};
@@ -215,11 +215,7 @@ fn cuts_show_nothing_old(seed: u64, options: MountOptions) -> Result<(), String>
         let ballast = fs.create(ROOT_INODE, b"ballast", &NewNode::new(FileType::Regular, 0o644)).await;
         fill(&fs, ballast.expect("made")).await;
         fs.sync().await.expect("durable");
-        let images = Rc::new(RefCell::new(Vec::new()));
-        let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
-        disk.observe(Box::new(move |disk| {
-            states.borrow_mut().push(disk.crash_states().sample(&mut random.borrow_mut()));
-        }));
+        let images = collect_crash_states(&clock, &disk, 1);
         for block in [50, 20, 80, 35, 65, 10, 90] {
             fs.write(ahead, block * BLOCK as u64, &[7; BLOCK]).await.expect("allocated");
             fs.fbarrier(ahead).await.expect("ordered");
@@ -270,11 +266,7 @@ fn cuts_show_all_or_nothing(seed: u64, engine: Engine, mutant: Option<FsMutant>)
         fill(&fs, ballast).await;
         fs.unmount().await.expect("unmounted");
         let fs = mount(&clock, &disk, options).await.expect("mounted");
-        let images = Rc::new(RefCell::new(Vec::new()));
-        let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
-        disk.observe(Box::new(move |disk| {
-            states.borrow_mut().push(disk.crash_states().sample(&mut random.borrow_mut()));
-        }));
+        let images = collect_crash_states(&clock, &disk, 1);
         let zeros = Fallocate::ZeroRange { keep_size: true };
         fs.fallocate(file, zeros, 0, (blocks * BLOCK) as u64).await.expect("no space is needed");
         for block in [50, 20, 80, 35, 65] {

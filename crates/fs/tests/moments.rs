@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{Either, join, join_all, select};
 use weir_ext4::ROOT_INODE;
 use weir_format::FileType;
 use weir_fs::{BarrierFs, MountOptions};
@@ -84,6 +84,29 @@ fn callers_of_fsync_share_a_moment() {
         fs.fdatabarrier(files[0]).await.expect("ordered");
         let answered = fs.statistics().answered;
         assert_eq!((answered.durable, answered.ordered), (20, 1));
+    });
+}
+
+#[test]
+fn the_age_of_the_tree_grows_until_a_moment_is_safe() {
+    simulated(async |clock| {
+        let (fs, _volume) = mount(&clock).await;
+        let age = || fs.statistics().moment_age.expect("there are moments");
+        fs.sync().await.expect("durable");
+        clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(age(), Duration::ZERO, "nothing was changed");
+        write_file(&fs, b"a", &[1; 5000]).await;
+        clock.sleep(Duration::from_secs(5)).await;
+        let before = age();
+        assert!((10..11).contains(&before.as_secs()), "{before:?} since the newest moment");
+        let during = pin!(async {
+            clock.sleep(Duration::from_micros(100)).await;
+            age()
+        });
+        let (synced, during) = join(fs.sync(), during).await;
+        synced.expect("durable");
+        assert!(during >= before, "{during:?}: the moment that is under way is not safe");
+        assert_eq!(age(), Duration::ZERO);
     });
 }
 

@@ -10,8 +10,8 @@ use weir_format::FileType;
 use weir_vfs::{FsError, NewNode, Statfs};
 
 use crate::support::{
-    self, BLOCKS, content, debugfs, disk, disk_for, image_by_mke2fs, journal_blocks, judge, load, mount,
-    new_image, read_file, simulated_with, store, superblock, verdict, write_file,
+    self, BLOCKS, collect_crash_states, content, debugfs, disk, disk_for, image_by_mke2fs, journal_blocks,
+    judge, load, mount, new_image, read_file, simulated_with, store, superblock, verdict, write_file,
 };
 use weir_ext4::{Feature, ROOT_INODE, SUPERBLOCK_OFFSET};
 use weir_fs::{BarrierFs, Conflicts, Engine, FsMutant, JournalMode, JournalMutant, MountOptions};
@@ -336,14 +336,7 @@ fn a_long_truncation_is_done_to_its_end() {
             fs.unmount().await.expect("unmounted");
             // Now its map has to be read, and others come between.
             let fs = mount(&clock, &disk, options(ENGINES[0])).await.expect("mounted");
-            let images = Rc::new(RefCell::new(Vec::new()));
-            let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
-            disk.observe(Box::new(move |disk| {
-                let mut random = random.borrow_mut();
-                if random.below(4) == 0 {
-                    states.borrow_mut().push(disk.crash_states().sample(&mut random));
-                }
-            }));
+            let images = collect_crash_states(&clock, &disk, 4);
             let other = clock.spawn({
                 let fs = fs.clone();
                 async move {

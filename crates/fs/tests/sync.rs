@@ -1,14 +1,14 @@
 //! The synchronisation calls: what they wait for, and what a crash leaves of what they ordered. Each rule holds,
 //! and a filesystem that drops it is noticed.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::cell::{Cell, OnceCell};
 use std::time::Duration;
 
 use weir_vfs::{Fallocate, Filesystem, InodeNumber, RenameFlags};
 
 use crate::support::{
-    BLOCKS, content, disk, disk_for, mount, new_image, prefix_disk, read_file, simulated_with, write_file,
+    BLOCKS, collect_crash_states, content, disk, disk_for, mount, new_image, prefix_disk, read_file,
+    simulated_with, write_file,
 };
 use weir_ext4::ROOT_INODE;
 use weir_fs::{
@@ -46,16 +46,10 @@ fn crashes(
     simulated_with(seed, async |clock| {
         let disk = disk_for(&clock, &new_image(BLOCKS), options.engine.unwrap_or(DUAL));
         let fs = mount(&clock, &disk, options).await.expect("mounted");
-        let images = Rc::new(RefCell::new(Vec::new()));
-        let begin = || {
-            let (images, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
-            disk.observe(Box::new(move |disk| {
-                let state = disk.crash_states().sample(&mut random.borrow_mut());
-                images.borrow_mut().push(state);
-            }));
-        };
+        let images = OnceCell::new();
+        let begin = || drop(images.set(collect_crash_states(&clock, &disk, 1)));
         script(&clock, &fs, &begin).await;
-        images.take()
+        images.get().map(|images| images.take()).unwrap_or_default()
     })
 }
 

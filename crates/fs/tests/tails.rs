@@ -1,11 +1,10 @@
 //! What is behind the end of a file in its last block: nothing, on the disk too, and no call ever reads it.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use weir_vfs::{Fallocate, FsError, InodeNumber};
 
-use crate::support::{BLOCKS, disk, judge, mount, new_image, read_file, simulated, write_file};
+use crate::support::{
+    BLOCKS, collect_crash_states, disk, judge, mount, new_image, read_file, simulated, write_file,
+};
 use weir_ext4::ROOT_INODE;
 use weir_fs::{BarrierFs, FsMutant, MountOptions};
 use weir_storage::{BLOCK_BYTES, Image, Lba, Rules};
@@ -106,11 +105,7 @@ fn pages_in_part(mutant: Option<FsMutant>) -> usize {
             files.push(write_file(&fs, &[b'a' + nth], &[1; 3 * BLOCK_BYTES]).await);
         }
         fs.sync().await.expect("durable");
-        let images = Rc::new(RefCell::new(Vec::new()));
-        let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
-        disk.observe(Box::new(move |disk| {
-            states.borrow_mut().push(disk.crash_states().sample(&mut random.borrow_mut()));
-        }));
+        let images = collect_crash_states(&clock, &disk, 1);
         for file in files {
             fs.truncate(file, cut as u64).await.expect("cut");
             fs.write(file, BLOCK_BYTES as u64, &[2; 2 * BLOCK_BYTES]).await.expect("there is room");

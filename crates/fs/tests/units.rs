@@ -1,13 +1,13 @@
 //! Units: an aligned write is old or new after a crash, never mixed, on a storage that keeps requests whole; also with
 //! writeback, a small cache, large writes and full disks.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_vfs::{Fallocate, InodeNumber};
 
 use crate::support::{
-    self, BLOCKS, capabilities, image_of, mount, plan, read_file, simulated, simulated_with, write_file,
+    self, BLOCKS, capabilities, collect_crash_states, image_of, mount, plan, read_file, simulated,
+    simulated_with, write_file,
 };
 use rand::RngExt as _;
 use weir_ext4::ROOT_INODE;
@@ -74,14 +74,7 @@ fn crashes(seed: u64, options: MountOptions, prepare: impl AsyncFn(&BarrierFs) -
         let fs = mount(&clock, &disk, options).await.expect("mounted");
         let file = prepare(&fs).await;
         fs.sync().await.expect("durable");
-        let images = Rc::new(RefCell::new(Vec::new()));
-        let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
-        disk.observe(Box::new(move |disk| {
-            let mut random = random.borrow_mut();
-            if random.random_ratio(1, 6) {
-                states.borrow_mut().push(disk.crash_states().sample(&mut random));
-            }
-        }));
+        let images = collect_crash_states(&clock, &disk, 6);
         write_units(&clock, &fs, file, seed).await;
         images.take()
     })

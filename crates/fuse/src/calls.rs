@@ -241,6 +241,8 @@ impl Calls {
         name: &[u8],
         caller: Caller,
     ) -> Result<Entry, Errno> {
+        // A file that gets its name when it is complete must not be empty after a crash.
+        self.take_over(inode).await?;
         self.entry_of(caller.view_of(&self.filesystem).link_held(inode, parent, name).await).await
     }
 

@@ -5,9 +5,10 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::disk_ground::{DiskFilesystem, DiskGround, PATH};
+use weir_crash::system;
+
+use crate::disk_ground::{DiskFilesystem, DiskGround};
 use crate::tree::BLOCK_BYTES;
 
 /// Files that are asked for at most, and how many at one time.
@@ -44,20 +45,14 @@ impl BlockOwners {
         let mut files = Vec::new();
         list_files(directory, &mut files);
         for some in files.chunks(FILES_AT_ONCE) {
-            let told = Command::new("filefrag")
-                .args(["-v", "-b4096"])
-                .args(some)
-                .env("LC_ALL", "C")
-                .env("PATH", PATH)
-                .output();
+            let told = system("filefrag").args(["-v", "-b4096"]).args(some).env("LC_ALL", "C").output();
             if let Ok(told) = told {
                 owners.take_in(&String::from_utf8_lossy(&told.stdout), directory);
             }
         }
         if ground.filesystem == DiskFilesystem::Ext4 {
             // The inode of the journal.
-            let told =
-                Command::new("debugfs").args(["-R", "blocks <8>"]).arg(image).env("PATH", PATH).output();
+            let told = system("debugfs").args(["-R", "blocks <8>"]).arg(image).output();
             let told =
                 told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
             for block in told.split_whitespace().filter_map(|block| block.parse::<u64>().ok()) {

@@ -12,15 +12,13 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use weir_crash::{KernelMount, KernelMountError, run_helper};
+use weir_crash::{KernelMount, KernelMountError, run_helper, system};
 
 use crate::disk_mount::{DiskMount, WeirMount};
 use crate::disk_options::takes_option;
 use crate::tree::BLOCK_BYTES;
 use crate::unit::SECTOR_BYTES;
 
-/// Where programs of the superuser are.
-pub(crate) const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 /// The program that makes and mounts filesystems of Weir.
 const WEIR: &str = "weir";
 /// The largest disk: no program of a test needs more.
@@ -254,8 +252,8 @@ impl DiskGround {
         File::options().write(true).create_new(true).mode(0o600).open(disk)?.set_len(self.bytes)?;
         let (program, options) = self.filesystem.maker();
         let failed = |said| DiskGroundError::Maker { program, said };
-        let path = if self.filesystem.is_of_weir() { weir } else { Path::new(program) };
-        let made = run_helper(Command::new(path).args(options).arg(disk).env("PATH", PATH));
+        let mut maker = if self.filesystem.is_of_weir() { Command::new(weir) } else { system(program) };
+        let made = run_helper(maker.args(options).arg(disk));
         let made = made.map_err(|error| failed(error.to_string()))?;
         match made.status.success() {
             true => Ok(()),

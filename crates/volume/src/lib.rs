@@ -34,7 +34,8 @@
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
 //! time is over, and how long it takes is up to the disk. If the whole time is over before it is done, the
-//! volume opens no further chunk, so writers wait, and [`LossWindowSeen`] says how long it was.
+//! volume opens no further chunk, so writers wait, and [`LossWindowSeen`] says how long it was. With marks (V13) both are of
+//! what is not flushed: a crash takes back flushed records, too, behind the newest mark that is durable.
 //!
 //! **What the disk below may do** (the crash model): forget or keep each unit of 512 bytes or 4 KiB of what
 //! was not flushed, independently and in any order, and tear any write between units. It may not lose what

@@ -99,13 +99,21 @@ pub fn runs(command: &mut Command) -> String {
 /// The command ends with code 2, and with one line on standard error that holds all of `words`.
 #[track_caller]
 pub fn fails(arguments: &[&str], words: &[&str]) {
-    let output = weir(arguments).output().unwrap();
+    ends_with(&mut weir(arguments), 2, words);
+}
+
+/// The command ends with `code`, and with one line on standard error that holds all of `words`; what it prints.
+#[track_caller]
+pub fn ends_with(command: &mut Command, code: i32, words: &[&str]) -> String {
+    let output = command.output().unwrap();
     let error = error_of(&output);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-    assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {error}");
+    assert_eq!(error.trim_end().lines().count(), 1, "{command:?}: {error}");
+    assert!(error.starts_with("weir: "), "{command:?}: {error}");
     for word in words {
-        assert!(error.contains(word), "{arguments:?}: no {word:?} in {error}");
+        assert!(error.contains(word), "{command:?}: no {word:?} in {error}");
     }
+    text(&output.stdout)
 }
 
 /// Bytes that no compression makes less, others for each seed.
@@ -354,12 +362,7 @@ impl Drop for Server {
     }
 }
 
-/// A program of the system that is not on everybody's path.
-pub fn system(program: &str) -> Command {
-    let mut command = Command::new(program);
-    command.env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
-    command
-}
+pub use weir_crash::system;
 
 /// Runs a program of the system; whether it ended well, and what it said.
 pub fn run(program: &str, arguments: &[&OsStr]) -> (bool, String) {

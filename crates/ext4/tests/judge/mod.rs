@@ -3,17 +3,20 @@
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+#[path = "../../../crash/src/system.rs"]
+mod system;
+use system::system;
 
 /// Runs a program of e2fsprogs with `input`. `None`, with a word on it, where it is not installed.
 pub fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<Output> {
-    let output = Command::new(program)
+    let output = system(program)
         .args(arguments)
         .stdin(file_of(input))
         .env("DEBUGFS_PAGER", "cat")
         .env("LC_ALL", "C")
-        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
         .output();
     if output.is_err() {
         eprintln!("skipped: {program} is not installed");

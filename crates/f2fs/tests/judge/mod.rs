@@ -1,17 +1,15 @@
 //! The outside judges: f2fs-tools, as child processes. Where they are missing, a test says so and passes.
 
 use std::path::Path;
-use std::process::Command;
+
+#[path = "../../../crash/src/system.rs"]
+mod system;
+use system::system;
 
 /// Runs a program of f2fs-tools. What it prints, and whether it succeeds; `None`, with a word on it, where it is not
 /// installed.
 pub fn run(program: &str, arguments: &[&str], image: &Path) -> Option<(String, bool)> {
-    let output = Command::new(program)
-        .args(arguments)
-        .arg(image)
-        .env("LC_ALL", "C")
-        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-        .output();
+    let output = system(program).args(arguments).arg(image).env("LC_ALL", "C").output();
     let Ok(output) = output else {
         eprintln!("skipped: {program} is not installed");
         return None;

@@ -6,13 +6,15 @@
 pub mod faulty;
 pub mod hostile;
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::rc::Rc;
 
+use rand::RngExt as _;
 use tempfile::NamedTempFile;
 use weir_ext4::{Mkfs, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
@@ -23,6 +25,10 @@ use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Image, Lba, Ordering, Storage,
 };
 use weir_vfs::{FsError, InodeNumber, NewNode};
+
+#[path = "../../../crash/src/system.rs"]
+mod system_program;
+use system_program::system;
 
 /// 64 MiB: an image that has room for a journal and for files.
 pub const BLOCKS: u64 = 16_384;
@@ -69,6 +75,19 @@ pub fn image_by_mke2fs(options: &[&str], size: &str) -> Option<Image> {
     let output = run("mkfs.ext4", &arguments)?;
     assert!(output.status.success(), "mkfs.ext4: {}", String::from_utf8_lossy(&output.stderr));
     Some(load(file.path()))
+}
+
+/// What a power cut may leave at events of the disk from now on, at one of `one_of` events: a list that grows.
+pub fn collect_crash_states(clock: &Handle, disk: &AdversaryDisk, one_of: u32) -> Rc<RefCell<Vec<Image>>> {
+    let images = Rc::new(RefCell::new(Vec::new()));
+    let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
+    disk.observe(Box::new(move |disk| {
+        let mut random = random.borrow_mut();
+        if random.random_ratio(1, one_of) {
+            states.borrow_mut().push(disk.crash_states().sample(&mut random));
+        }
+    }));
+    images
 }
 
 /// Reads an image from a file.
@@ -241,12 +260,8 @@ pub fn debugfs(path: &Path, command: &str) -> Option<String> {
 
 /// Runs a program of e2fsprogs; none, with a word on it, where it is not installed.
 pub fn run(program: &str, arguments: &[&str]) -> Option<Output> {
-    let output = Command::new(program)
-        .args(arguments)
-        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-        .env("DEBUGFS_PAGER", "cat")
-        .env("E2FSCK_TIME", JUDGES_TIME)
-        .output();
+    let output =
+        system(program).args(arguments).env("DEBUGFS_PAGER", "cat").env("E2FSCK_TIME", JUDGES_TIME).output();
     if output.is_err() {
         eprintln!("skipped: {program} is not installed");
     }

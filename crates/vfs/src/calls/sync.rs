@@ -51,7 +51,8 @@ pub trait SyncCalls {
     /// As [`fsync`](Self::fsync), of any file.
     fn sync(&self) -> LocalBoxFuture<'_, Result<(), FsError>>;
 
-    /// Orders everything that was changed before, by any caller, before everything that is changed later. Waits for no transfer, where
+    /// Orders everything that was changed before, by any caller, before everything that is changed later, but for updates of
+    /// atomic files that are not synchronised. Waits for no transfer, where
     /// the filesystem keeps order without; elsewhere it is [`sync`](Self::sync).
     ///
     /// # Errors

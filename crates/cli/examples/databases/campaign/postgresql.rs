@@ -118,7 +118,10 @@ impl Database for Postgresql {
             return Ok(Vec::new());
         }
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        Ok(told.lines().filter(|line| line.contains("error")).map(str::to_owned).collect())
+        // Each page in a line; then a summary of several.
+        let (pages, others): (Vec<&str>, Vec<&str>) = told.lines().partition(|line| line.contains("error"));
+        let found = if pages.is_empty() { others } else { pages };
+        Ok(found.into_iter().map(str::to_owned).collect())
     }
 
     fn check_tables(&self, server: &Running<'_>) -> Outcome<()> {

@@ -5,14 +5,15 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::fs::outside::write_sparsely;
+use crate::system::system;
 
 /// Signs of complaints in what it prints.
 const SIGNS: [&str; 9] =
     ["[ASSERT", "[Fail", "[FIX", "Error", "error", "orrupt", "nvalid", "not match", "mismatch"];
 
 fn command() -> Command {
-    let mut command = Command::new("fsck.f2fs");
-    command.env("LC_ALL", "C").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    let mut command = system("fsck.f2fs");
+    command.env("LC_ALL", "C");
     command
 }
 

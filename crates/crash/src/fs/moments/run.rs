@@ -39,7 +39,7 @@ const CHECKED: u64 = 32;
 /// What takes room is written in pieces of so many bytes, at most.
 const PIECE_BYTES: u64 = 1 << 16;
 /// A moment waits for the disk so often at most, one command after another, until it is safe.
-const COMMANDS_OF_MOMENT: u32 = 400;
+const COMMANDS_OF_MOMENT: u32 = 20;
 
 /// How much room a run leaves.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -285,26 +285,13 @@ impl MomentRun {
     /// Powers up what is left, with the power cut again at every event of the recovery: it finds the same every time.
     async fn recover(&self, left: &Left) -> Result<(Ground, BarrierFs), String> {
         let subject = self.subject;
-        let expected = find(left, subject, left.hash(), false)?;
-        let ground = Ground::from_left(left, &self.handle, None).await.map_err(|error| error.to_string())?;
-        let (found, same) = (Rc::clone(&self.found), expected.clone());
-        ground.observe(move |draw| {
-            let found = &mut *found.borrow_mut();
-            let Some((left, state)) = found.at_recovery_event(draw) else { return };
-            found.totals.states_recovery += 1;
-            match find(&left, subject, state, false) {
-                Ok(trees) if trees == same => {}
-                Ok(_) => found.fail("a second recovery found another tree"),
-                Err(what) => found.fail(format!("a second recovery: {what}")),
-            }
-        });
-        let fs = self.mount(&ground).await?;
-        let (_, trees) = find_trees(&fs, self.subject.programs).await?;
-        ground.rest();
-        match trees == expected {
-            true => Ok((ground, fs)),
-            false => Err("two recoveries of one state found different trees".to_owned()),
-        }
+        let find = move |left: &Left, seed| find(left, subject, seed, false);
+        Cuts::recover(&self.found, &self.handle, left, find, async |ground| {
+            let fs = self.mount(ground).await?;
+            let (_, trees) = find_trees(&fs, subject.programs).await?;
+            Ok((fs, trees))
+        })
+        .await
     }
 }
 
