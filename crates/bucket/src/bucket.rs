@@ -1,5 +1,6 @@
 //! A *bucket*: a store that other programs serve, asked by a thread with a tokio runtime.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -86,24 +87,30 @@ async fn serve(store: Store, jobs: Receiver<Job>) {
 impl weir_replica::ObjectStore for Bucket {
     fn create(&self, key: &str, bytes: Bytes) -> Reply<Creation> {
         let key = key.to_owned();
-        let mode = if self.unfenced { PutMode::Overwrite } else { PutMode::Create };
+        let unfenced = self.unfenced;
+        let mode = if unfenced { PutMode::Overwrite } else { PutMode::Create };
         let root = self.root.clone();
         self.request(move |store| async move {
-            let options = PutOptions { mode, ..PutOptions::default() };
-            let creation = match store.put_opts(&Path::from(key.as_str()), bytes.into(), options).await {
-                Ok(_) => Creation::Created,
-                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Creation::Exists,
-                Err(error) => match store_error(&key, &error) {
-                    // Of a put, it is the bucket; in a directory, one that another process has removed meanwhile.
-                    StoreError::Missing(text) if root.is_some() => return Err(StoreError::Unreachable(text)),
-                    StoreError::Missing(text) => return Err(StoreError::NoPlace(text)),
-                    error => return Err(error),
-                },
-            };
             if let Some(root) = root {
-                root.make_durable(&key).map_err(|error| StoreError::Unreachable(error.to_string()))?;
+                let unreachable = |error: &dyn std::fmt::Display| StoreError::Unreachable(error.to_string());
+                let create = move || root.create_object(&key, &bytes, unfenced);
+                let created =
+                    tokio::task::spawn_blocking(create).await.map_err(|error| unreachable(&error))?;
+                return created.map_err(|error| match error.kind() {
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
+                    _ => unreachable(&error),
+                });
             }
-            Ok(creation)
+            let options = PutOptions { mode, ..PutOptions::default() };
+            match store.put_opts(&Path::from(key.as_str()), bytes.into(), options).await {
+                Ok(_) => Ok(Creation::Created),
+                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(Creation::Exists),
+                Err(error) => match store_error(&key, &error) {
+                    // Of a put, it is the bucket.
+                    StoreError::Missing(text) => Err(StoreError::NoPlace(text)),
+                    error => Err(error),
+                },
+            }
         })
     }
 

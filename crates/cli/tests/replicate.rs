@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use crate::support::seaweed::{KEY, SECRET, Seaweed, is_there_weed};
 use crate::support::{
-    Place, error_of, fails, is_so_within, mounts, runs, system, text, wait_until, weir, weir_as, weir_in,
-    works,
+    Place, error_of, fails, is_so_within, is_there, mounts, runs, system, text, wait_until, weir, weir_as,
+    weir_in, weir_program, works,
 };
 
 /// A volume with a filesystem, and an empty directory as a store.
@@ -56,6 +56,32 @@ fn restored(place: &Place, url: &str, name: &str, more: &[&str]) -> Vec<u8> {
     fs::remove_file(copy).unwrap();
     assert!(content.status.success(), "{}", error_of(&content));
     content.stdout
+}
+
+/// A power cut leaves no name of an object whose content is not there.
+#[test]
+fn an_object_in_a_directory_is_durable_before_it_has_its_name() {
+    if !is_there("strace") {
+        return;
+    }
+    let (place, url) = place_with_store();
+    let (volume, trace) = (place.volume(), place.path().join("trace"));
+    let mut command = Command::new("strace");
+    command.args(["-f", "-y", "-s", "4096", "-e", "trace=fsync,link,linkat", "-o"]).arg(&trace);
+    runs(command.arg(weir_program()).args(["replicate", volume.to_str().unwrap(), &url]));
+    let trace = fs::read_to_string(trace).unwrap();
+    let mut synced: Vec<&str> = Vec::new();
+    let mut named = 0;
+    for call in trace.lines() {
+        let between = |from: char, to: char| call.split_once(from)?.1.split_once(to).map(|(text, _)| text);
+        if call.contains(" fsync(") {
+            synced.extend(between('<', '>'));
+        } else if let Some(path) = between('"', '"') {
+            assert!(synced.contains(&path), "{call}");
+            named += 1;
+        }
+    }
+    assert!(named >= 3, "{trace}");
 }
 
 #[test]
