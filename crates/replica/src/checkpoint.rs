@@ -59,7 +59,7 @@ const CHECKPOINT_BYTES: usize = size_of::<CheckpointOnDisk>();
 const _: () =
     assert!(CHECKPOINT_BYTES == 72 && size_of::<ObjectOnDisk>() == 12 && size_of::<RunOnDisk>() == 16);
 
-/// Writes a checkpoint. One of the same request that is there already is as good.
+/// Writes a checkpoint, a part of its map after the other. One of the same request that is there already is as good.
 pub(crate) async fn write_checkpoint(
     access: &Access,
     envelopes: &Envelopes,
@@ -68,21 +68,30 @@ pub(crate) async fn write_checkpoint(
 ) -> Result<(), ReplicaError> {
     let sequence = state.end.last();
     let epoch = envelopes.epoch.get();
-    let mapped: Vec<(u32, Content)> = state.map.mapped(0, u64::MAX).collect();
-    let (table, numbers) = table_of(&state.map, &mapped);
-    let parts = mapped.chunks(BLOCKS_PER_PART).enumerate();
-    let parts = parts.map(|(part, blocks)| {
-        let key = map_key(sequence, epoch, part as u32);
-        let bytes = envelopes.wrap(&key, ObjectKind::Map, &encode_part(blocks, &numbers));
-        (key, bytes)
-    });
-    let parts: Vec<(String, Bytes)> = parts.collect();
+    let (table, numbers) = table_of(&state.map);
+    let mut mapped = state.map.mapped(0, u64::MAX);
+    let mut hashes = Vec::new();
+    let mut last_part = None;
+    loop {
+        let blocks: Vec<(u32, Content)> = mapped.by_ref().take(BLOCKS_PER_PART).collect();
+        if blocks.is_empty() {
+            break;
+        }
+        create_part(access, last_part.take()).await?;
+        let key = map_key(sequence, epoch, hashes.len() as u32);
+        let bytes = envelopes.wrap(&key, ObjectKind::Map, &encode_part(&blocks, &numbers));
+        hashes.push(hash_at_end(&bytes));
+        last_part = Some((key, bytes));
+    }
+    if !rules.drops(ReplicaMutant::CheckpointTooEarly) {
+        create_part(access, last_part.take()).await?;
+    }
     let header = CheckpointOnDisk {
         sequence: sequence.into(),
         generation: state.generation.into(),
         map_epoch: epoch.into(),
         next_part: state.end.next.part.into(),
-        parts: (parts.len() as u32).into(),
+        parts: (hashes.len() as u32).into(),
         objects: (table.len() as u32).into(),
         reserved: 0.into(),
         hash: state.end.hash,
@@ -93,26 +102,25 @@ pub(crate) async fn write_checkpoint(
             ObjectOnDisk { first: place.first.into(), part: place.part.into() }.as_bytes(),
         );
     }
-    for (_, bytes) in &parts {
-        body.extend_from_slice(&hash_at_end(bytes));
-    }
+    hashes.iter().for_each(|hash| body.extend_from_slice(hash));
     let key = checkpoint_key(sequence);
     let manifest = envelopes.wrap(&key, ObjectKind::Checkpoint, &body);
-    if rules.drops(ReplicaMutant::CheckpointTooEarly) {
-        access.create(&key, manifest.clone()).await?;
-    }
-    for (key, bytes) in &parts {
-        access.create(key, bytes.clone()).await?;
-    }
     access.create(&key, manifest).await?;
+    create_part(access, last_part).await
+}
+
+async fn create_part(access: &Access, part: Option<(String, Bytes)>) -> Result<(), ReplicaError> {
+    if let Some((key, bytes)) = part {
+        access.create(&key, bytes).await?;
+    }
     Ok(())
 }
 
 /// The objects that a map reads, in order, and their new numbers by their old ones.
-fn table_of(map: &ReplicaMap, mapped: &[(u32, Content)]) -> (Vec<LogPlace>, BTreeMap<u32, u32>) {
+fn table_of(map: &ReplicaMap) -> (Vec<LogPlace>, BTreeMap<u32, u32>) {
     let mut numbers = BTreeMap::new();
     let mut table = Vec::new();
-    for (_, content) in mapped {
+    for (_, content) in map.mapped(0, u64::MAX) {
         numbers.entry(content.object).or_insert_with(|| {
             table.extend(map.object(content.object));
             table.len() as u32
