@@ -13,7 +13,8 @@ use weir_replica::{Creation, Reply, StoreError};
 use weir_runtime::{Handle, Receiver, Sender, channel};
 
 use crate::answer::store_error;
-use crate::place::{Place, PlaceError};
+use crate::deadline::Deadline;
+use crate::place::{Opened, Place, PlaceError};
 use crate::root::Root;
 
 /// Requests that wait for the thread at most; more wait for room.
@@ -29,6 +30,7 @@ pub struct Bucket {
     unfenced: bool,
     /// That of a directory.
     root: Option<Arc<Root>>,
+    deadline: Deadline,
 }
 
 impl Bucket {
@@ -38,13 +40,23 @@ impl Bucket {
     /// [`PlaceError`] if there is no such directory, or the environment's settings are wrong. The store is not asked.
     pub fn open(handle: &Handle, place: &Place, unfenced: bool) -> Result<Bucket, PlaceError> {
         let (store, root) = place.open_store()?;
+        let deadline = if root.is_some() { Deadline::OF_DIRECTORY } else { Deadline::OF_BUCKET };
+        Bucket::from_store(handle, (store, root), unfenced, deadline)
+    }
+
+    fn from_store(
+        handle: &Handle,
+        (store, root): Opened,
+        unfenced: bool,
+        deadline: Deadline,
+    ) -> Result<Bucket, PlaceError> {
         let (jobs, received) = channel(WAITING_MAX);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|_| PlaceError::NoThread)?;
         // The thread ends when the last sender is gone.
         let thread = handle.blocking(move || runtime.block_on(serve(store, received)));
         drop(handle.spawn(async move { thread.await.is_ok() }));
-        Ok(Bucket { jobs, unfenced, root })
+        Ok(Bucket { jobs, unfenced, root, deadline })
     }
 
     /// Has the thread carry out a request. Of a directory the answer counts only if it is the same one before and after.
@@ -89,7 +101,7 @@ impl weir_replica::ObjectStore for Bucket {
         let key = key.to_owned();
         let unfenced = self.unfenced;
         let mode = if unfenced { PutMode::Overwrite } else { PutMode::Create };
-        let root = self.root.clone();
+        let (root, deadline) = (self.root.clone(), self.deadline);
         self.request(move |store| async move {
             if let Some(root) = root {
                 let unreachable = |error: &dyn std::fmt::Display| StoreError::Unreachable(error.to_string());
@@ -102,7 +114,8 @@ impl weir_replica::ObjectStore for Bucket {
                 });
             }
             let options = PutOptions { mode, ..PutOptions::default() };
-            match store.put_opts(&Path::from(key.as_str()), bytes.into(), options).await {
+            let (path, size) = (Path::from(key.as_str()), bytes.len() as u64);
+            match deadline.apply(size, store.put_opts(&path, bytes.into(), options)).await {
                 Ok(_) => Ok(Creation::Created),
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(Creation::Exists),
                 Err(error) => match store_error(&key, &error) {
@@ -115,18 +128,23 @@ impl weir_replica::ObjectStore for Bucket {
     }
 
     fn get(&self, key: &str) -> Reply<Bytes> {
-        let key = key.to_owned();
+        let (key, deadline) = (key.to_owned(), self.deadline);
         self.request(move |store| async move {
-            let found = async { store.get(&Path::from(key.as_str())).await?.bytes().await };
+            let path = Path::from(key.as_str());
+            let found = async {
+                let found = deadline.apply(0, store.get(&path)).await?;
+                deadline.apply(found.meta.size, found.bytes()).await
+            };
             found.await.map_err(|error| store_error(&key, &error))
         })
     }
 
     fn get_range(&self, key: &str, range: Range<u64>) -> Reply<Bytes> {
-        let key = key.to_owned();
+        let (key, deadline) = (key.to_owned(), self.deadline);
         self.request(move |store| async move {
             let bytes = range.end.saturating_sub(range.start);
-            let found = store.get_range(&Path::from(key.as_str()), range).await;
+            let path = Path::from(key.as_str());
+            let found = deadline.apply(bytes, store.get_range(&path, range)).await;
             let found = found.map_err(|error| store_error(&key, &error))?;
             if found.len() as u64 != bytes {
                 return Err(StoreError::Refused(format!("{key} has not all of the bytes asked for")));
@@ -136,17 +154,22 @@ impl weir_replica::ObjectStore for Bucket {
     }
 
     fn list(&self, prefix: &str, after: &str) -> Reply<Vec<String>> {
-        let (prefix, after) = (prefix.to_owned(), after.to_owned());
+        let (prefix, after, deadline) = (prefix.to_owned(), after.to_owned(), self.deadline);
         self.request(move |store| async move {
             // Prefixes of the crate end at a slash.
             let folder = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
             let folder = Path::from(folder);
-            let listed = match after.as_str() {
+            let mut listed = match after.as_str() {
                 "" => store.list(Some(&folder)),
                 after => store.list_with_offset(Some(&folder), &Path::from(after)),
             };
-            let keys = listed.map_ok(|object| object.location.to_string()).try_collect::<Vec<String>>().await;
-            let mut keys = keys.map_err(|error| store_error(&prefix, &error))?;
+            let mut keys = Vec::new();
+            // Each page of the list is a request.
+            loop {
+                let object = deadline.apply(0, listed.try_next()).await;
+                let Some(object) = object.map_err(|error| store_error(&prefix, &error))? else { break };
+                keys.push(object.location.to_string());
+            }
             keys.retain(|key| key.starts_with(&prefix) && *key > after);
             keys.sort_unstable();
             Ok(keys)
@@ -154,12 +177,106 @@ impl weir_replica::ObjectStore for Bucket {
     }
 
     fn delete(&self, key: &str) -> Reply<()> {
-        let key = key.to_owned();
+        let (key, deadline) = (key.to_owned(), self.deadline);
         self.request(move |store| async move {
-            match store.delete(&Path::from(key.as_str())).await {
+            match deadline.apply(0, store.delete(&Path::from(key.as_str()))).await {
                 Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
                 Err(error) => Err(store_error(&key, &error)),
             }
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use object_store::aws::AmazonS3Builder;
+    use object_store::{ClientOptions, RetryConfig};
+    use weir_replica::ObjectStore as _;
+    use weir_runtime::{Runtime, Wall};
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Waits for so long, or until the client has given up.
+    fn pause_for(connection: &mut TcpStream, pause: Duration) {
+        connection.set_read_timeout(Some(pause)).unwrap();
+        let _ = connection.read(&mut [0]);
+    }
+
+    /// Serves one request after the other, each on a connection of its own, and each after `pause`.
+    fn serve_slowly(listener: &TcpListener, pause: Duration, requests: usize) {
+        for connection in listener.incoming().take(requests) {
+            let mut connection = connection.unwrap();
+            let (mut request, mut piece) = (Vec::new(), vec![0; MIB]);
+            let length = loop {
+                let count = connection.read(&mut piece).unwrap();
+                request.extend_from_slice(&piece[..count]);
+                let text = String::from_utf8_lossy(&request).to_lowercase();
+                if let Some(end) = text.find("\r\n\r\n") {
+                    let length = text[..end].split("content-length: ").nth(1);
+                    let length = length.and_then(|rest| rest.lines().next()?.parse::<usize>().ok());
+                    break end + 4 + length.unwrap_or(0);
+                }
+            };
+            let is_get = request.starts_with(b"GET");
+            let mut count = request.len();
+            while count < length {
+                count += connection.read(&mut piece).unwrap();
+            }
+            let bytes = if is_get { MIB } else { 0 };
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nLast-Modified: Sun, 29 Nov 2026 00:00:00 GMT\r\n\
+                 Connection: close\r\nContent-Length: {bytes}\r\n\r\n"
+            );
+            // A client that has given up has closed the connection.
+            if is_get {
+                let _ = connection.write_all(head.as_bytes());
+                pause_for(&mut connection, pause);
+                let _ = connection.write_all(&vec![0; bytes]);
+            } else {
+                pause_for(&mut connection, pause);
+                let _ = connection.write_all(head.as_bytes());
+            }
+        }
+    }
+
+    /// The answers of a store that takes so long to a creation and a read of 1 MiB.
+    fn ask_slow_store(pause: Duration) -> (Result<Creation, StoreError>, Result<usize, StoreError>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
+        let builder =
+            AmazonS3Builder::new().with_bucket_name("a").with_endpoint(url).with_client_options(client);
+        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let store = builder.with_skip_signature(true).with_retry(retry).build().unwrap();
+        let deadline =
+            Deadline { answered_within: Some(Duration::from_millis(200)), bytes_per_second: MIB as u64 };
+        let runtime = Runtime::wall(Wall::default()).unwrap();
+        let handle = runtime.handle();
+        let answers = runtime.block_on(async {
+            let server = handle.blocking(move || serve_slowly(&listener, pause, 2));
+            let bucket = Bucket::from_store(&handle, (Arc::new(store), None), false, deadline).unwrap();
+            let created = bucket.create("log/1", vec![1; MIB].into()).await;
+            let read = bucket.get("log/1").await.map(|bytes| bytes.len());
+            assert!(server.await.is_ok());
+            (created, read)
+        });
+        answers.unwrap()
+    }
+
+    /// The deadline is 0.2 s, and 1 s more for the bytes.
+    #[test]
+    fn a_large_object_may_take_longer_and_no_request_takes_for_ever() {
+        let (created, read) = ask_slow_store(Duration::from_millis(500));
+        assert_eq!((created, read), (Ok(Creation::Created), Ok(MIB)));
+        let (created, read) = ask_slow_store(Duration::from_secs(3));
+        assert!(matches!(created, Err(StoreError::Unreachable(text)) if text.contains("no answer within")));
+        assert!(matches!(read, Err(StoreError::Unreachable(_))), "{read:?}");
     }
 }

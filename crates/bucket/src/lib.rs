@@ -5,6 +5,7 @@
 
 mod answer;
 mod bucket;
+mod deadline;
 mod place;
 mod root;
 mod settings;

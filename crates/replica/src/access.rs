@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::mem::discriminant;
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use tracing::warn;
 use weir_runtime::{Event, Handle, Instant};
 
 use crate::error::ReplicaError;
-use crate::store::{Creation, ObjectStore, Reply, StoreError};
+use crate::store::{Creation, ObjectStore, StoreError};
 
 /// How long after a failure a request is repeated: twice as long each time, between these.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -60,6 +61,8 @@ pub(crate) struct Access {
     store: Rc<dyn ObjectStore>,
     /// How long a request is repeated; forever if that is not told.
     patience: Cell<Option<Duration>>,
+    /// What the store refuses is repeated as well.
+    repeats_refusals: Cell<bool>,
     requests: Cell<Requests>,
     /// Why the newest request failed, until one succeeds.
     trouble: RefCell<Option<StoreError>>,
@@ -88,6 +91,7 @@ impl Access {
             handle: handle.clone(),
             store,
             patience: Cell::new(patience),
+            repeats_refusals: Cell::default(),
             requests: Cell::default(),
             trouble: RefCell::default(),
             under_way: RefCell::default(),
@@ -99,6 +103,11 @@ impl Access {
     /// Sets how long later requests are repeated: zero is not at all, `None` is without end.
     pub(crate) fn set_patience(&self, patience: Option<Duration>) {
         self.patience.set(patience);
+    }
+
+    /// Has later requests repeated, too, that the store refuses.
+    pub(crate) fn repeat_refusals(&self) {
+        self.repeats_refusals.set(true);
     }
 
     /// The same, also of requests that are under way.
@@ -138,7 +147,12 @@ impl Access {
     }
 
     /// The answer to a request, or that none came while there was patience.
-    async fn answer<T>(&self, began: Instant, mut request: Reply<T>) -> Result<T, StoreError> {
+    async fn answer<T>(
+        &self,
+        began: Instant,
+        request: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let mut request = pin!(request);
         loop {
             let changed = self.patience_changed.listen();
             let most = self.patience.get().map(|most| if most.is_zero() { ASKED_ONCE } else { most });
@@ -148,7 +162,7 @@ impl Access {
                     None => pending().await,
                 }
             };
-            match select(&mut request, select(pin!(over), changed)).await {
+            match select(request.as_mut(), select(pin!(over), changed)).await {
                 Either::Left((answer, _)) => return answer,
                 Either::Right((Either::Right(_), _)) => {}
                 Either::Right((Either::Left(_), _)) => {
@@ -161,7 +175,24 @@ impl Access {
     }
 
     /// Sends a request until the store answers, or patience is over. What it did not answer it may carry out later.
-    async fn repeat<T>(&self, mut request: impl FnMut() -> Reply<T>) -> Result<T, StoreError> {
+    async fn repeat<T, F>(&self, request: impl FnMut() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let is_repeated =
+            |error: &StoreError| error.is_transient() || self.repeats_refusals.get() && error.is_refusal();
+        self.repeat_if(is_repeated, request).await
+    }
+
+    /// The same, after these errors.
+    async fn repeat_if<T, F>(
+        &self,
+        is_repeated: impl Fn(&StoreError) -> bool,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
         let (began, _under_way) = self.note_request();
         let mut pause = PAUSE_MIN;
         loop {
@@ -174,10 +205,11 @@ impl Access {
             };
             let spent = self.handle.now().since(began);
             let is_over = self.patience.get().is_some_and(|most| spent + pause >= most);
-            if !error.is_transient() || is_over {
+            if !is_repeated(&error) || is_over {
                 return Err(error);
             }
-            if self.trouble.replace(Some(error.clone())).is_none() {
+            let before = self.trouble.replace(Some(error.clone()));
+            if before.is_none_or(|before| discriminant(&before) != discriminant(&error)) {
                 warn!(
                     name: "store_request_repeated",
                     %error, "a request to the store failed, and is repeated"
@@ -191,19 +223,29 @@ impl Access {
 
     /// Creates an object, once, however often the request is sent: an answer may be lost.
     pub(crate) async fn create(&self, key: &str, bytes: Bytes) -> Result<Placed, StoreError> {
-        let size = bytes.len() as u64;
-        let created = self.repeat(|| {
-            self.count(|requests| {
-                requests.creations += 1;
-                requests.bytes_created += size;
-            });
-            self.store.create(key, bytes.clone())
+        self.repeat(|| self.create_once(key, &bytes)).await
+    }
+
+    async fn create_once(&self, key: &str, bytes: &Bytes) -> Result<Placed, StoreError> {
+        self.count(|requests| {
+            requests.creations += 1;
+            requests.bytes_created += bytes.len() as u64;
         });
-        if created.await? == Creation::Created {
+        if self.store.create(key, bytes.clone()).await? == Creation::Created {
             return Ok(Placed::Ours);
         }
-        let found = self.get(key).await?;
-        Ok(if found == bytes { Placed::Ours } else { Placed::Taken(found) })
+        self.count(|requests| requests.reads += 1);
+        match self.store.get(key).await {
+            Ok(found) => {
+                self.count(|requests| requests.bytes_read += found.len() as u64);
+                Ok(if found == *bytes { Placed::Ours } else { Placed::Taken(found) })
+            }
+            // S3 answers so (409) to two creations at one time, of which one may fail.
+            Err(StoreError::Missing(_)) => {
+                Err(StoreError::Unreachable(format!("it has no object {key}, and says that there is one")))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Asks once for an object that is there already to be created. Whether the store refuses.
@@ -253,8 +295,9 @@ impl Access {
         answer.await
     }
 
+    /// Deletes an object. That is not repeated if the store refuses: nothing waits for the room.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), StoreError> {
-        let answer = self.repeat(|| {
+        let answer = self.repeat_if(StoreError::is_transient, || {
             self.count(|requests| requests.deletions += 1);
             self.store.delete(key)
         });

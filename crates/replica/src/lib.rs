@@ -11,7 +11,7 @@
 //! - **R3** A catch-up group is one step: it counts when its last object is there, and it ends at a request that is no older
 //!   than anything that it read.
 //! - **R4** A replica has one writer: a new one takes the next epoch and the next place in the log, and the one before meets it
-//!   there and stops.
+//!   there and stops, or meets the newer checkpoint with which that place was collected.
 //! - **R5** A restored state is one after a request, whole, and everything in it was compared with its checksum.
 //! - **R6** A checkpoint is the state after its request, and counts when all its parts are there.
 //! - **R7** Collection keeps what a kept state needs.

@@ -19,6 +19,8 @@ pub enum ReplicaMutant {
     FenceIgnored,
     /// R4: a writer begins without an epoch of its own.
     EpochForgotten,
+    /// R4: a writer that was away takes a place that was freed meanwhile for its own.
+    AbsenceUnchecked,
     /// R5: a restore ends within a request.
     RequestTorn,
     /// R5: what is read is not compared with its checksum.

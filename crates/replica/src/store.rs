@@ -71,4 +71,11 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         matches!(self, StoreError::Unreachable(_))
     }
+
+    /// Whether the same request may succeed once somebody has changed something: rights, room, a setting.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        use StoreError::{Denied, Full, NoPlace, Refused};
+        matches!(self, Denied(_) | Full(_) | NoPlace(_) | Refused(_))
+    }
 }

@@ -44,7 +44,7 @@ pub struct ReplicationStatus {
     pub longest_wait: Duration,
     /// Why it ships nothing now, if so.
     pub trouble: Option<String>,
-    /// It has stopped: another writer has taken over, or the store refuses.
+    /// It has stopped: another writer has taken over, the replica is damaged, or the store was waited for long enough.
     pub stopped: bool,
 }
 
@@ -176,13 +176,14 @@ impl Uploader {
         self.writer.checkpoint(true).await
     }
 
-    /// Ships what is written until it is [stopped](Replication::stop). A store that does not answer is waited for without end, or as
-    /// long as [the options](ReplicaOptions::stops) say. An error is in the status, too: writers do not wait for the store then.
+    /// Ships what is written until it is [stopped](Replication::stop). A store that does not answer, or refuses, is waited for without
+    /// end, or as long as [the options](ReplicaOptions::stops) say. An error is in the status, too: writers do not wait for the store then.
     ///
     /// # Errors
-    /// [`ReplicaError`]: another writer has taken over, the store refuses or does not answer, or it was [given
+    /// [`ReplicaError`]: another writer has taken over, an object is damaged, the store was waited for long enough, or it was [given
     /// up](Replication::give_up).
     pub async fn run(mut self) -> Result<(), ReplicaError> {
+        self.writer.access.repeat_refusals();
         if !self.options.stops {
             self.writer.access.set_patience(None);
         }

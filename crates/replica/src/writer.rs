@@ -1,10 +1,11 @@
 //! The *writer* of a replica: appends objects to its log, one at a time, while no other writer has taken over (R4).
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use tracing::info;
-use weir_runtime::Handle;
+use tracing::{info, warn};
+use weir_runtime::{Handle, Instant};
 use weir_storage::{BLOCK_BYTES, Rules};
 use weir_volume::{Base, LogEntry};
 
@@ -20,7 +21,11 @@ use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
 use crate::reader::{newest_state, require_newest};
 use crate::state::ReplicaState;
-use crate::store::ObjectStore;
+use crate::store::{ObjectStore, StoreError};
+
+/// For so long at most, and for half of what is kept, a writer that knows its place to be its own need not look again: no object that
+/// another one makes in the next place is collected before.
+const SURE_FOR: Duration = Duration::from_secs(30);
 
 /// Generations by which a volume that takes a replica over is ahead of the one before: more than that can be opened.
 const GENERATIONS_SKIPPED: u64 = 1 << 32;
@@ -51,6 +56,25 @@ pub(crate) enum Role {
     LastPart(u64),
 }
 
+/// A time by both clocks: one stands still while the machine is suspended, and the other one can be set.
+#[derive(Clone, Copy)]
+struct ClockTimes {
+    since_start: Instant,
+    wall_ms: u64,
+}
+
+impl ClockTimes {
+    fn now(handle: &Handle) -> ClockTimes {
+        ClockTimes { since_start: handle.now(), wall_ms: handle.wall_clock_millis() }
+    }
+
+    /// Whether less than this time has passed since `earlier`, by each clock.
+    fn is_within(&self, most: Duration, earlier: ClockTimes) -> bool {
+        let by_wall = self.wall_ms.checked_sub(earlier.wall_ms).map(Duration::from_millis);
+        self.since_start.since(earlier.since_start) < most && by_wall.is_some_and(|passed| passed < most)
+    }
+}
+
 /// A writer.
 pub(crate) struct Writer {
     pub access: Rc<Access>,
@@ -60,6 +84,8 @@ pub(crate) struct Writer {
     pub options: ReplicaOptions,
     /// That of the volume here; 0 until it begins to write.
     generation: u64,
+    /// When the newest place was asked for of which this writer knows that it had not been collected.
+    sure_at: ClockTimes,
     /// Bytes of objects since the newest checkpoint.
     since_checkpoint: u64,
     /// Of the mutant: what is sent later.
@@ -81,11 +107,12 @@ impl Writer {
         let handle = handle.clone();
         Ok(Writer {
             access,
-            handle,
             envelopes,
             state,
             options,
             generation: 0,
+            sure_at: ClockTimes::now(&handle),
+            handle,
             since_checkpoint,
             held_back: None,
         })
@@ -103,8 +130,7 @@ impl Writer {
     /// writer is open, or `is_new`: then its generation follows from what is before that place (R10). Returns the epoch, and its
     /// token.
     async fn take_over(&mut self, is_new: bool) -> Result<(u64, u64), ReplicaError> {
-        let keys = self.access.list(EPOCHS, "").await?;
-        let mut epoch = keys.iter().filter_map(|key| epoch_from_key(key)).max().unwrap_or(0) + 1;
+        let mut epoch = self.newest_epoch().await? + 1;
         let token = loop {
             self.envelopes.epoch.set(epoch);
             let key = epoch_key(epoch);
@@ -126,12 +152,13 @@ impl Writer {
             let last = self.state.end.last();
             let object = self.next_object(Payload::default(), Role::Requests(last));
             let (bytes, hash) = object.encode(self.envelopes.maker(ObjectKind::Log));
-            let size = bytes.len() as u64;
+            let (size, asked_at) = (bytes.len() as u64, ClockTimes::now(&self.handle));
             match self.access.create(&object.place.key(), bytes).await? {
                 Placed::Ours => {
                     self.since_checkpoint += size;
                     self.state.take(object, hash)?;
                     if require_newest(&self.access, self.state.end.last()).await.is_ok() {
+                        self.sure_at = asked_at;
                         return Ok((epoch, token));
                     }
                     // The place was free since what was there is collected: this object is none of the log.
@@ -145,6 +172,11 @@ impl Writer {
                 Placed::Taken(found) => self.absorb(&object.place, &found, epoch).await?,
             }
         }
+    }
+
+    async fn newest_epoch(&self) -> Result<u64, StoreError> {
+        let keys = self.access.list(EPOCHS, "").await?;
+        Ok(keys.iter().filter_map(|key| epoch_from_key(key)).max().unwrap_or(0))
     }
 
     /// The writer before has added an object meanwhile.
@@ -236,13 +268,38 @@ impl Writer {
         self.state.take(object, hash)
     }
 
-    async fn create(&self, place: &LogPlace, key: &str, bytes: Bytes) -> Result<(), ReplicaError> {
+    async fn create(&mut self, place: &LogPlace, key: &str, bytes: Bytes) -> Result<(), ReplicaError> {
+        let asked_at = ClockTimes::now(&self.handle);
         match self.access.create(key, bytes).await? {
             Placed::Taken(found) if !self.rules().drops(ReplicaMutant::FenceIgnored) => {
                 let (_, opened) = LogObject::decode(self.envelopes.opener(), *place, &found)?;
                 Err(ReplicaError::TakenOver(opened.epoch))
             }
-            Placed::Ours | Placed::Taken(_) => Ok(()),
+            Placed::Ours | Placed::Taken(_) => self.require_never_taken(place, asked_at).await,
+        }
+    }
+
+    /// That the place was never another writer's, whose object was collected while this one was away (R4). An object is collected
+    /// with a checkpoint behind it that is older than what is kept, so lists have that.
+    async fn require_never_taken(
+        &mut self,
+        place: &LogPlace,
+        asked_at: ClockTimes,
+    ) -> Result<(), ReplicaError> {
+        let sure_for = SURE_FOR.min(self.options.keep / 2);
+        let is_sure = ClockTimes::now(&self.handle).is_within(sure_for, self.sure_at);
+        if !is_sure && !self.rules().drops(ReplicaMutant::AbsenceUnchecked) {
+            self.require_no_newer_checkpoint(place.first - 1).await?;
+            self.sure_at = asked_at;
+        }
+        Ok(())
+    }
+
+    /// Only another writer makes a checkpoint that is newer than this writer's log.
+    async fn require_no_newer_checkpoint(&self, last: u64) -> Result<(), ReplicaError> {
+        match require_newest(&self.access, last).await {
+            Err(ReplicaError::Outrun) => Err(ReplicaError::TakenOver(self.newest_epoch().await?)),
+            outcome => outcome,
         }
     }
 
@@ -253,11 +310,18 @@ impl Writer {
             return Ok(false);
         }
         if self.since_checkpoint > 0 {
+            self.require_no_newer_checkpoint(self.state.end.last()).await?;
             write_checkpoint(&self.access, &self.envelopes, &self.state, self.rules()).await?;
             self.since_checkpoint = 0;
         }
         let now_ms = self.handle.wall_clock_millis();
-        collect(&self.access, &self.envelopes, now_ms, self.options.keep, self.rules()).await?;
+        match collect(&self.access, &self.envelopes, now_ms, self.options.keep, self.rules()).await {
+            // What is not deleted takes room, and breaks no promise.
+            Err(ReplicaError::Store(error)) if error.is_refusal() && !now => {
+                warn!(name: "collection_refused", %error, "what is not kept any more was not deleted");
+            }
+            outcome => drop(outcome?),
+        }
         Ok(true)
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use proptest::prelude::{ProptestConfig, any, proptest};
 use weir_replica::{
-    ReplicaBase, ReplicaError, ReplicaMutant, ReplicaOptions, ReplicaStorage, StoreFaults, Uploader,
-    WantedState,
+    RemoteFlush, ReplicaBase, ReplicaError, ReplicaMutant, ReplicaOptions, ReplicaStorage, StoreFaults,
+    Uploader, WantedState,
 };
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, BLOCK_BYTES, Extent, Lba, Part, Rejected, Rules, Storage, StorageError, read, write,
+    AdversaryDisk, BLOCK_BYTES, Extent, Lba, Part, Rejected, Rules, Storage, StorageError, flush, read, write,
 };
 use weir_volume::{Format, Volume, VolumeOptions, inspect};
 
@@ -411,5 +411,68 @@ fn what_is_read_of_the_base_is_not_collected() {
                 Some(_) => assert!(found.is_err() && storage.reads().failed_reads == 1, "the control"),
             }
         });
+    }
+}
+
+/// How the time passes in which a writer is away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    /// The machine runs, and nothing is written.
+    Idle,
+    /// The machine is suspended: one of its clocks stands still.
+    Suspended,
+}
+
+/// A machine is away for longer than what is kept, and another one takes over. What the first one's flush to the store says
+/// after that, and whether the store restores what the second one has.
+async fn come_back(
+    handle: &Handle,
+    absence: Absence,
+    mutant: Option<ReplicaMutant>,
+) -> (Result<(), Rejected>, bool) {
+    let mut world = World::new(handle, StoreFaults::default()).await;
+    world.play(30).await;
+    let before = world.uploader(collecting(mutant)).await.unwrap();
+    let (volume, replication) = (Rc::clone(&world.volume), before.replication());
+    let running = handle.spawn(before.run());
+    let remote = RemoteFlush::new(handle, Rc::clone(&volume), replication.clone());
+    flush(&remote).await.unwrap();
+    let newest = world.store.objects().into_keys().rfind(|key| key.starts_with("log/")).unwrap();
+    let (mut uploader, _storage) = take_over(&mut world, &collecting(None)).await.unwrap();
+    let fence =
+        world.store.objects().into_keys().find(|key| key.starts_with("log/") && *key > newest).unwrap();
+    for _ in 0..20 {
+        world.write(3, 4).await;
+        uploader.ship_all().await.unwrap();
+        match absence {
+            Absence::Idle => handle.sleep(Duration::from_secs(20)).await,
+            Absence::Suspended => handle.step_wall_clock(20_000_000_000),
+        }
+    }
+    assert!(!world.store.objects().contains_key(&fence), "what the first one would meet is collected");
+    write(&*volume, Part::bytes(Lba(3), &page(7777))).await.unwrap();
+    let flushed = flush(&remote).await;
+    for lba in (0..40).take_while(|_| !replication.status().stopped) {
+        write(&*volume, Part::bytes(Lba(lba), &page(7777))).await.unwrap();
+        handle.sleep(Duration::from_secs(2)).await;
+    }
+    let stopped = running.await.unwrap();
+    assert!(matches!(stopped, Err(ReplicaError::TakenOver(2))), "{stopped:?}");
+    world.write(5, 1).await;
+    let shipped = uploader.ship_all().await.is_ok();
+    (flushed, shipped && world.restore(WantedState::Newest).await.unwrap().1 == world.content)
+}
+
+/// R4: its next place in the log is free again, since what was there is collected.
+#[test]
+fn a_writer_that_was_away_for_longer_than_what_is_kept_stops_and_acknowledges_nothing() {
+    for absence in [Absence::Idle, Absence::Suspended] {
+        let refused = Err(Rejected::Failed(StorageError::NotShipped));
+        let found = simulate(8, async |handle| come_back(&handle, absence, None).await);
+        assert_eq!(found, (refused, true));
+        // The control: it acknowledges what nobody restores, and is stopped by its next checkpoint, which is not written.
+        let mutant = Some(ReplicaMutant::AbsenceUnchecked);
+        let found = simulate(8, async |handle| come_back(&handle, absence, mutant).await);
+        assert_eq!(found, (Ok(()), true));
     }
 }
