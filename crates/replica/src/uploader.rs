@@ -10,7 +10,7 @@ use futures_util::future::{Either, select};
 use futures_util::{FutureExt as _, select_biased};
 use tracing::{error, warn};
 use weir_runtime::{Event, Handle, Instant};
-use weir_storage::{BLOCK_BYTES, Storage as _, flush};
+use weir_storage::{BLOCK_BYTES, Capabilities, Storage as _, flush};
 use weir_volume::{LogChunk, LogTap, TapBounds, Volume};
 
 use crate::access::Requests;
@@ -320,7 +320,8 @@ impl Uploader {
 /// Bytes that the store may lack of what the volume has: all that it holds, or that many requests as the store lacks can bring.
 fn bytes_at_most(volume: &Volume, writer: &Writer) -> u64 {
     let requests = volume.position().placed.saturating_sub(writer.state.end.last());
-    let per_request = u64::from(volume.capabilities().max_transfer_blocks);
+    let Capabilities { max_transfer_blocks, max_share_blocks, .. } = volume.capabilities();
+    let per_request = u64::from(*max_transfer_blocks.max(max_share_blocks));
     let blocks = volume.stats().live_blocks.min(requests.saturating_mul(per_request));
     blocks.max(1).saturating_mul(BLOCK_BYTES as u64)
 }
