@@ -25,7 +25,7 @@ const FILE_BYTES: usize = 256 << 10;
 /// The command fails with one line on standard error that holds all of `words`.
 #[track_caller]
 fn fails(command: &mut Command, words: &[&str]) {
-    support::ends_with(command, 2, words);
+    support::ends_with(command, &[2, 8], words);
 }
 
 fn mount(volume: &Path, mountpoint: &Path) -> Command {

@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The command ends with `code`, and with one line on standard error that holds all of `words`.
 fn fails(directory: &Path, arguments: &[&str], code: i32, words: &[&str]) {
-    let output = support::ends_with(support::weir(arguments).current_dir(directory), code, words);
+    let output = support::ends_with(support::weir(arguments).current_dir(directory), &[code], words);
     assert_eq!(output, "", "{arguments:?}");
 }
 

@@ -30,7 +30,7 @@ fn works(directory: &Path, arguments: &[&str]) -> Vec<u8> {
 
 /// The command ends with code 2, and with one line on standard error that holds all of `words`.
 fn fails(directory: &Path, arguments: &[&str], words: &[&str]) {
-    support::ends_with(support::weir(arguments).current_dir(directory), 2, words);
+    support::ends_with(support::weir(arguments).current_dir(directory), &[2], words);
 }
 
 fn directory() -> tempfile::TempDir {

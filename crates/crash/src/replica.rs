@@ -6,10 +6,15 @@
 //! - States of the time that is kept can be restored, and each other one that can be is right.
 //! - From some states a recovered volume goes on: it catches up, and the store has what it has.
 //!
-//! A machine that was given up for dead may go on shipping what it has while the next one takes over.
+//! - A restore that runs meanwhile is right, or ends with an error; some of them are crashed.
+//!
+//! A machine that was given up for dead may go on shipping what it has while the next one takes over. Or it is cut off from the
+//! store, writes on, and returns when the next one has shipped: nothing that it writes then may be acknowledged as shipped. That is
+//! tried of machines that return before what the next one has made is [too old to be kept](weir_replica::ReplicaOptions::keep).
 
 mod judge;
 mod life;
+mod link;
 mod model;
 
 use weir_replica::ReplicaRules;
@@ -47,6 +52,10 @@ counts! {
         pub lives: u64,
         /// Of these, with the machine before still shipping.
         pub takeovers: u64,
+        /// Of these machines before, those that were cut off, and returned when the next one had shipped.
+        pub returned: u64,
+        /// Restores that were crashed.
+        pub restorers_ended: u64,
         /// Uploaders that were ended without their machine.
         pub uploaders_ended: u64,
         /// Requests to the volumes.

@@ -235,7 +235,7 @@ impl Manifest {
             let bytes = bytes?;
             let opened = envelopes.opener().open(&key, ObjectKind::Map, &bytes)?;
             let damaged = |defect| ReplicaError::Damaged { key: key.clone(), defect };
-            if opened.hash != *hash {
+            if opened.hash != *hash && !rules.drops(ReplicaMutant::MapPartUnchecked) {
                 return Err(damaged(Defect::Names));
             }
             decode_part(&opened.body, &mut map).ok_or(damaged(Defect::Content))?;

@@ -11,6 +11,8 @@ pub enum ReplicaMutant {
     PartialGroupCounts,
     /// R3: a catch-up ends at the record that it began at, although it has read newer blocks.
     CatchUpEndsEarly,
+    /// R3: a catch-up ends without the records that were given up while it ran.
+    CatchUpGapIgnored,
     /// R3: a catch-up leaves out what is not mapped any more.
     CatchUpForgetsDiscards,
     /// R3: a catch-up takes shares of its time as the log has them.
@@ -21,6 +23,10 @@ pub enum ReplicaMutant {
     EpochForgotten,
     /// R4: a writer that was away takes a place that was freed meanwhile for its own.
     AbsenceUnchecked,
+    /// R4: a writer takes a place over that is free because what was there is collected.
+    OutrunIgnored,
+    /// R4: a writer goes on behind objects of a machine that was opened later, if that has an older epoch.
+    GenerationIgnored,
     /// R5: a restore ends within a request.
     RequestTorn,
     /// R5: what is read is not compared with its checksum.
@@ -29,6 +35,8 @@ pub enum ReplicaMutant {
     SharesInTurn,
     /// R6: a checkpoint keeps blocks that were discarded.
     CheckpointKeepsDiscarded,
+    /// R6: a checkpoint takes a part of another map for its own.
+    MapPartUnchecked,
     /// R6: a checkpoint counts before all of its parts are there.
     CheckpointTooEarly,
     /// R7: objects that a kept checkpoint names are collected.

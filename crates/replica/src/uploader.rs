@@ -10,7 +10,7 @@ use futures_util::future::{Either, select};
 use futures_util::{FutureExt as _, select_biased};
 use tracing::{error, warn};
 use weir_runtime::{Event, Handle, Instant};
-use weir_storage::{BLOCK_BYTES, flush};
+use weir_storage::{BLOCK_BYTES, Capabilities, Storage as _, flush};
 use weir_volume::{LogChunk, LogTap, TapBounds, Volume};
 
 use crate::access::Requests;
@@ -30,9 +30,11 @@ const BEHIND_FACTOR: usize = 4;
 pub struct ReplicationStatus {
     /// The newest request in the store.
     pub shipped: u64,
-    /// How long the oldest chunk that is not in the store has been waiting.
+    /// How long ago the oldest chunk was sealed that a restore would lack. For what was sealed before the uploader was opened, how
+    /// long ago that was: a bound from below.
     pub lag: Duration,
-    /// Bytes of chunks that are not in the store.
+    /// Bytes of the chunks that a restore would lack. What was sealed before the uploader was opened counts with what it can have
+    /// at most.
     pub lag_bytes: u64,
     /// It is further behind than the options say, or catches up.
     pub behind: bool,
@@ -53,8 +55,6 @@ struct Shared {
     handle: Handle,
     shipped: Cell<u64>,
     is_catching_up: Cell<bool>,
-    /// When it began to, or was opened.
-    catch_up_began: Cell<Instant>,
     /// It catches up since the backlog was given up, which was past a bound.
     gave_up: Cell<bool>,
     requests: Cell<Requests>,
@@ -97,7 +97,7 @@ impl Uploader {
         bounds: TapBounds,
         options: ReplicaOptions,
     ) -> Result<Uploader, ReplicaError> {
-        let logical_blocks = weir_storage::Storage::blocks(&*volume);
+        let logical_blocks = volume.blocks();
         let descriptor = Descriptor { volume: volume.identity(), logical_blocks };
         let writer = Writer::open(handle, store, descriptor, options).await?;
         Uploader::begin(handle, volume, writer, bounds).await
@@ -129,7 +129,6 @@ impl Uploader {
             handle: handle.clone(),
             shipped: Cell::new(writer.state.end.last()),
             is_catching_up: Cell::new(behind),
-            catch_up_began: Cell::new(handle.now()),
             gave_up: Cell::default(),
             requests: Cell::new(writer.requests()),
             failure: RefCell::default(),
@@ -141,6 +140,9 @@ impl Uploader {
             lag: bounds.time,
         });
         let tap = Rc::new(volume.tap(bounds));
+        if behind {
+            tap.note_missing(bytes_at_most(&volume, &writer));
+        }
         Ok(Uploader { volume, tap, writer, options, shared })
     }
 
@@ -209,12 +211,8 @@ impl Uploader {
     async fn run_until_stopped(&mut self) -> Result<(), ReplicaError> {
         loop {
             if self.shared.is_catching_up.get() || self.tap.backlog().has_gap {
-                if !self.shared.is_catching_up.get() {
-                    self.shared.begin_catch_up();
-                    warn!(
-                        name: "backlog_given_up",
-                        "the store is too far behind: the backlog was given up, and what changed is looked up"
-                    );
+                if !self.shared.is_catching_up.replace(true) {
+                    self.tell_given_up("what changed is looked up");
                 }
                 self.catch_up().await?;
             }
@@ -232,15 +230,24 @@ impl Uploader {
         self.shared.gave_up.set(self.tap.backlog().has_gap);
         while !catch_up(&self.volume, &self.tap, &mut self.writer, &self.options).await? {
             self.shared.gave_up.set(true);
-            warn!(
-                name: "backlog_given_up",
-                "the backlog was given up while what came before it was shipped: it begins anew"
-            );
+            self.tell_given_up("the catch-up, during which that happened, begins anew");
         }
         self.shared.is_catching_up.set(false);
         self.shared.gave_up.set(false);
         self.note();
         Ok(())
+    }
+
+    /// Says that the tap holds not all that is to be shipped, how far the store is behind, and what follows.
+    fn tell_given_up(&self, next: &str) {
+        let ReplicationStatus { lag, lag_bytes, .. } = self.replication().status();
+        let lag_ms = u64::try_from(lag.as_millis()).unwrap_or(u64::MAX);
+        warn!(
+            name: "backlog_given_up",
+            lag_ms,
+            lag_bytes,
+            "the store is {lag_ms} ms and {lag_bytes} bytes behind, and the backlog was given up: {next}"
+        );
     }
 
     /// Tells others how far it is.
@@ -295,7 +302,7 @@ impl Uploader {
         self.writer.begin(self.volume.position().generation).await?;
         let next = self.writer.state.end.next.first;
         if chunks.first().is_some_and(|chunk| chunk.first_sequence != next) {
-            self.shared.begin_catch_up();
+            self.shared.is_catching_up.set(true);
             return Ok(());
         }
         let mut payload = Payload::default();
@@ -311,12 +318,16 @@ impl Uploader {
     }
 }
 
-impl Shared {
-    fn begin_catch_up(&self) {
-        self.is_catching_up.set(true);
-        self.catch_up_began.set(self.handle.now());
-    }
+/// Bytes that the store may lack of what the volume has: all that it holds, or that many requests as the store lacks can bring.
+fn bytes_at_most(volume: &Volume, writer: &Writer) -> u64 {
+    let requests = volume.position().placed.saturating_sub(writer.state.end.last());
+    let Capabilities { max_transfer_blocks, max_share_blocks, .. } = volume.capabilities();
+    let per_request = u64::from(*max_transfer_blocks.max(max_share_blocks));
+    let blocks = volume.stats().live_blocks.min(requests.saturating_mul(per_request));
+    blocks.max(1).saturating_mul(BLOCK_BYTES as u64)
+}
 
+impl Shared {
     /// Waits until it is given up; why the store has not taken everything by then.
     async fn until_given_up(&self) -> StoreError {
         while !self.given_up.get() {
@@ -346,16 +357,14 @@ impl Replication {
         let lag = backlog.oldest.map_or(Duration::ZERO, |oldest| now.since(oldest));
         let stopped = self.shared.failure.borrow().is_some();
         let is_catching_up = self.shared.is_catching_up.get();
-        let catches_up_for = now.since(self.shared.catch_up_began.get());
         let gave_up = backlog.has_gap || self.shared.gave_up.get();
-        let is_late = lag > self.shared.lag || is_catching_up && catches_up_for > self.shared.lag;
-        let overdue = stopped || gave_up || is_late;
+        let overdue = stopped || gave_up || lag > self.shared.lag;
         let trouble = self.shared.failure.borrow().clone();
         let trouble = trouble.or_else(|| self.shared.access.trouble().map(|error| error.to_string()));
         ReplicationStatus {
             shipped: self.shared.shipped.get(),
             lag,
-            lag_bytes: backlog.bytes,
+            lag_bytes: backlog.bytes + backlog.missing_bytes,
             behind: overdue || is_catching_up,
             overdue,
             requests: self.shared.access.requests(),

@@ -157,7 +157,8 @@ impl Writer {
                 Placed::Ours => {
                     self.since_checkpoint += size;
                     self.state.take(object, hash)?;
-                    if require_newest(&self.access, self.state.end.last()).await.is_ok() {
+                    let is_newest = require_newest(&self.access, self.state.end.last()).await.is_ok();
+                    if is_newest || self.rules().drops(ReplicaMutant::OutrunIgnored) {
                         self.sure_at = asked_at;
                         return Ok((epoch, token));
                     }
@@ -183,7 +184,11 @@ impl Writer {
     async fn absorb(&mut self, place: &LogPlace, bytes: &Bytes, epoch: u64) -> Result<(), ReplicaError> {
         let (object, opened) = LogObject::decode(self.envelopes.opener(), *place, bytes)?;
         // A machine that was opened later has the newer history, whoever began to write first.
-        if (object.generation, opened.epoch) >= (self.generation, epoch) {
+        let is_later = match self.rules().drops(ReplicaMutant::GenerationIgnored) {
+            true => opened.epoch >= epoch,
+            false => (object.generation, opened.epoch) >= (self.generation, epoch),
+        };
+        if is_later {
             return Err(ReplicaError::TakenOver(opened.epoch));
         }
         self.since_checkpoint += bytes.len() as u64;

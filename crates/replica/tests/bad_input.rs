@@ -2,11 +2,13 @@
 
 use std::rc::Rc;
 
-use weir_replica::{Defect, ReplicaError, ReplicaMutant, ReplicaOptions, StoreFaults, WantedState};
-use weir_storage::Rules;
+use weir_replica::{
+    Defect, ReplicaError, ReplicaMutant, ReplicaOptions, SimulatedStore, StoreFaults, WantedState,
+};
+use weir_storage::{AdversaryDisk, Rules};
 use weir_volume::{Volume, VolumeOptions};
 
-use crate::world::{World, disk_options, key, options, simulate};
+use crate::world::{World, disk_options, key, options, restore, simulate};
 
 #[test]
 fn each_object_that_is_missing_cut_or_changed_is_named() {
@@ -161,15 +163,15 @@ fn an_object_that_does_not_follow_is_noticed() {
             let mut world = World::new(&handle, StoreFaults::default()).await;
             let logs = ship_three(&mut world, &options).await;
             let first = world.store.objects();
-            world.store = weir_replica::SimulatedStore::new(&handle, StoreFaults::default());
+            world.store = SimulatedStore::new(&handle, StoreFaults::default());
             handle.sleep(std::time::Duration::from_secs(1)).await;
-            let disk = weir_storage::AdversaryDisk::from_image(&handle, disk_options(), &world.disk.image());
+            let disk = AdversaryDisk::from_image(&handle, disk_options(), &world.disk.image());
             world.volume = Rc::new(Volume::open(&handle, disk, VolumeOptions::default()).await.unwrap());
             world.uploader(options.clone()).await.unwrap().ship_all().await.unwrap();
             let other = world.store.objects();
             let taken =
                 logs.iter().find(|key| other.contains_key(*key) && other[*key] != first[*key]).unwrap();
-            world.store = weir_replica::SimulatedStore::from_objects(&handle, StoreFaults::default(), &first);
+            world.store = SimulatedStore::from_objects(&handle, StoreFaults::default(), &first);
             world.store.damage(taken, Some(&other[taken]));
             let found = world.replica(options.clone()).await.unwrap().check().await.unwrap();
             let is_noticed = found.faults.iter().any(|fault| fault.what.contains("does not follow"));
@@ -191,9 +193,59 @@ fn a_block_that_has_changed_is_noticed() {
             bytes[middle] ^= 1;
             world.store.damage(newest, Some(&bytes));
             let replica = world.replica(options.clone()).await.unwrap();
-            let target = weir_storage::AdversaryDisk::new(&handle, disk_options());
+            let target = AdversaryDisk::new(&handle, disk_options());
             let restored = replica.restore(WantedState::Newest, &*target).await;
             assert_eq!(restored.is_err(), mutant.is_none(), "{mutant:?}");
+        });
+    }
+}
+
+/// R6: a checkpoint names its map by its hash: that of another history, whole and under the same key, is not taken for it. Otherwise a
+/// restore would succeed, and have what was never there.
+#[test]
+fn the_map_of_another_history_is_not_that_of_a_checkpoint() {
+    for mutant in [None, Some(ReplicaMutant::MapPartUnchecked)] {
+        simulate(9, async |handle| {
+            let mut world = World::new(&handle, StoreFaults::default()).await;
+            for lba in 0..5 {
+                world.write(lba, 1).await;
+            }
+            world.uploader(options()).await.unwrap().ship_all().await.unwrap();
+            let (disk, before) = (world.disk.image(), world.store.objects());
+            let mut stores = Vec::new();
+            for is_discarded in [false, true] {
+                world.store = SimulatedStore::from_objects(&handle, StoreFaults::default(), &before);
+                world.disk = AdversaryDisk::from_image(&handle, disk_options(), &disk);
+                let opened = Volume::open(&handle, world.disk.clone(), VolumeOptions::default()).await;
+                world.volume = Rc::new(opened.unwrap());
+                if is_discarded {
+                    world.discard(2, 3).await
+                } else {
+                    world.write(20, 1).await
+                }
+                let mut uploader = world.uploader(options()).await.unwrap();
+                uploader.ship_all().await.unwrap();
+                assert!(uploader.checkpoint().await.unwrap());
+                stores.push(world.store.clone());
+            }
+            let is_map = |(key, _): &(String, _)| key.starts_with("map/");
+            let (key, map) = stores[1].objects().into_iter().find(is_map).unwrap();
+            assert!(stores[0].objects().contains_key(&key));
+            world.store = stores[0].clone();
+            world.store.damage(&key, Some(&map));
+            let options = ReplicaOptions { rules: Rules::but(mutant), ..options() };
+            let restored =
+                restore(&handle, &world.replica(options).await.unwrap(), WantedState::Newest).await;
+            match mutant {
+                None => {
+                    let defect = |error| matches!(error, ReplicaError::Damaged { defect: Defect::Names, .. });
+                    assert!(restored.is_err_and(defect));
+                }
+                Some(_) => {
+                    let found: Vec<u32> = restored.unwrap().1.into_keys().collect();
+                    assert_eq!(found, [0, 1], "the control");
+                }
+            }
         });
     }
 }

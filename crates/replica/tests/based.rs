@@ -213,6 +213,32 @@ fn a_volume_begins_with_the_state_behind_its_fence() {
     }
 }
 
+/// R4: where what the writer before has shipped since the replica was opened is collected, the next place is free again, and is none
+/// of the log: the new writer begins with what is there.
+#[test]
+fn a_place_whose_object_is_collected_is_not_taken_over() {
+    for mutant in [None, Some(ReplicaMutant::OutrunIgnored)] {
+        simulate(8, async |handle| {
+            let options = collecting(mutant);
+            let mut world = World::new(&handle, StoreFaults::default()).await;
+            let mut before = world.uploader(options.clone()).await.unwrap();
+            world.write(0, 1).await;
+            before.ship_all().await.unwrap();
+            let base = open_base(&world, &options).await.unwrap();
+            for _ in 0..20 {
+                world.write(0, 1).await;
+                before.ship_all().await.unwrap();
+                handle.sleep(Duration::from_secs(60)).await;
+            }
+            begin_volume(&mut world, base).await.unwrap();
+            match mutant {
+                None => assert_eq!(content_of(&*world.volume).await, world.content),
+                Some(_) => assert_eq!(world.volume.position().placed, 1, "the control"),
+            }
+        });
+    }
+}
+
 /// Two machines that take over from each other: the file of the first is refused, whoever shipped what.
 #[test]
 fn a_volume_that_was_taken_over_is_refused() {

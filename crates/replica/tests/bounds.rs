@@ -4,9 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_replica::{RemoteFlush, ReplicaOptions, Replication, StoreFaults, Uploader, WantedState};
+use weir_replica::{
+    RemoteFlush, ReplicaOptions, Replication, ReplicationStatus, StoreFaults, Uploader, WantedState,
+};
 use weir_storage::{BLOCK_BYTES, Rejected, StorageError, StreamId, flush, submit_when_free};
-use weir_volume::{TapBounds, VolumeMutant};
+use weir_volume::{Backlog, TapBounds, VolumeMutant};
 
 use crate::world::{World, bounds, options, simulate};
 
@@ -52,9 +54,28 @@ fn sum(requests: &weir_replica::Requests) -> u64 {
     requests.creations + requests.reads + requests.lists + requests.deletions
 }
 
-/// Writes for a minute while the store is down. Returns the largest lag, its bytes, and how many writes there were.
-async fn write_while_down(world: &mut World, never_wait: bool) -> (Duration, u64, u64) {
-    let bounds = TapBounds { bytes: 1 << 20, time: Duration::from_secs(1), never_wait };
+/// The bound in bytes is met first, within a second of writes.
+const BYTES_FIRST: TapBounds =
+    TapBounds { bytes: 1 << 20, time: Duration::from_secs(3600), never_wait: false };
+/// The bound in time is.
+const TIME_FIRST: TapBounds = TapBounds { bytes: 1 << 24, time: Duration::from_secs(1), never_wait: false };
+
+/// What was seen while the store was down.
+#[derive(Debug)]
+struct Seen {
+    /// The largest lag.
+    lag: Duration,
+    /// Its bytes.
+    bytes: u64,
+    /// Writes of four blocks.
+    writes: u64,
+    /// What the status said when some of them were not in the store.
+    last: ReplicationStatus,
+}
+
+/// Writes for 50 s of a minute while the store is down.
+async fn write_while_down(world: &mut World, bounds: TapBounds) -> Seen {
+    let never_wait = bounds.never_wait;
     let store = Rc::new(world.store.clone());
     let opened = Uploader::open(&world.handle, Rc::clone(&world.volume), store, bounds, options()).await;
     let uploader = opened.unwrap();
@@ -83,16 +104,18 @@ async fn write_while_down(world: &mut World, never_wait: bool) -> (Duration, u64
         writes.set(writes.get() + 1);
         world.handle.sleep(Duration::from_millis(10)).await;
     }
-    let status = replication.status();
-    assert!(status.behind || !never_wait, "{status:?}");
-    let largest = watched.await.unwrap();
+    let last = replication.status();
+    assert!(last.behind || !never_wait, "{last:?}");
+    let lag = watched.await.unwrap();
     world.handle.sleep(Duration::from_secs(60)).await;
     replication.stop();
     task.await.unwrap().unwrap();
     let (restored, content) = world.restore(WantedState::Newest).await.unwrap();
     assert_eq!(&content, world.content_at(restored.sequence));
     assert_eq!(restored.sequence, world.volume.position().placed);
-    (largest, bytes.get(), writes.get())
+    let status = replication.status();
+    assert_eq!((status.lag, status.lag_bytes, status.behind), (Duration::ZERO, 0, false));
+    Seen { lag, bytes: bytes.get(), writes: writes.get(), last }
 }
 
 /// The first upload is behind from the beginning, and overdue once it takes longer than the lag.
@@ -121,31 +144,97 @@ fn a_first_upload_is_overdue_when_the_lag_is_over_and_no_sooner() {
 fn writers_wait_for_a_store_that_is_down_and_only_so_long_what_they_wrote_is_behind() {
     simulate(2, async |handle| {
         let mut world = World::new(&handle, LATENCY).await;
-        let (_, bytes, writes) = write_while_down(&mut world, false).await;
-        // What a segment takes beyond a second's writes.
-        assert!(writes < 200, "{writes} writes");
-        assert!(bytes <= 1 << 20, "{bytes} bytes");
+        for bounds in [BYTES_FIRST, TIME_FIRST] {
+            let seen = write_while_down(&mut world, bounds).await;
+            // What a segment takes beyond a second's writes.
+            assert!(seen.writes < 200, "{seen:?}");
+            assert!(seen.bytes <= bounds.bytes, "{seen:?}");
+            // The oldest chunk waits for as long as the store is down.
+            assert!(seen.lag > Duration::from_secs(45), "{seen:?}");
+        }
     });
 }
 
-/// The negative control: a tap without a bound is further behind.
+/// R8, the negative control: a tap without one of the bounds is further behind.
 #[test]
 fn a_tap_for_which_no_writer_waits_is_noticed() {
-    simulate(2, async |handle| {
-        let mut world = World::new(&handle, LATENCY).await;
-        world.break_rule(VolumeMutant::TapUnbounded).await;
-        let (_, bytes, writes) = write_while_down(&mut world, false).await;
-        assert!(writes > 200 && bytes > 1 << 20, "{writes} writes, {bytes} bytes");
-    });
+    for (mutant, bounds) in
+        [(VolumeMutant::TapUnbounded, BYTES_FIRST), (VolumeMutant::TapNeverOverdue, TIME_FIRST)]
+    {
+        simulate(2, async |handle| {
+            let mut world = World::new(&handle, LATENCY).await;
+            world.break_rule(mutant).await;
+            let seen = write_while_down(&mut world, bounds).await;
+            assert!(seen.writes > 200 && seen.bytes > 1 << 20, "{mutant:?}: {seen:?}");
+        });
+    }
 }
 
 #[test]
 fn who_never_waits_writes_on_and_catches_up_later() {
     simulate(3, async |handle| {
         let mut world = World::new(&handle, LATENCY).await;
-        let (_, bytes, writes) = write_while_down(&mut world, true).await;
-        assert!(writes > 4_000, "{writes} writes");
-        assert!(writes * 4 * BLOCK_BYTES as u64 > 4 << 20 && bytes <= 1 << 20, "{bytes} bytes");
+        let bounds = TapBounds { never_wait: true, ..BYTES_FIRST };
+        let seen = write_while_down(&mut world, bounds).await;
+        assert!(seen.writes > 4_000, "{seen:?}");
+        // All that was written is not in the store, from when that went down.
+        let written = seen.writes * 4 * BLOCK_BYTES as u64;
+        // A chunk counts for a block more.
+        let headers = written / 4;
+        let told = seen.last.lag_bytes;
+        assert!((written - (1 << 20)..=written + headers + (1 << 20)).contains(&told), "{written}: {seen:?}");
+        assert!(seen.last.lag > Duration::from_secs(49) && seen.last.overdue, "{seen:?}");
+    });
+}
+
+/// What is given up takes no memory, and is counted.
+#[test]
+fn a_backlog_that_is_given_up_is_counted_and_not_held() {
+    simulate(4, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        let tap = world.volume.tap(TapBounds { never_wait: true, ..BYTES_FIRST });
+        let mut most = 0;
+        for i in 0..200 {
+            world.write(i % 44, 4).await;
+            world.flush().await;
+            most = most.max(tap.backlog().bytes);
+        }
+        let Backlog { bytes, missing_bytes, has_gap, .. } = tap.backlog();
+        let written = 200 * 4 * BLOCK_BYTES as u64;
+        assert!(most <= BYTES_FIRST.bytes && most > BYTES_FIRST.bytes / 2, "{most} bytes");
+        assert!(has_gap && bytes + missing_bytes >= written, "{bytes} and {missing_bytes} bytes");
+    });
+}
+
+/// What was there before the mount is told as what it is at most, and for how long it has been missing at least; what is written
+/// meanwhile is told, too, also when a part of it was sent, until a restore has all of it.
+#[test]
+fn a_catch_up_is_told_until_it_has_ended() {
+    simulate(3, async |handle| {
+        let mut world = World::new(&handle, LATENCY).await;
+        for lba in 0..40 {
+            world.write(lba, 1).await;
+        }
+        let (replication, _task) = ship(&world, options()).await;
+        let told = || (replication.status().lag, replication.status().lag_bytes);
+        assert_eq!(told(), (Duration::ZERO, 40 * BLOCK_BYTES as u64));
+        let began = handle.now();
+        let (mut looks, mut parts) = (0, 0);
+        while replication.status().shipped == 0 {
+            let (lag, bytes) = told();
+            assert!(bytes >= 40 * BLOCK_BYTES as u64, "{bytes} bytes");
+            assert_eq!(lag, handle.now().since(began));
+            parts = world.store.objects().keys().filter(|key| key.starts_with("log/")).count();
+            looks += 1;
+            handle.sleep(Duration::from_millis(1)).await;
+        }
+        assert!(looks > 3 && parts > 2, "{looks} looks, {parts} parts");
+        while replication.status().behind {
+            handle.sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(told(), (Duration::ZERO, 0));
+        let (restored, content) = world.restore(WantedState::Newest).await.unwrap();
+        assert_eq!((restored.sequence, content), (world.volume.position().placed, world.content));
     });
 }
 

@@ -1,37 +1,83 @@
 //! One writer at a time: a second one takes over, and the first one stops.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_replica::{ReplicaError, ReplicaOptions, StoreFaults, WantedState};
-use weir_storage::AdversaryDisk;
+use weir_replica::{
+    ReplicaError, ReplicaMutant, ReplicaOptions, SimulatedStore, StoreFaults, Uploader, WantedState,
+};
+use weir_storage::{AdversaryDisk, Lba, Part, Rules, write};
+use weir_volume::{TapBounds, Volume};
 
-use crate::world::{World, disk_options, make_volume, options, simulate};
+use crate::world::{World, disk_options, make_volume, options, page, simulate};
 
-/// The same volume, open in two places, as if no claim kept them apart.
+/// The same volume is opened by another machine, on a copy of the disk. Returns what the first machine has.
+async fn open_elsewhere(world: &mut World) -> Rc<Volume> {
+    world.flush().await;
+    world.disk = AdversaryDisk::from_image(&world.handle, disk_options(), &world.disk.image());
+    let volume = Volume::open(&world.handle, world.disk.clone(), Default::default()).await.unwrap();
+    std::mem::replace(&mut world.volume, Rc::new(volume))
+}
+
+/// A machine that another one has replaced writes on.
+async fn write_more(volume: &Volume) {
+    for lba in 0..20 {
+        write(volume, Part::bytes(Lba(lba), &page(7777))).await.unwrap();
+    }
+}
+
+/// R4: a writer stops, and nothing of what it writes then is in a restore. One that ignores the fence goes on.
 #[test]
 fn a_writer_stops_when_another_one_has_taken_over() {
-    simulate(1, async |handle| {
-        let mut world = World::new(&handle, StoreFaults::default()).await;
-        let mut first = world.uploader(options()).await.unwrap();
-        world.play(20).await;
-        first.ship_all().await.unwrap();
-        let mut second = world.uploader(options()).await.unwrap();
-        world.play(20).await;
-        second.ship_all().await.unwrap();
-        let objects = world.store.objects();
-        // The first one's tap is closed by the second; it catches up, and so it meets the second one's object.
-        let third = world.uploader(options()).await.unwrap();
-        drop(third);
-        world.play(3).await;
-        let mut late = world.uploader(options()).await.unwrap();
-        late.ship_all().await.unwrap();
-        assert!(world.store.objects().len() > objects.len());
-        world.play(20).await;
-        world.flush().await;
-        let error = second.ship_all().await;
-        assert!(matches!(error, Ok(()) | Err(ReplicaError::TakenOver(3))), "{error:?}");
-    });
+    for mutant in [None, Some(ReplicaMutant::FenceIgnored)] {
+        simulate(1, async |handle| {
+            let options = ReplicaOptions { rules: Rules::but(mutant), ..options() };
+            let mut world = World::new(&handle, StoreFaults::default()).await;
+            let mut first = world.uploader(options.clone()).await.unwrap();
+            world.play(20).await;
+            first.ship_all().await.unwrap();
+            let volume = open_elsewhere(&mut world).await;
+            let mut second = world.uploader(options).await.unwrap();
+            world.play(20).await;
+            second.ship_all().await.unwrap();
+            write_more(&volume).await;
+            let outcome = first.ship_all().await;
+            match mutant {
+                None => {
+                    assert!(matches!(outcome, Err(ReplicaError::TakenOver(2))), "{outcome:?}");
+                    assert_eq!(world.restore(WantedState::Newest).await.unwrap().1, world.content);
+                }
+                Some(_) => assert!(outcome.is_ok(), "the control: {outcome:?}"),
+            }
+        });
+    }
+}
+
+/// R4: of two machines the one that was opened later wins, also where the other one begins to write after it.
+#[test]
+fn a_machine_that_was_opened_before_does_not_go_on_behind_a_later_one() {
+    for mutant in [None, Some(ReplicaMutant::GenerationIgnored)] {
+        simulate(6, async |handle| {
+            let options = ReplicaOptions { rules: Rules::but(mutant), ..options() };
+            let mut world = World::new(&handle, StoreFaults::default()).await;
+            world.play(20).await;
+            let mut first = world.uploader(options.clone()).await.unwrap();
+            let volume = open_elsewhere(&mut world).await;
+            let mut second = world.uploader(options).await.unwrap();
+            world.write(3, 1).await;
+            second.ship_all().await.unwrap();
+            write_more(&volume).await;
+            let outcome = first.ship_all().await;
+            match mutant {
+                None => {
+                    assert!(matches!(outcome, Err(ReplicaError::TakenOver(1))), "{outcome:?}");
+                    assert_eq!(world.restore(WantedState::Newest).await.unwrap().1, world.content);
+                }
+                Some(_) => assert!(outcome.is_ok(), "the control: {outcome:?}"),
+            }
+        });
+    }
 }
 
 #[test]
@@ -70,7 +116,7 @@ fn a_volume_that_went_back_is_refused() {
         world.write(1, 1).await;
         world.uploader(options()).await.unwrap().ship_all().await.unwrap();
         let disk = AdversaryDisk::from_image(&handle, disk_options(), &before);
-        world.volume = Rc::new(weir_volume::Volume::open(&handle, disk, Default::default()).await.unwrap());
+        world.volume = Rc::new(Volume::open(&handle, disk, Default::default()).await.unwrap());
         assert!(matches!(
             world.uploader(options()).await,
             Err(ReplicaError::Ahead { remote: 2, local: 1, .. })
@@ -103,4 +149,49 @@ fn a_catch_up_that_was_given_up_begins_anew() {
         world.uploader(options()).await.unwrap().ship_all().await.unwrap();
         assert_eq!(world.restore(WantedState::Newest).await.unwrap().1, world.content);
     });
+}
+
+/// R3: where the backlog is given up during a catch-up, that begins anew; it would lack what was written meanwhile.
+#[test]
+fn a_catch_up_whose_backlog_is_given_up_begins_anew() {
+    for mutant in [None, Some(ReplicaMutant::CatchUpGapIgnored)] {
+        simulate(7, async |handle| {
+            let options = ReplicaOptions { rules: Rules::but(mutant), ..options() };
+            let mut world = World::new(&handle, StoreFaults::default()).await;
+            for lba in 0..40 {
+                world.write(lba, 1).await;
+            }
+            let (store, states) = (world.store.clone(), Rc::new(RefCell::new(Vec::new())));
+            let noted = Rc::clone(&states);
+            store.clone().observe(move || noted.borrow_mut().push(store.objects()));
+            let bounds = TapBounds { bytes: 1, time: Duration::from_secs(1), never_wait: true };
+            let uploader = Uploader::open(
+                &handle,
+                Rc::clone(&world.volume),
+                Rc::new(world.store.clone()),
+                bounds,
+                options.clone(),
+            );
+            let uploader = uploader.await.unwrap();
+            let replication = uploader.replication();
+            let task = handle.spawn(uploader.run());
+            while states.borrow().len() < 5 {
+                handle.sleep(Duration::from_micros(100)).await;
+            }
+            world.store.go_down(Duration::from_secs(60));
+            for i in 0..200 {
+                world.write(i % 44, 4).await;
+            }
+            handle.sleep(Duration::from_secs(120)).await;
+            replication.stop();
+            task.await.unwrap().unwrap();
+            let mut is_right = true;
+            for objects in states.take() {
+                world.store = SimulatedStore::from_objects(&handle, StoreFaults::default(), &objects);
+                let Ok((restored, content)) = world.restore(WantedState::Newest).await else { continue };
+                is_right &= content == *world.content_at(restored.sequence);
+            }
+            assert_eq!(is_right, mutant.is_none());
+        });
+    }
 }

@@ -467,8 +467,11 @@ impl Log {
     fn window_is_used_up(&self, state: &LogState) -> bool {
         let window = self.common.options.loss_window;
         let (tap, now) = (self.common.tap.borrow(), self.common.handle.now());
-        let is_full = tap.as_ref().is_some_and(|tap| tap.is_full(self.common.segment_bytes(), now));
-        if is_full && !self.common.drops(VolumeMutant::TapUnbounded) {
+        let is_full = tap.as_ref().is_some_and(|tap| tap.is_full(self.common.segment_bytes()));
+        let is_overdue = tap.as_ref().is_some_and(|tap| tap.is_overdue(now));
+        if is_full && !self.common.drops(VolumeMutant::TapUnbounded)
+            || is_overdue && !self.common.drops(VolumeMutant::TapNeverOverdue)
+        {
             return true;
         }
         let too_much = self.sealed.borrow().bytes() + self.common.segment_bytes() > window.bytes;

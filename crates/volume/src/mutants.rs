@@ -52,8 +52,10 @@ pub enum VolumeMutant {
     PairsInTurn,
     /// V7: the shared flags of map entries are lost when the volume is opened.
     SharedFlagsForgotten,
-    /// R8: no writer waits for a tap, however far behind it is.
+    /// R8: no writer waits for a tap, however much it holds.
     TapUnbounded,
+    /// R8: no writer waits for a tap, however old is what it holds.
+    TapNeverOverdue,
     /// R2: a tap hands chunks out that are not durable.
     TapsVolatile,
     /// V8: an opener takes over what another one has not released, without waiting for an answer.

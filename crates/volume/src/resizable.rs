@@ -114,7 +114,8 @@ impl ResizableVolume {
         if common.marks.is_some() {
             return Err(ResizeError::Marks);
         }
-        if common.geometry.base.is_some() || common.tap.borrow().is_some() {
+        if common.geometry.base.is_some() || common.tap.borrow().as_ref().is_some_and(|tap| !tap.is_closed())
+        {
             return Err(ResizeError::Shipped);
         }
         require_blocks(&*common.disk, size)

@@ -93,12 +93,15 @@ pub struct TapBounds {
     pub never_wait: bool,
 }
 
-/// What is sealed, and not released.
+/// What is sealed, and not shipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Bytes of chunks.
+    /// Bytes of the chunks that are held here.
     pub bytes: u64,
-    /// When the oldest was sealed.
+    /// Bytes that no chunk here holds and that the next catch-up brings: of chunks that were given up, or shipped with a catch-up
+    /// that has not ended; and [what came before the tap](LogTap::note_missing).
+    pub missing_bytes: u64,
+    /// When the oldest of all these was sealed.
     pub oldest: Option<Instant>,
     /// Chunks are missing: the backlog was given up.
     pub has_gap: bool,
@@ -114,6 +117,11 @@ pub(crate) struct TapQueue {
     taken: RefCell<VecDeque<(u64, u64, Instant)>>,
     bytes: Cell<u64>,
     has_gap: Cell<bool>,
+    /// Bytes that only a catch-up brings, and when the oldest of them was sealed.
+    missing_bytes: Cell<u64>,
+    missing_since: Cell<Option<Instant>>,
+    /// No more chunks are taken, and no writer waits: what is sealed is counted.
+    is_closed: Cell<bool>,
     /// The bound in time is off: what came before the log is on its way.
     is_catching_up: Cell<bool>,
     /// Parts of the program for which no writer waits.
@@ -130,6 +138,9 @@ impl TapQueue {
             taken: RefCell::default(),
             bytes: Cell::new(0),
             has_gap: Cell::new(false),
+            missing_bytes: Cell::new(0),
+            missing_since: Cell::new(None),
+            is_closed: Cell::new(false),
             is_catching_up: Cell::new(false),
             releases: Cell::new(0),
             changed: Event::new(),
@@ -143,23 +154,35 @@ impl TapQueue {
 
     /// Whether past a bound the backlog is given up.
     fn never_waits(&self) -> bool {
-        self.bounds.never_wait || self.releases.get() > 0
+        self.bounds.never_wait || self.releases.get() > 0 || self.is_closed.get()
     }
 
-    /// Whether one more chunk of so many bytes would be past a bound.
-    pub(crate) fn is_full(&self, bytes: u64, now: Instant) -> bool {
-        if self.never_waits() {
-            return false;
-        }
-        let too_old = !self.is_catching_up.get()
-            && self.oldest().is_some_and(|oldest| now.since(oldest) >= self.bounds.time);
-        too_old || self.bytes.get() + bytes > self.bounds.bytes
+    /// Whether one more chunk of so many bytes would be past the bound in bytes.
+    pub(crate) fn is_full(&self, bytes: u64) -> bool {
+        !self.never_waits() && self.bytes.get() + bytes > self.bounds.bytes
+    }
+
+    /// Whether the oldest chunk is past the bound in time.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        let is_bounded = !self.never_waits() && !self.is_catching_up.get();
+        is_bounded && self.oldest().is_some_and(|oldest| now.since(oldest) >= self.bounds.time)
+    }
+
+    /// The chunks are taken by nobody any more, and writers do not wait for them.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// So many bytes, sealed then or later, are brought by the next catch-up only.
+    fn note_missing(&self, bytes: u64, oldest: Instant) {
+        self.missing_bytes.set(self.missing_bytes.get() + bytes);
+        self.missing_since.set(Some(self.missing_since.get().unwrap_or(oldest)));
     }
 
     /// Takes a copy of a chunk that is being sealed.
     pub(crate) fn push(&self, open: &OpenChunk, stamp: ChunkStamp, now: Instant) {
         if self.has_gap.get() {
-            return;
+            return self.note_missing((open.data().len() + BLOCK_BYTES) as u64, now);
         }
         let (mut data, mut blocks) = (Vec::new(), open.data().chunks_exact(BLOCK_BYTES));
         let mut entry_with_data = |record: &RecordEntry| {
@@ -185,18 +208,26 @@ impl TapQueue {
             Change::Share(source) => u64::from(source) >= self.logical_blocks,
             _ => false,
         };
-        if is_past || chunk.entries.iter().any(is_from_snapshot) {
-            self.has_gap.set(true);
-            self.forget_chunks();
-        } else {
-            self.bytes.set(self.bytes.get() + chunk.bytes());
-            self.waiting.borrow_mut().push_back(chunk);
+        let is_lost = is_past || chunk.entries.iter().any(is_from_snapshot);
+        self.bytes.set(self.bytes.get() + chunk.bytes());
+        self.waiting.borrow_mut().push_back(chunk);
+        if is_lost {
+            self.give_up();
         }
         self.changed.notify(usize::MAX);
     }
 
-    /// Forgets all chunks, taken or not.
+    /// Gives the backlog up: from here on chunks are counted only.
+    fn give_up(&self) {
+        self.has_gap.set(true);
+        self.forget_chunks();
+    }
+
+    /// Forgets all chunks, taken or not. They are missing then.
     fn forget_chunks(&self) {
+        if let Some(oldest) = self.oldest() {
+            self.note_missing(self.bytes.get(), oldest);
+        }
         self.waiting.borrow_mut().clear();
         self.taken.borrow_mut().clear();
         self.bytes.set(0);
@@ -237,13 +268,17 @@ impl LogTap {
         Some(chunk)
     }
 
-    /// Chunks up to this sequence number are where they are shipped to: they do not count any more.
+    /// Chunks up to this sequence number are where they are shipped to: they do not count any more, or, with a catch-up, when it
+    /// has ended.
     pub fn release(&self, sequence: u64) {
         let mut taken = self.queue.taken.borrow_mut();
-        while let Some((last, bytes, _)) = taken.front().copied()
+        while let Some((last, bytes, sealed_at)) = taken.front().copied()
             && last <= sequence
         {
             taken.pop_front();
+            if self.queue.is_catching_up.get() {
+                self.queue.note_missing(bytes, sealed_at);
+            }
             self.queue.bytes.set(self.queue.bytes.get().saturating_sub(bytes));
         }
         drop(taken);
@@ -259,16 +294,31 @@ impl LogTap {
         self.common.slots.notify(usize::MAX);
     }
 
-    /// What came before the log is shipped.
+    /// What came before the log is shipped, and all that was taken since. Where the backlog was given up meanwhile, all counts
+    /// until the next catch-up has ended.
     pub fn end_catch_up(&self) {
         self.queue.is_catching_up.set(false);
+        if !self.queue.has_gap.get() {
+            self.queue.missing_bytes.set(0);
+            self.queue.missing_since.set(None);
+        }
     }
 
-    /// What is sealed and not released.
+    /// So many bytes, that were sealed before the tap was there, are to be brought by a catch-up. They count as sealed now.
+    pub fn note_missing(&self, bytes: u64) {
+        self.queue.note_missing(bytes, self.common.handle.now());
+    }
+
+    /// What is sealed and not shipped.
     #[must_use]
     pub fn backlog(&self) -> Backlog {
-        let TapQueue { bytes, has_gap, .. } = &*self.queue;
-        Backlog { bytes: bytes.get(), oldest: self.queue.oldest(), has_gap: has_gap.get() }
+        let TapQueue { bytes, missing_bytes, missing_since, has_gap, .. } = &*self.queue;
+        Backlog {
+            bytes: bytes.get(),
+            missing_bytes: missing_bytes.get(),
+            oldest: missing_since.get().or_else(|| self.queue.oldest()),
+            has_gap: has_gap.get(),
+        }
     }
 
     /// Notified when a chunk was sealed, or more is durable.
@@ -288,18 +338,20 @@ impl LogTap {
         self.queue.releases.set(self.queue.releases.get().saturating_sub(1));
     }
 
-    /// Takes no more chunks, and no writer waits for it.
+    /// Takes no more chunks, and no writer waits for it: what is sealed is counted.
     pub fn close(&self) {
-        let mut tap = self.common.tap.borrow_mut();
-        if tap.as_ref().is_some_and(|queue| Rc::ptr_eq(queue, &self.queue)) {
-            *tap = None;
-        }
+        self.queue.is_closed.set(true);
+        self.queue.give_up();
         self.common.slots.notify(usize::MAX);
     }
 }
 
 impl Drop for LogTap {
     fn drop(&mut self) {
-        self.close();
+        let mut tap = self.common.tap.borrow_mut();
+        if tap.as_ref().is_some_and(|queue| Rc::ptr_eq(queue, &self.queue)) {
+            *tap = None;
+        }
+        self.common.slots.notify(usize::MAX);
     }
 }

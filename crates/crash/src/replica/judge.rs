@@ -23,8 +23,12 @@ pub(super) struct Left<'a> {
     pub model: &'a Model,
     /// A request that can be restored, of the time that is kept.
     pub kept: u64,
+    /// Requests from this one on can be restored, but those within a catch-up; 0 if there is none.
+    pub kept_from: u64,
     /// Any other request.
     pub other: u64,
+    /// A machine has been taken for dead, and went on.
+    pub had_takeover: bool,
     /// A recovered volume goes on.
     pub goes_on: bool,
 }
@@ -66,18 +70,23 @@ impl Left<'_> {
                 self.compare("an earlier state", self.other, &content)?;
                 restores += 1;
             }
-            Err(
-                ReplicaError::OutOfRange { .. }
-                | ReplicaError::InCatchUp { .. }
-                | ReplicaError::NoState
-                | ReplicaError::NoReplica,
-            ) => {}
-            // A checkpoint of a writer that was taken for dead may come when what it names is collected.
-            Err(error) if error.is_missing() => {}
+            Err(error) if self.may_lack_other(newest, &error) => {}
             Err(error) => return Err(format!("request {}: {error}", self.other)),
         }
         self.recover(handle, store, newest).await?;
         Ok(restores)
+    }
+
+    /// Whether this may be why the other request is not restored.
+    fn may_lack_other(&self, newest: u64, error: &ReplicaError) -> bool {
+        let is_kept = self.kept_from > 0 && (self.kept_from..=newest).contains(&self.other);
+        match error {
+            ReplicaError::NoState | ReplicaError::NoReplica => newest == 0,
+            ReplicaError::OutOfRange { .. } => !is_kept,
+            ReplicaError::InCatchUp { .. } => !self.model.was_newest(self.other),
+            // A checkpoint of a writer that was taken for dead may come when what it names is collected.
+            error => error.is_missing() && self.had_takeover && !is_kept,
+        }
     }
 
     /// What the disk has left is opened, and may go on.

@@ -17,6 +17,7 @@ use weir_storage::{
 use weir_volume::{Format, LossWindow, TapBounds, Volume, VolumeOptions};
 
 use super::judge::{Left, restore};
+use super::link::Link;
 use super::model::{BLOCKS, Model};
 use super::{ReplicaCampaign, ReplicaTotals};
 use crate::campaign::{Failure, Run, runtime_of};
@@ -33,6 +34,21 @@ const LOGICAL_BLOCKS: u64 = 80;
 const DISK_EVENTS: u64 = 24;
 const GONE_ON: u64 = 4;
 
+/// A machine that runs.
+#[derive(Clone)]
+struct Machine {
+    disk: Rc<AdversaryDisk>,
+    link: Link,
+    replication: Replication,
+}
+
+/// A machine that was taken for dead, and goes on.
+struct Zombie {
+    replication: Replication,
+    /// The newest request that the next machine has of it.
+    newest: u64,
+}
+
 /// One run.
 pub(super) struct ReplicaRun {
     handle: Handle,
@@ -43,7 +59,8 @@ pub(super) struct ReplicaRun {
     options: ReplicaOptions,
     model: RefCell<Model>,
     /// The machine that runs now.
-    machine: RefCell<Option<(Rc<AdversaryDisk>, Replication)>>,
+    machine: RefCell<Option<Machine>>,
+    zombies: RefCell<Vec<Zombie>>,
     random: RefCell<Random>,
     found: RefCell<(ReplicaTotals, BTreeSet<u64>, Option<Failure>)>,
     life: Cell<u32>,
@@ -120,6 +137,7 @@ impl ReplicaRun {
             options,
             model: RefCell::new(Model::new()),
             machine: RefCell::default(),
+            zombies: RefCell::default(),
             random: RefCell::new(handle.random("run")),
             found: RefCell::default(),
             life: Cell::new(0),
@@ -150,15 +168,11 @@ impl ReplicaRun {
             }
         });
         let mut image = None;
-        let mut zombie: Option<Shipping> = None;
         for life in 0..LIVES {
             self.life.set(life);
             let (disk, volume) = self.begin(image.as_ref()).await?;
             self.watch(&disk);
             let shipping = self.play_life(&volume, &disk).await?;
-            if let Some(zombie) = zombie.take() {
-                zombie.cancel();
-            }
             if self.is_over() {
                 return Ok(());
             }
@@ -166,13 +180,7 @@ impl ReplicaRun {
                 return self.end(&volume, shipping).await;
             }
             if self.below(3) == 0 {
-                // The machine is taken for dead: it writes no more, and ships what it has.
-                flush(&*volume).await.map_err(|error| error.to_string())?;
-                image = Some(disk.image());
-                self.machine.take();
-                volume.close().await.map_err(|error| error.to_string())?;
-                zombie = Some(shipping);
-                self.found.borrow_mut().0.takeovers += 1;
+                image = Some(self.take_for_dead(volume, shipping).await?);
             } else {
                 image = Some(disk.crash_states().sample(&mut self.random.borrow_mut()));
                 self.machine.take();
@@ -181,6 +189,81 @@ impl ReplicaRun {
             }
         }
         Ok(())
+    }
+
+    /// The machine is taken for dead. It writes no more, and ships what it has; or it is cut off from the store for a while, and
+    /// writes on. Returns what the next machine has of it.
+    async fn take_for_dead(
+        self: &Rc<ReplicaRun>,
+        volume: Rc<Volume>,
+        shipping: Shipping,
+    ) -> Result<Image, String> {
+        let machine = self.machine.take().ok_or("no machine runs")?;
+        let is_cut_off = self.below(2) == 0;
+        if is_cut_off {
+            machine.link.cut();
+        }
+        flush(&*volume).await.map_err(|error| error.to_string())?;
+        let image = machine.disk.image();
+        let newest = volume.position().placed;
+        let Machine { replication, link, .. } = machine;
+        self.zombies.borrow_mut().push(Zombie { replication, newest });
+        self.found.borrow_mut().0.takeovers += 1;
+        let returns = if is_cut_off {
+            Some((volume, link))
+        } else {
+            volume.close().await.map_err(|error| error.to_string())?;
+            None
+        };
+        self.handle.spawn(Rc::clone(self).go_on(shipping, newest, returns));
+        Ok(image)
+    }
+
+    /// A machine that was taken for dead goes on, for less than the time after which what it would meet may be collected.
+    async fn go_on(
+        self: Rc<ReplicaRun>,
+        shipping: Shipping,
+        newest: u64,
+        returns: Option<(Rc<Volume>, Link)>,
+    ) {
+        let end = self.handle.now() + self.options.keep.mul_f64(0.75);
+        let latest = self.handle.now() + self.options.keep.mul_f64(0.5);
+        if let Some((volume, link)) = returns {
+            self.handle.spawn(Rc::clone(&self).write_on(volume));
+            let has_shipped = || {
+                let machine = self.machine.borrow();
+                machine.as_ref().is_some_and(|machine| machine.replication.status().shipped > newest)
+            };
+            while !has_shipped() && self.handle.now() < latest {
+                self.handle.sleep(Duration::from_millis(20)).await;
+            }
+            if has_shipped() {
+                self.handle.sleep(Duration::from_millis(self.below(1_000))).await;
+                self.found.borrow_mut().0.returned += 1;
+                link.mend();
+            }
+        }
+        self.handle.sleep(end.since(self.handle.now())).await;
+        shipping.cancel();
+    }
+
+    /// Writes what no other machine has, while the tap lets it.
+    async fn write_on(self: Rc<ReplicaRun>, volume: Rc<Volume>) {
+        for lba in 0..20 {
+            let mut data = Vec::new();
+            push_page(&mut data, lba, self.model.borrow_mut().next_stamp());
+            let parts = [Part::bytes(Lba(lba), &data)];
+            if submit_when_free(&*volume, Command::Write(Write::new(&parts))).await.is_err() {
+                return;
+            }
+            self.handle.sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Ends a restore where it is.
+    fn crash_restorer(&self, restorer: &Task<()>) {
+        self.found.borrow_mut().0.restorers_ended += u64::from(!restorer.is_finished());
+        restorer.cancel();
     }
 
     /// A machine begins, with what the one before has left.
@@ -221,10 +304,12 @@ impl ReplicaRun {
     }
 
     async fn ship(&self, volume: &Rc<Volume>, disk: &Rc<AdversaryDisk>) -> Result<Shipping, String> {
-        let store = Rc::new(self.store.clone());
+        let link = Link::new(self.store.clone());
+        let store = Rc::new(link.clone());
         let opened = Uploader::open(&self.handle, volume.clone(), store, self.bounds, self.options.clone());
         let uploader = opened.await.map_err(|error| format!("opening the replica: {error}"))?;
-        self.machine.replace(Some((disk.clone(), uploader.replication())));
+        let (disk, replication) = (disk.clone(), uploader.replication());
+        self.machine.replace(Some(Machine { disk, link, replication }));
         Ok(self.handle.spawn(uploader.run()))
     }
 
@@ -239,7 +324,7 @@ impl ReplicaRun {
             self.step(volume).await?;
         }
         let mut shipping = self.ship(volume, disk).await?;
-        let mut reader = None;
+        let mut restorer: Option<Task<()>> = None;
         for _ in 0..STEPS {
             if self.is_over() {
                 break;
@@ -257,19 +342,22 @@ impl ReplicaRun {
                     }
                     shipping = self.ship(volume, disk).await?;
                 }
-                // A restore, which may be ended by the next one.
-                2 => reader = Some(self.handle.spawn(Rc::clone(self).restore_now())),
+                // A restore, which is crashed by the next one, if it has not ended by then.
+                2 => {
+                    let next = self.handle.spawn(Rc::clone(self).restore_now());
+                    restorer.replace(next).iter().for_each(|before| self.crash_restorer(before));
+                }
                 _ => self.step(volume).await?,
             }
         }
-        drop(reader);
+        restorer.iter().for_each(|last| self.crash_restorer(last));
         self.require_shipping()?;
         Ok(shipping)
     }
 
     fn require_shipping(&self) -> Result<(), String> {
         let machine = self.machine.borrow();
-        let status = machine.as_ref().map(|(_, replication)| replication.status());
+        let status = machine.as_ref().map(|machine| machine.replication.status());
         match status.filter(|status| status.stopped) {
             Some(status) => {
                 Err(format!("the newest writer has stopped: {}", status.trouble.unwrap_or_default()))
@@ -288,6 +376,7 @@ impl ReplicaRun {
             if Some(content) != expected {
                 self.fail(format!("a restore of a running replica, request {}, is wrong", restored.sequence));
             }
+            self.found.borrow_mut().0.restores += 1;
         }
     }
 
@@ -335,13 +424,13 @@ impl ReplicaRun {
     /// The last machine ships everything, and ends.
     async fn end(&self, volume: &Rc<Volume>, shipping: Shipping) -> Result<(), String> {
         flush(&**volume).await.map_err(|error| error.to_string())?;
-        if let Some((_, replication)) = &*self.machine.borrow() {
-            replication.stop();
+        if let Some(machine) = &*self.machine.borrow() {
+            machine.replication.stop();
         }
         let ended = shipping.await.map_err(|error| error.to_string())?;
         ended.map_err(|error| format!("the last writer: {error}"))?;
         let machine = self.machine.borrow();
-        let shipped = machine.as_ref().map_or(0, |(_, replication)| replication.status().shipped);
+        let shipped = machine.as_ref().map_or(0, |machine| machine.replication.status().shipped);
         let placed = volume.position().placed;
         if shipped < placed {
             return Err(format!("the uploader has ended at {shipped}, and the volume is at {placed}"));
@@ -354,10 +443,13 @@ impl ReplicaRun {
         let machine = self.machine.borrow().clone();
         let objects = self.store.objects();
         let was = self.objects.replace(objects.len());
-        let Some((disk, replication)) = machine.filter(|_| !self.is_over()) else { return };
+        let Some(Machine { disk, replication, .. }) = machine.filter(|_| !self.is_over()) else { return };
         let status = replication.status();
         let now = self.handle.now();
         self.model.borrow_mut().note_shipped(now, status.shipped);
+        if let Err(what) = self.judge_zombies() {
+            return self.fail(what);
+        }
         let image = disk.crash_states().sample(&mut self.random.borrow_mut());
         {
             let (totals, seen, _) = &mut *self.found.borrow_mut();
@@ -370,7 +462,7 @@ impl ReplicaRun {
             totals.states_catching_up += u64::from(status.behind);
         }
         let goes_on = self.below(GONE_ON) == 0;
-        let kept = self.kept_request();
+        let (kept_from, kept) = self.kept_requests();
         let other = self.below(status.shipped + 2);
         let left = Left {
             objects: &objects,
@@ -381,7 +473,9 @@ impl ReplicaRun {
             options: self.options.clone(),
             model: &self.model.borrow(),
             kept,
+            kept_from,
             other,
+            had_takeover: !self.zombies.borrow().is_empty(),
             goes_on,
         };
         let judged = left.judge(&mut self.random.borrow_mut());
@@ -392,15 +486,31 @@ impl ReplicaRun {
         }
     }
 
-    /// A request that was shipped in the newer half of the time that is kept; 0 for none.
-    fn kept_request(&self) -> u64 {
+    /// What machines that were taken for dead say is shipped counts as what the newest says. Of what the next one has not it may be
+    /// nothing.
+    fn judge_zombies(&self) -> Result<(), String> {
+        for Zombie { replication, newest } in &*self.zombies.borrow() {
+            let shipped = replication.status().shipped;
+            if shipped > *newest {
+                return Err(format!(
+                    "a machine that was taken for dead says that request {shipped} is shipped, and the next one has {newest} of it"
+                ));
+            }
+            self.model.borrow_mut().note_shipped(self.handle.now(), shipped);
+        }
+        Ok(())
+    }
+
+    /// The first request that was shipped in the newer half of the time that is kept, and one of all these; 0 for none.
+    fn kept_requests(&self) -> (u64, u64) {
         let (now, half) = (self.handle.now().as_nanos(), self.options.keep.as_nanos() / 2);
         let since = now.saturating_sub(u64::try_from(half).unwrap_or(u64::MAX));
         let model = self.model.borrow();
         let shipped = model.shipped_since(weir_runtime::Instant::from_nanos(since));
+        let first = shipped.iter().map(|(_, sequence)| *sequence).find(|sequence| *sequence > 0).unwrap_or(0);
         match shipped.len() as u64 {
-            0 => 0,
-            count => shipped[self.below(count) as usize].1,
+            0 => (first, 0),
+            count => (first, shipped[self.below(count) as usize].1),
         }
     }
 }

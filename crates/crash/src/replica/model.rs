@@ -82,6 +82,11 @@ impl Model {
         self.shipped.last().map_or(0, |(_, sequence)| *sequence)
     }
 
+    /// Whether the uploader has said that the store has this request, and none behind it.
+    pub(super) fn was_newest(&self, sequence: u64) -> bool {
+        self.shipped.iter().any(|(_, newest)| *newest == sequence)
+    }
+
     /// What was shipped from this moment on.
     pub(super) fn shipped_since(&self, moment: Instant) -> &[(Instant, u64)] {
         &self.shipped[self.shipped.partition_point(|(at, _)| *at < moment)..]
