@@ -49,14 +49,10 @@ fn a_replica_that_drops_a_rule_is_found_out() {
             &["the store has caught up, and has not what the volume has"],
         ),
         (ReplicaMutant::CatchUpForgetsShares, &["the newest state, request", "and should be"]),
-        // Objects of two writers, of which none follows the other.
-        (
-            ReplicaMutant::FenceIgnored,
-            &["log/", "is damaged: it names an object that is missing or is another one"],
-        ),
+        (ReplicaMutant::FenceIgnored, &["a machine that was taken for dead says that request"]),
         // Maps of two writers have one name.
         (ReplicaMutant::EpochForgotten, &["map/", "-0000000000000000-", "is damaged"]),
-        (ReplicaMutant::GenerationIgnored, &["a machine that was taken for dead says that request"]),
+        (ReplicaMutant::GenerationIgnored, &["the newest state, request", "and should be"]),
         (ReplicaMutant::RequestTorn, &["state, request", "and should be"]),
         (ReplicaMutant::SharesInTurn, &["state, request", "and should be"]),
         (ReplicaMutant::CheckpointKeepsDiscarded, &["state, request", "and should be"]),
