@@ -40,7 +40,7 @@ fn a_replica_restores_to_a_prefix_of_the_requests() {
 /// Each is found out by what it does, in the words of the judge.
 #[test]
 fn a_replica_that_drops_a_rule_is_found_out() {
-    let reasons: [(ReplicaMutant, &[&str]); 14] = [
+    let reasons: [(ReplicaMutant, &[&str]); 15] = [
         (ReplicaMutant::ObjectsOutOfOrder, &["caught up to", "and the volume is at"]),
         (ReplicaMutant::PartialGroupCounts, &["the newest state, request", "and should be"]),
         (ReplicaMutant::CatchUpEndsEarly, &["the newest state, request", "and should be"]),
@@ -49,10 +49,15 @@ fn a_replica_that_drops_a_rule_is_found_out() {
             &["the store has caught up, and has not what the volume has"],
         ),
         (ReplicaMutant::CatchUpForgetsShares, &["the newest state, request", "and should be"]),
-        (ReplicaMutant::FenceIgnored, &["a machine that was taken for dead says that request"]),
+        (ReplicaMutant::AbsenceUnchecked, &["a machine that was taken for dead says that request"]),
+        // Objects of two writers, of which none follows the other.
+        (
+            ReplicaMutant::FenceIgnored,
+            &["log/", "is damaged: it names an object that is missing or is another one"],
+        ),
         // Maps of two writers have one name.
         (ReplicaMutant::EpochForgotten, &["map/", "-0000000000000000-", "is damaged"]),
-        (ReplicaMutant::GenerationIgnored, &["the newest state, request", "and should be"]),
+        (ReplicaMutant::GenerationIgnored, &["a machine that was taken for dead says that request"]),
         (ReplicaMutant::RequestTorn, &["state, request", "and should be"]),
         (ReplicaMutant::SharesInTurn, &["state, request", "and should be"]),
         (ReplicaMutant::CheckpointKeepsDiscarded, &["state, request", "and should be"]),

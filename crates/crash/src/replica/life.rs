@@ -219,15 +219,18 @@ impl ReplicaRun {
         Ok(image)
     }
 
-    /// A machine that was taken for dead goes on, for less than the time after which what it would meet may be collected.
+    /// A machine that was taken for dead goes on, some longer than the time after which what it would meet may be collected.
     async fn go_on(
         self: Rc<ReplicaRun>,
         shipping: Shipping,
         newest: u64,
         returns: Option<(Rc<Volume>, Link)>,
     ) {
-        let end = self.handle.now() + self.options.keep.mul_f64(0.75);
-        let latest = self.handle.now() + self.options.keep.mul_f64(0.5);
+        let keep = self.options.keep;
+        let away =
+            if self.below(3) == 0 { keep.mul_f64(1.5) } else { Duration::from_millis(self.below(1_000)) };
+        let end = self.handle.now() + away + keep;
+        let latest = self.handle.now() + keep.mul_f64(0.5);
         if let Some((volume, link)) = returns {
             self.handle.spawn(Rc::clone(&self).write_on(volume));
             let has_shipped = || {
@@ -238,7 +241,7 @@ impl ReplicaRun {
                 self.handle.sleep(Duration::from_millis(20)).await;
             }
             if has_shipped() {
-                self.handle.sleep(Duration::from_millis(self.below(1_000))).await;
+                self.handle.sleep(away).await;
                 self.found.borrow_mut().0.returned += 1;
                 link.mend();
             }
