@@ -28,7 +28,8 @@ impl Deadline {
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let Some(answered_within) = self.answered_within else { return request.await };
-        let most = answered_within + Duration::from_millis(bytes * 1000 / self.bytes_per_second);
+        let most =
+            answered_within + Duration::from_millis(bytes.saturating_mul(1000) / self.bytes_per_second);
         tokio::time::timeout(most, request).await.unwrap_or_else(|_| {
             let source = format!("no answer within {}s", most.as_secs()).into();
             Err(Error::Generic { store: "S3", source })

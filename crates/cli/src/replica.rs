@@ -104,7 +104,7 @@ impl WriteArguments {
     pub(crate) fn options(&self) -> Result<ReplicaOptions, CliError> {
         if self.keep < KEEP_MIN {
             return Err(CliError::Usage(
-                "--keep: one minute at least, so that no object is deleted while a restore reads it",
+                "--keep: one minute at least: a restore that takes longer may find that what it reads was deleted",
             ));
         }
         Ok(ReplicaOptions {
