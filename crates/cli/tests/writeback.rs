@@ -218,33 +218,33 @@ fn o_dsync_is_durable_and_direct_writes_go_past_the_cache() {
     }
 }
 
-/// Who replaces a file without `fsync`, as many programs do, finds the old or the new one after a crash, as on ext4.
-#[test]
-fn a_file_that_takes_anothers_place_brings_its_content() {
+/// Requires that a file which is written under the name `new`, without `fsync`, and then named `first` by this, brings its content: a
+/// crash leaves it whole.
+fn require_content(name_first: impl FnOnce(&Path)) {
     let _alone = alone();
     let Some((place, server, files)) = served(&[]) else { return };
     let root = place.mountpoint();
     let mut new = File::create(root.join("new")).unwrap();
     new.write_all(&[7; 10_000]).unwrap();
-    fs::rename(root.join("new"), root.join("first")).unwrap();
+    name_first(&root);
     make_durable(&place);
     let [first, _] = left(&place, server, (files, new));
     assert_eq!(first, [7; 10_000]);
 }
 
-/// So does who writes a file without a name first (`O_TMPFILE`), or under another one, and links it when it is complete.
+/// A program that replaces a file without `fsync`, as many do, finds the old or the new one after a crash, as on ext4.
+#[test]
+fn a_file_that_takes_anothers_place_brings_its_content() {
+    require_content(|root| fs::rename(root.join("new"), root.join("first")).unwrap());
+}
+
+/// So does a program that writes a file without a name (`O_TMPFILE`) or under another name, and links it when it is complete.
 #[test]
 fn a_file_that_gets_a_name_brings_its_content() {
-    let _alone = alone();
-    let Some((place, server, files)) = served(&[]) else { return };
-    let root = place.mountpoint();
-    let mut new = File::create(root.join("new")).unwrap();
-    new.write_all(&[7; 10_000]).unwrap();
-    fs::remove_file(root.join("first")).unwrap();
-    fs::hard_link(root.join("new"), root.join("first")).unwrap();
-    make_durable(&place);
-    let [first, _] = left(&place, server, (files, new));
-    assert_eq!(first, [7; 10_000]);
+    require_content(|root| {
+        fs::remove_file(root.join("first")).unwrap();
+        fs::hard_link(root.join("new"), root.join("first")).unwrap();
+    });
 }
 
 /// `cp` of a file that a program writes looks for holes first.

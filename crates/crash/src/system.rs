@@ -1,4 +1,4 @@
-//! Programs of the system that are not on everybody's path, such as `e2fsck`. Tests of other crates include this file.
+//! Programs of the system that are not on the path of every user, such as `e2fsck`. Tests of other crates include this file.
 
 use std::path::Path;
 use std::process::Command;

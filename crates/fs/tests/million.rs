@@ -30,7 +30,7 @@ fn name(nth: u32) -> Vec<u8> {
 }
 
 #[test]
-#[ignore = "it takes a minute: a step of its own in .ci/run"]
+#[ignore = "it takes a minute: .ci/run starts it by its name"]
 fn a_million_entries_in_one_directory() {
     let left = simulated(async |clock| {
         let options = Mkfs { bytes_per_inode: Some(4096), ..plan(BLOCKS) };

@@ -72,7 +72,7 @@ impl StoreError {
         matches!(self, StoreError::Unreachable(_))
     }
 
-    /// Whether the same request may succeed once somebody has changed something: rights, room, a setting.
+    /// Whether the same request may succeed after a person has changed something: rights, room, a setting.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         use StoreError::{Denied, Full, NoPlace, Refused};

@@ -496,7 +496,7 @@ fn a_writer_that_was_away_for_longer_than_what_is_kept_stops_and_acknowledges_no
         let refused = Err(Rejected::Failed(StorageError::NotShipped));
         let found = simulate(8, async |handle| come_back(&handle, absence, None).await);
         assert_eq!(found, (refused, true));
-        // The control: it acknowledges what nobody restores, and is stopped by its next checkpoint, which is not written.
+        // The control acknowledges what no restore has. Its next checkpoint is not written, and stops it.
         let mutant = Some(ReplicaMutant::AbsenceUnchecked);
         let found = simulate(8, async |handle| come_back(&handle, absence, mutant).await);
         assert_eq!(found, (Ok(()), true));

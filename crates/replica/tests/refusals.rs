@@ -171,7 +171,7 @@ fn a_store_that_refuses_deletions_alone_is_shipped_to() {
         }
         assert!(replication.status().requests.deletions > 1);
         end(&world, &replication, task).await;
-        // Who asks for the collection is told.
+        // A caller that asks for the collection gets the error.
         let volume = Rc::clone(&world.volume);
         let bounds = TapBounds { bytes: 1 << 18, time: Duration::from_secs(1), never_wait: false };
         let mut uploader = Uploader::open(&handle, volume, store, bounds, options).await.unwrap();

@@ -168,7 +168,7 @@ impl TapQueue {
         is_bounded && self.oldest().is_some_and(|oldest| now.since(oldest) >= self.bounds.time)
     }
 
-    /// The chunks are taken by nobody any more, and writers do not wait for them.
+    /// No chunk is taken any more, and no writer waits for one.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.get()
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use weir_replica::{Creation, ObjectStore, Reply, SimulatedStore, StoreError};
+use weir_replica::{Creation, ObjectStore, Reply, SimulatedStore};
 use weir_runtime::Event;
 
 /// A store, seen through the link.
@@ -39,8 +39,7 @@ impl Link {
             while is_cut.get() {
                 mended.listen().await;
             }
-            let answer: Result<T, StoreError> = make(&link.store).await;
-            answer
+            make(&link.store).await
         })
     }
 }
