@@ -9,6 +9,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::support::kernel_mount::KernelMount;
 use crate::support::{Place, e2fsck_judges, error_of, mounts, text, works};
 
@@ -313,7 +315,7 @@ fn a_killed_server_leaves_nothing_of_what_was_held() {
     for nth in 0..20 {
         let path = root.join(nth.to_string());
         std::fs::write(&path, vec![7; 100_000]).unwrap();
-        kept.push(rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap());
+        kept.push(rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap());
         std::fs::remove_file(&path).unwrap();
     }
     // The names and what they stood for are on the disk, and the orphans with them.

@@ -101,8 +101,8 @@ fn who_kept_a_file_that_has_gone_does_not_get_the_next_one() {
         fs::metadata(root.join(name)).unwrap().ino()
     };
     let number = made("gone");
-    // Just the name's: no program has it open.
-    let kept = rustix::fs::open(root.join("gone"), OFlags::PATH, Mode::empty()).unwrap();
+    // Just the name's: no program has it open, and no server that another test starts gets it.
+    let kept = rustix::fs::open(root.join("gone"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
     fs::remove_file(root.join("gone")).unwrap();
     assert!((0..100).all(|nth| made(&format!("next {nth}")) != number), "the number is not free");
     assert_eq!(fs::read(format!("/proc/self/fd/{}", kept.as_raw_fd())).unwrap(), b"gone");

@@ -88,7 +88,7 @@ fn copy_into_synchronous_files(options: &[&str]) {
     fs::write(root.join("from"), vec![7; 10_000]).unwrap();
     let from = File::open(root.join("from")).unwrap();
     let copy_into = |name: &str, flags: OFlags| {
-        let flags = flags | OFlags::WRONLY | OFlags::CREATE;
+        let flags = flags | OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
         let to = File::from(open(root.join(name), flags, Mode::from_raw_mode(0o600)).unwrap());
         let before = flushes(&place);
         let copied = copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 10_000).unwrap();
