@@ -653,7 +653,7 @@ fn the_queue_is_bounded() {
     });
 }
 
-/// Who waits for space is woken when there is some to be used, and not for every place that is free.
+/// A caller that waits for space is woken when there is some to be used, and not for every place that is free.
 #[test]
 fn a_full_queue_wakes_for_a_batch() {
     for (queue_requests, batch) in [(8, 2), (64, 16), (1000, 32)] {

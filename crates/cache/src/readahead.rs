@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reads_in_order_is_read_ahead_and_nobody_else() {
+    fn reads_in_order_are_read_ahead_and_no_others() {
         let mut readahead = Readahead::default();
         assert_eq!(readahead.window(0, 1), AHEAD_MIN);
         assert_eq!(readahead.window(7, 1), 1);

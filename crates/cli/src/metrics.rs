@@ -94,6 +94,7 @@ const METRICS: &[Metric] = &[
     gauge("weir_cached_bytes", "/pages", "File data in the server's memory.").of_blocks(),
     gauge("weir_dirty_bytes", "/pages_dirty", "File data in memory that is not written yet.").of_blocks(),
     counter("weir_discarded_bytes_total", "/blocks_discarded", "Space that was discarded.").of_blocks(),
+    counter("weir_restarts_total", "/restarts", "Restarts of the server that programs did not notice."),
     counter("weir_split_units_total", "/split_units", "Units of files that a crash can tear."),
     gauge(
         "weir_incomplete_files",

@@ -119,7 +119,7 @@ pub(crate) async fn answer_all(
         };
         let document = answer(&request).await;
         select_biased! {
-            // Who went away does not want it.
+            // A caller that has gone does not want it.
             _ = socket.send(document.as_bytes()).fuse() => {}
             () = handle.sleep(TAKEN_WITHIN).fuse() => {}
         }

@@ -119,7 +119,7 @@ fn with_lists_on_host() -> Option<tempfile::TempDir> {
 }
 
 #[test]
-fn who_is_not_of_the_group_takes_set_group_id_away_by_a_list() {
+fn a_writer_outside_the_group_takes_set_group_id_away_by_a_list() {
     let Some((place, root)) = shared_mount() else { return };
     shell(&root, "touch theirs ours; chown 1001:50 theirs; chown 1001:2000 ours; chmod 2770 theirs ours");
     for (name, left) in [("theirs", 0o770), ("ours", 0o2770)] {

@@ -58,7 +58,7 @@ fn a_dead_mount_is_taken_away_with_a_program_still_in_it() {
 }
 
 #[test]
-fn a_mount_waits_for_who_is_about_to_let_go_and_names_who_is_not() {
+fn a_mount_waits_for_an_owner_that_ends_and_names_one_that_does_not() {
     if !mounts() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What a server in the background keeps of who started it: nothing; and what it says in its log.
+//! What a server in the background keeps of the process that started it: nothing; and what it says in its log.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -201,7 +201,7 @@ print(0 < os.fstat(fd).st_blocks * 512 < 1 << 20)
     umounts_in_silence(&place);
 }
 
-/// Who says so ends it all the same.
+/// The user can end it all the same.
 #[test]
 fn the_systems_umount_ends_it() {
     let Some((place, root)) = with_lost_pages() else { return };

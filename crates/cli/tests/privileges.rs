@@ -88,9 +88,9 @@ fn a_write_takes_capabilities_away() {
     place.end();
 }
 
-/// The number of a file that has gone is soon another file's, which who kept the old one has no right to.
+/// The number of a file that has gone is soon another file's, to which a process that kept the old one has no right.
 #[test]
-fn who_kept_a_file_that_has_gone_does_not_get_the_next_one() {
+fn a_process_that_kept_a_deleted_file_does_not_get_the_next_one() {
     if !mounts() {
         return;
     }
@@ -135,9 +135,9 @@ fn others_may_do_what_permissions_allow() {
 
 /// Set-group-ID without the group's right to execute is no privilege, for those of the group.
 #[test]
-fn who_is_not_of_the_group_takes_set_group_id_away() {
+fn a_writer_outside_the_group_takes_set_group_id_away() {
     let Some((place, root)) = shared_mount() else { return };
-    // Who writes is of group 0.
+    // The writer is of group 0.
     for (group, left) in [(0, 0o2767), (7, 0o767)] {
         let path = root.join(group.to_string());
         fs::write(&path, "x").unwrap();

@@ -363,7 +363,7 @@ fn faults_strike_calls_of_the_run() {
 }
 
 #[test]
-fn a_slow_synchronisation_finds_who_does_not_wait_for_it() {
+fn a_slow_synchronisation_finds_a_program_that_does_not_wait_for_it() {
     if !mounts() {
         eprintln!("skipped: there is no FUSE");
         return;

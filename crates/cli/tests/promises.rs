@@ -103,7 +103,7 @@ fn copy_into_synchronous_files(options: &[&str]) {
     place.end();
 }
 
-/// Who waits for the disk does not hold up the others.
+/// A caller that waits for the disk does not hold up the others.
 #[test]
 fn durable_writes_wait_side_by_side() {
     if !mounts() {

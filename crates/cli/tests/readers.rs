@@ -114,7 +114,7 @@ fn reports_go_to_standard_output_and_standard_error() {
     assert_eq!(fs::read_to_string(&kept).unwrap(), "what is there");
 }
 
-/// The file of who made it beforehand is theirs to permit.
+/// A file that was made beforehand keeps the permissions that its owner gave it.
 #[test]
 fn permissions_of_what_is_there_stay() {
     let place = Place::new();

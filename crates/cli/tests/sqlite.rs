@@ -401,9 +401,9 @@ fn a_frame_that_failed_is_not_written_later() {
     assert!(failed > 0);
 }
 
-/// Who keeps a journal open looks into it again: another process may have died in a transaction meanwhile.
+/// A process that keeps a journal open looks into it again: another process may have died in a transaction meanwhile.
 #[test]
-fn a_transaction_of_a_process_that_died_is_undone_by_who_keeps_the_journal() {
+fn a_transaction_of_a_process_that_died_is_undone_by_a_process_that_keeps_the_journal() {
     let Some(mount) = Mount::new() else { return };
     let dies = mount.place.path().join("dies.sql");
     // The second deletes the journal that was kept, and leaves another one.
@@ -450,8 +450,8 @@ fn a_checksum_that_is_not_corrected_fails_the_commit() {
     assert_eq!([rows(&mount, "a"), rows(&mount, "b")], [INSERTS + 1; 2]);
 }
 
-/// The journal of a process that died is made to last before the database is changed by it, also by who has kept it open
-/// and has its own writes ordered.
+/// The journal of a process that died is made to last before the database is changed by it, also by one that has kept it
+/// open and has its own writes ordered.
 #[test]
 fn a_journal_of_a_process_that_died_outlasts_a_crash() {
     let Some(mut mount) = Mount::new().filter(|_| is_there("strace")) else { return };

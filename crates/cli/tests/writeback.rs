@@ -198,7 +198,7 @@ fn o_dsync_is_durable_and_direct_writes_go_past_the_cache() {
         file.write_all_at(&[2; BLOCK as usize], BLOCK).unwrap();
         let mut seen = [0; BLOCK as usize];
         files[0].read_exact_at(&mut seen, BLOCK).unwrap();
-        assert_eq!(seen, [2; BLOCK as usize], "who reads through the cache sees it");
+        assert_eq!(seen, [2; BLOCK as usize], "a reader through the cache sees it");
         assert!(files[0].metadata().unwrap().modified().unwrap() > before);
         assert_eq!(
             weir::order_writes(file.as_raw_fd()),
@@ -249,7 +249,7 @@ fn a_file_that_gets_a_name_brings_its_content() {
 
 /// `cp` of a file that a program writes looks for holes first.
 #[test]
-fn who_looks_for_holes_finds_what_was_written() {
+fn a_search_for_holes_finds_what_was_written() {
     let _alone = alone();
     let Some(place) = place() else { return };
     let root = place.mount(CACHED);
@@ -458,7 +458,7 @@ fn full() -> Option<(Place, PathBuf)> {
 
 /// What finds no room is told by `close` and `fsync`, and by a write soon after: no program writes for ever.
 #[test]
-fn who_fills_it_is_told_at_the_latest_by_close() {
+fn a_program_that_fills_it_is_told_at_the_latest_by_close() {
     let _alone = alone();
     let Some((place, root)) = full() else { return };
     let dd = ["300", "dd", "if=/dev/zero", "of=full", "bs=64k", "count=100000", "status=none"];

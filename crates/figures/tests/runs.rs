@@ -49,7 +49,7 @@ fn a_run_is_a_function_of_its_seed() {
 }
 
 #[test]
-fn who_waits_never_has_two_commands_in_the_queue() {
+fn a_writer_that_waits_never_has_two_commands_in_the_queue() {
     for way in [BlockWrites::XnF, BlockWrites::X, BlockWrites::BarrierWaiting] {
         let seen = outcome(way);
         assert_eq!(seen.depth.max, 1, "{way:?}");
@@ -61,7 +61,7 @@ fn who_waits_never_has_two_commands_in_the_queue() {
 }
 
 #[test]
-fn who_does_not_wait_fills_the_queue() {
+fn a_writer_that_does_not_wait_fills_the_queue() {
     for way in [BlockWrites::B, BlockWrites::P] {
         let seen = outcome(way);
         assert_eq!(seen.depth.max, 32, "{way:?}");
@@ -165,7 +165,7 @@ fn only_a_drive_that_keeps_order_flushes_by_itself_and_holds_blocks_back() {
 }
 
 #[test]
-fn who_flushes_often_writes_little() {
+fn a_writer_that_flushes_often_writes_little() {
     let iops = |every| random(Mechanism::None, Size::Small, every).value("iops");
     assert!(iops(1) < 0.5 * iops(16) && iops(16) < iops(256));
 }

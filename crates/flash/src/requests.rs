@@ -75,7 +75,7 @@ impl Requests {
         }
     }
 
-    /// Tells the recorder which requests are committed since the last call, and returns who is answered only then.
+    /// Tells the recorder which requests are committed since the last call, and returns those that are answered only then.
     pub(crate) fn committed(&mut self) -> Vec<Completer> {
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !self.persisted.is_empty()) {
             recorder.persisted(&self.persisted);

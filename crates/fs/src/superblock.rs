@@ -120,7 +120,7 @@ pub(crate) async fn read_superblock(disk: &Disk) -> Result<Superblock, FsError> 
     Ok(Superblock::read(&bytes[SUPERBLOCK_OFFSET..])?)
 }
 
-/// The superblock, or what a copy of it makes up for; whether it is a copy's. Who changes nothing may look at any
+/// The superblock, or what a copy of it makes up for; whether it is a copy's. A reader may look at any
 /// filesystem that was there. A writer has to know that it is still there, and nothing else in its place: the
 /// damaged superblock names it.
 pub(crate) async fn find_superblock(

@@ -40,7 +40,7 @@ fn the_first_access_after_a_change_counts_and_one_a_day() {
 }
 
 #[test]
-fn who_wants_none_gets_none() {
+fn a_mount_that_wants_none_gets_none() {
     simulated(async |clock| {
         let disk = disk(&clock, &new_image(BLOCKS), true);
         let never = MountOptions { access_times: AccessTimes::Never, ..MountOptions::default() };

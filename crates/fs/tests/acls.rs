@@ -57,7 +57,7 @@ fn a_list_and_the_mode_say_the_same() {
         chmod(fs, file, 0o2650).await;
         let changed = five([6, 6, 5, 5, 0]);
         assert_eq!(fs.acl(file, AclKind::Access).await, Ok(Some(changed.clone())));
-        // Who has no right to set-group-ID takes it away.
+        // A caller without the right to set-group-ID takes it away.
         fs.set_acl(file, AclKind::Access, Some(&changed), true).await.expect("set");
         assert_eq!(permissions(fs, file).await, 0o650);
         // As an attribute it is of the form of the kernel's interface, and listed.

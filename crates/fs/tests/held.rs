@@ -345,7 +345,7 @@ fn a_name_that_is_replaced_leads_to_the_old_or_the_new_file() {
     assert!(noticed, "the mutant was not noticed");
 }
 
-/// An unmount deletes what is held, and does not wait for who holds it.
+/// An unmount deletes what is held, and does not wait for its holders.
 #[test]
 fn an_unmount_leaves_nothing_of_what_is_held() {
     on_image(&new_image(BLOCKS), async |fs| {

@@ -71,7 +71,7 @@ fn readers_of_one_block_share_its_read() {
 
 /// A reader that gives up lets the others go on.
 #[test]
-fn a_read_that_is_dropped_is_made_by_who_waits_for_it() {
+fn a_read_that_is_dropped_is_made_by_a_task_that_waits_for_it() {
     simulated(async |clock| {
         let (slow, fs, inode) = slow_file(&clock, MountOptions::default()).await;
         let first = {
@@ -93,7 +93,7 @@ fn a_read_that_is_dropped_is_made_by_who_waits_for_it() {
 }
 
 #[test]
-fn who_changes_a_file_does_not_wait_for_its_readers() {
+fn a_writer_of_a_file_does_not_wait_for_its_readers() {
     simulated(async |clock| {
         let (slow, fs, inode) = slow_file(&clock, MountOptions::default()).await;
         slow.delay.set(Duration::ZERO);

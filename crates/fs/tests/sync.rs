@@ -806,7 +806,7 @@ fn fsync_of_a_new_file_makes_its_name_durable() {
     }
 }
 
-/// Who writes in place, and wants each write ordered, calls nothing for it.
+/// A program that writes in place, and wants each write ordered, calls nothing for it.
 #[test]
 fn a_write_in_place_is_ordered_by_itself() {
     simulated_with(5, async |clock| {

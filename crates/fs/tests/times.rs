@@ -23,7 +23,7 @@ async fn times(fs: &BarrierFs, inode: u32) -> (i64, i64) {
     (found.modified.seconds, found.changed.seconds)
 }
 
-/// Who writes back a cache of its own says when that was written, and when the inode changed.
+/// A caller that writes back a cache of its own says when that was written, and when the inode changed.
 #[test]
 fn what_is_written_back_has_the_times_that_are_said() {
     simulated(|clock| async move {

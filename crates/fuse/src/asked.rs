@@ -17,7 +17,7 @@ use crate::notice_threads::NoticeThreads;
 use crate::protocol::{Answer, Header, forgotten, opcode};
 use crate::serve::{Service as _, answer_operation};
 
-/// A filesystem that is asked as `/dev/fuse` brings requests, by who stands for the kernel.
+/// A filesystem that is asked as `/dev/fuse` brings requests, by a stand-in for the kernel.
 pub struct Asked {
     calls: Rc<Calls>,
     /// What was opened and may be still.

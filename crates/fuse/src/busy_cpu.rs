@@ -30,7 +30,7 @@ impl BusyCpuGuard {
     pub(crate) fn keep(&self) {
         self.0.last.set(self.0.handle.now());
         if self.0.kept.borrow().is_none() {
-            // Who mounts has made sure that it can be had; if it cannot any more, requests are answered all the same.
+            // The mount has made sure that it can be had; where it no longer can, requests are answered all the same.
             let Ok(awake) = CpuLatencyGuard::new() else { return };
             self.0.kept.replace(Some(awake));
             drop(self.0.handle.spawn(self.clone().end()));

@@ -81,7 +81,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Who answers requests.
+/// What answers requests.
 pub(crate) trait Service: 'static {
     /// Whether it has directories, whose names it tells with what they stand for, and files that are read through the kernel's cache.
     const IS_FILESYSTEM: bool;
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_woken() {
+    fn a_sleeper_is_woken() {
         let asked = asked();
         for unique in 0..20 {
             // Longer than the connection is watched.
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_holds_up_nobody() {
+    fn a_request_that_waits_holds_up_no_other() {
         let asked = asked();
         asked.ask(opcode::STATFS, 1, 2);
         asked.ask(opcode::STATFS, 2, 3);
@@ -595,7 +595,7 @@ mod tests {
 
     /// Its bytes are its own while others come in.
     #[test]
-    fn who_waits_keeps_what_was_written() {
+    fn a_request_that_waits_keeps_what_was_written() {
         let asked = asked();
         let write = |unique, node, byte| {
             let mut body = vec![0; 40 + 100];

@@ -87,7 +87,7 @@ impl SyncModes {
         if state.order.borrow().is_empty() && !state.touched.get() && state.filesystem.read_only().is_none() {
             state.any.set(false);
             let _ = state.filesystem.remove_extended_attribute(state.filesystem.root(), HAS_MODES).await;
-            // Who has set one meanwhile has found that the root says so, before it did not any more.
+            // A caller that has set one meanwhile has found that the root says so, before it no longer did.
             if state.touched.get() {
                 let _ = self.announce(&state.filesystem).await;
             }

@@ -384,7 +384,7 @@ fn devices_and_modes_are_copied_and_times_that_cannot_be_are_not() {
     let outcome = copy(&image, &scratch);
     assert_eq!(outcome.copied.as_ref().unwrap().failed, 0, "{outcome:?}");
     let known = fs::symlink_metadata(scratch.target().join("file")).unwrap();
-    // Who cannot give it away leaves out the bits that would let others run it as its owner.
+    // A user who cannot give it away leaves out the bits that would let others run it as its owner.
     let expected = if known.uid() == 1000 { 0o4755 } else { 0o755 };
     assert_eq!(known.mode() & 0o7777, expected);
     scratch.clear();

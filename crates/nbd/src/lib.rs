@@ -3,7 +3,7 @@
 //! [`NbdServer::start`] serves an [`Export`] to all who connect to a [`Listener`](weir_runtime::Listener). It speaks the
 //! fixed newstyle negotiation with structured replies and the context `base:allocation`, as the protocol's document says
 //! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>). TLS it has not: a socket of the host is for
-//! whom the permissions of its file admit, and TCP for who is on this machine.
+//! the users whom the permissions of its file admit, and TCP for all users of this machine.
 //!
 //! # What a server promises
 //!

@@ -13,7 +13,7 @@ pub trait Transport: 'static {
     /// Sends all of `bytes`, in turn with those of earlier calls.
     fn send(&self, bytes: &[u8]) -> impl Future<Output = io::Result<()>>;
 
-    /// Ends it in both directions: who receives finds the end, and who sends an error.
+    /// Ends it in both directions: a receiver finds the end, and a sender an error.
     fn close(&self);
 }
 

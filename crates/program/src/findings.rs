@@ -42,7 +42,7 @@ pub struct CampaignFindings {
     pub moments_checked: u64,
     /// All states of all moments were checked, tears apart.
     pub is_exhaustive: bool,
-    /// It was ended early by who runs it.
+    /// It was ended early by the user.
     pub is_interrupted: bool,
     /// What makes the result worth less.
     pub warnings: Vec<String>,

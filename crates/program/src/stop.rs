@@ -1,4 +1,4 @@
-//! *Stop condition*: when a command has to end, whatever it does: at the end of a time, or when who runs the test says so.
+//! *Stop condition*: when a command has to end, whatever it does: at the end of a time, or when the user says so.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

@@ -123,7 +123,7 @@ impl ReplicaMap {
         for lba in mapped {
             self.set(lba, Content::default());
         }
-        // A page with nothing in it takes no memory, and no time of who looks for the next block.
+        // A page with nothing in it takes no memory, and no time of a search for the next block.
         let pages = self.pages.range(first / PAGE as u32..=(end.saturating_sub(1) / PAGE as u64) as u32);
         let is_empty = |page: &[Content; PAGE]| page.iter().all(|content| content.object == 0);
         let empty: Vec<u32> = pages.filter(|(_, page)| is_empty(page)).map(|(number, _)| *number).collect();

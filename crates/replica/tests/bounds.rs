@@ -171,7 +171,7 @@ fn a_tap_for_which_no_writer_waits_is_noticed() {
 }
 
 #[test]
-fn who_never_waits_writes_on_and_catches_up_later() {
+fn a_mount_that_never_waits_writes_on_and_catches_up_later() {
     simulate(3, async |handle| {
         let mut world = World::new(&handle, LATENCY).await;
         let bounds = TapBounds { never_wait: true, ..BYTES_FIRST };

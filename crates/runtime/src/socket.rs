@@ -175,7 +175,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Takes in nothing more: who receives finds the end, behind what has come already.
+    /// Takes in nothing more: a receiver finds the end, behind what has come already.
     pub fn end_receiving(&self) {
         // It fails where the other end has gone, and then there is nothing to end.
         let _ = shutdown(&self.file, Shutdown::Read);

@@ -322,7 +322,7 @@ fn a_callback_may_queue_the_next_operation() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a thread stands for another process")]
-fn who_waits_is_told_of_something_to_read_and_of_the_end() {
+fn a_waiter_is_told_of_something_to_read_and_of_the_end() {
     let (runtime, ring) = wall(4);
     let (reader, mut writer) = pipe();
     let waiting = outcome(|done| ring.readable(&reader, done));

@@ -139,9 +139,9 @@ fn ready_tasks_do_not_starve_timers_completions_or_other_threads() {
     nobody_starves(&runtime);
 }
 
-/// Who gives way goes on as well, beside tasks that are always ready, too.
+/// A task that gives way goes on as well, beside tasks that are always ready, too.
 #[test]
-fn who_gives_way_starves_nobody_and_does_not_starve() {
+fn a_task_that_gives_way_starves_no_other_and_does_not_starve() {
     for others in [0, 3] {
         let runtime = wall();
         let handle = runtime.handle();

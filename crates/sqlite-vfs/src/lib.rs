@@ -12,8 +12,8 @@
 //!
 //! - Connections are used on the runtime's thread, and not from inside its tasks: a call from there fails with an
 //!   I/O error.
-//! - Between two calls the runtime stands still, and with it the filesystem's own tasks. Who is idle for long lets
-//!   them run (`runtime.block_on(handle.sleep(..))`): the bounds on what an unflushed write may lose are kept only
+//! - Between two calls the runtime stands still, and with it the filesystem's own tasks. A program that is idle for
+//!   long lets them run (`runtime.block_on(handle.sleep(..))`): the bounds on what an unflushed write may lose are kept only
 //!   while the runtime runs.
 //!
 //! # Locks

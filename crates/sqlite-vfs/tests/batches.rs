@@ -271,7 +271,7 @@ fn the_pragma_tells_and_lasts() {
     assert_eq!((world.seen(), rows(&connection)), ([0, 0, 0], (2, 1000)));
 }
 
-/// Who reads sees all of a transaction or nothing, and keeps it from being written.
+/// A reader sees all of a transaction or nothing, and keeps it from being written.
 #[test]
 fn readers_and_writers_lock_each_other_out() {
     let world = world();

@@ -372,7 +372,7 @@ impl OrderedFile {
                 let mut write = |offset, bytes: &[u8]| real.write(offset, bytes);
                 wal.frames |= offset.saturating_add(length) > WAL_HEADER_BYTES;
                 let follows = !wal.held.range().is_empty() && wal.held.take(offset, bytes);
-                // Who hears of an error writes the frame anew, or another connection writes one there.
+                // A caller that gets an error writes the frame anew, or another connection writes one there.
                 wal.held.put_down_or_drop(&mut write)?;
                 // SQLite corrects the checksums of frames that it has written over: no page comes behind that.
                 let is_new = offset >= wal.end;
@@ -465,7 +465,7 @@ impl OrderedFile {
         let is_worth_it = match &self.role {
             Role::Database(database) => !database.atomic,
             Role::Journal(journal) => journal.was_kept,
-            // What is synchronised before a checkpoint are frames of others, too, who may have ordered none of them.
+            // What is synchronised before a checkpoint are frames of others, too, which may have ordered none of them.
             Role::Wal(_) => false,
         };
         if is_worth_it && !self.orders_writes {

@@ -59,7 +59,7 @@ pub struct CheckReport {
     /// Whole copies of the superblock, 1 or 2: with one, the next damage to it is the end of the volume.
     pub superblock_copies: u64,
     /// Both copies are whole, and the second one says something else, as a resize or an upgrade leaves it that a power cut
-    /// interrupted. The first one counts, and who opens the volume makes the second one like it (V11).
+    /// interrupted. The first one counts, and opening the volume makes the second one like it (V11).
     pub superblocks_differ: bool,
     /// Records behind the newest checkpoint that recovery would replay.
     pub records: u64,

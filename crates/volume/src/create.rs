@@ -1,4 +1,4 @@
-//! Making a volume. The superblocks come last, so what is on the disk before is no volume: who makes a volume and is ended
+//! Making a volume. The superblocks come last, so what is on the disk before is no volume: a process that makes a volume and is ended
 //! meanwhile leaves parts of its first checkpoints and nothing else, and the same volume can be made there anew.
 
 use weir_runtime::{Buffer, Handle};

@@ -52,7 +52,7 @@ pub enum StreamError {
     /// The bytes cannot be read or written.
     #[error("the stream: {0}")]
     Io(#[source] io::Error),
-    /// Who takes the stream has ended.
+    /// The program that takes the stream has ended.
     #[error(
         "the program that takes the stream has ended before the stream has: its own message says why; what it has taken is no snapshot"
     )]

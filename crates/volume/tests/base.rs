@@ -309,7 +309,7 @@ fn a_discard_of_what_nothing_has_is_no_record() {
     });
 }
 
-/// Who makes a volume and is ended meanwhile leaves what the same volume is made over; data that is not of that is not touched.
+/// A process that is ended while it makes a volume leaves what the same volume is made over; data that is not of that is not touched.
 #[test]
 fn a_volume_that_was_not_made_to_the_end_is_made_anew_and_nothing_else_is_overwritten() {
     let format = Format { segment_blocks: 8, logical_blocks: BLOCKS, ..Format::default() };

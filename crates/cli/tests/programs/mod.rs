@@ -129,7 +129,7 @@ fn tar_packs_and_unpacks_a_tree() {
         return;
     }
     let mut trial = Trial::new("tar", "96M");
-    // Beside the mount, as who runs the tests may change the sources meanwhile.
+    // Beside the mount, as the user may change the sources meanwhile.
     let sources = trial.place.path().join("sources");
     runs(Command::new("cp").arg("-r").arg(tree()).arg(&sources));
     let tree = sources;

@@ -32,7 +32,7 @@ pub fn is_able(program: &str) -> bool {
 pub fn shell(directory: &Path, line: &str) -> Command {
     let mut command = Command::new("bash");
     command.args(["-ec", line]).current_dir(directory);
-    // Who runs the tests has settings of their own.
+    // The user has settings of their own.
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
     for who in ["AUTHOR", "COMMITTER"] {
         command.env(format!("GIT_{who}_NAME"), "a").env(format!("GIT_{who}_EMAIL"), "a@localhost");

@@ -416,7 +416,7 @@ impl Ground {
         Ok(submit_when_free(&*storage, Command::Flush).await?.transferred().await?)
     }
 
-    /// Who knows whether a flush has failed, where one may.
+    /// Tells whether a flush has failed, where one may.
     pub(crate) fn watch(&self) -> Option<Rc<Watch>> {
         self.watch.clone()
     }

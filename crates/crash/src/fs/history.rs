@@ -99,7 +99,7 @@ pub(super) struct Guarantees {
     pub(super) tear_bytes: usize,
     /// What is being written may become garbage by a power cut, in each such part, until it is durable (S4).
     pub(super) corrupts: bool,
-    /// Who knows whether a flush has failed, where one may: then nothing is durable any more.
+    /// Tells whether a flush has failed, where one may: then nothing is durable any more.
     pub(super) watch: Option<Rc<Watch>>,
     /// It is judged as one that rolls forward.
     pub(super) rolls_forward: Option<InPlace>,

@@ -526,7 +526,7 @@ impl Script {
         }
     }
 
-    /// Some file of another task, who may be doing anything to it.
+    /// Some file of another task, which may be doing anything to it.
     fn others_file(&mut self) -> Option<FileId> {
         let history = self.calls.history.borrow();
         let others = (0..history.parts()).filter(|part| *part != self.calls.part);

@@ -40,7 +40,7 @@ fn what_is_left_can_be_looked_at() {
     looked.unwrap();
 }
 
-/// The first file is there if the second one is, as somebody promised who called the filesystem by himself.
+/// The first file is there if the second one is, as a program promised that called the filesystem by itself.
 #[test]
 fn promises_of_ones_own_are_judged() {
     let judged = |ground: &str, engine: &str| -> BTreeSet<Option<JudgedBy>> {
