@@ -7,12 +7,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
+use tracing::Level;
 use weir_bucket::{Bucket, Place};
-use weir_replica::{EncryptionKey, ObjectStore, ReplicaOptions, Requests, WantedState};
+use weir_replica::{EncryptionKey, Fault, ObjectStore, ReplicaOptions, Requests, WantedState};
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, FileDiskOptions};
 
 use crate::error::CliError;
+use crate::log_line::LogLine;
 use crate::size::Size;
 
 /// The variable that may hold the key.
@@ -145,6 +147,19 @@ pub(crate) fn open_store(
 ) -> Result<Rc<dyn ObjectStore>, CliError> {
     let place: Place = url.parse()?;
     Ok(Rc::new(Bucket::open(handle, &place, unfenced)?))
+}
+
+/// Says which checkpoints of the replica at a URL could not be read.
+pub(crate) fn tell_of_passed_over(url: &str, faults: &[Fault]) {
+    for Fault { key, what } in faults {
+        let message = format!(
+            "{url}: {what}. An older checkpoint and the log behind it, which is whole, took its place; the next checkpoint replaces it"
+        );
+        LogLine::new(Level::WARN, "checkpoint_passed_over", message)
+            .with("url", url)
+            .with("object", key.as_str())
+            .print();
+    }
 }
 
 /// Requests to a store, for machines.

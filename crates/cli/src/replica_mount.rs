@@ -10,7 +10,7 @@ use weir_runtime::Handle;
 use crate::error::CliError;
 use crate::memory::Limit;
 use crate::plain::counted;
-use crate::replica::{At, ReadArguments, RequestCounts, open_store};
+use crate::replica::{At, ReadArguments, RequestCounts, open_store, tell_of_passed_over};
 use crate::replication::wait_text;
 use crate::size::Size;
 use crate::stack::Stack;
@@ -31,7 +31,9 @@ pub(crate) async fn open(
     let store = open_store(handle, url, false)?;
     let replica = Replica::open(handle, store, read.options()?).await?;
     let wanted = at.map_or(WantedState::Newest, |At(wanted)| wanted);
-    Ok(Stack::on_replica(replica.open_storage(handle, wanted, limit.cache_bytes()).await?))
+    let opened = replica.open_storage(handle, wanted, limit.cache_bytes()).await?;
+    tell_of_passed_over(url, opened.passed_over());
+    Ok(Stack::on_replica(opened))
 }
 
 /// Which state is mounted, and how reading it goes.

@@ -11,7 +11,7 @@ use weir_storage::BLOCK_BYTES;
 use weir_volume::{TapBounds, VolumeOptions};
 
 use crate::error::CliError;
-use crate::replica::{RequestCounts, WriteArguments, open_store};
+use crate::replica::{RequestCounts, WriteArguments, open_store, tell_of_passed_over};
 use crate::replication::{BACKLOG_MAX, LAG_DEFAULT};
 use crate::size::Size;
 use crate::stack::Stack;
@@ -95,6 +95,7 @@ async fn ship(
     let bounds = TapBounds { bytes: BACKLOG_MAX, time: LAG_DEFAULT, never_wait: false };
     let outcome = async {
         let mut uploader = Uploader::open(handle, Rc::clone(&volume), store, bounds, options).await?;
+        tell_of_passed_over(url, uploader.passed_over());
         let from = uploader.replication().status().shipped;
         uploader.ship_all().await?;
         if arguments.checkpoint {

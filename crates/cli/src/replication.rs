@@ -19,7 +19,7 @@ use weir_volume::{TapBounds, Volume};
 use crate::error::CliError;
 use crate::log_line::LogLine;
 use crate::plain::counted;
-use crate::replica::{ReadArguments, RequestCounts, WriteArguments, open_store, parse_duration};
+use crate::replica::{ReadArguments, RequestCounts, WriteArguments, open_store, parse_duration, tell_of_passed_over};
 use crate::size::Size;
 
 /// Bytes that the store may be behind.
@@ -110,6 +110,7 @@ impl ReplicationArguments {
         url: &str,
         base: Option<ReplicaStorage>,
     ) -> Shipping {
+        tell_of_passed_over(url, uploader.passed_over());
         let replication = uploader.replication();
         let task = handle.spawn(uploader.run());
         let (patience, released) = (self.write.read.patience, RefCell::default());

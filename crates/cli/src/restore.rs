@@ -11,7 +11,7 @@ use weir_storage::Storage as _;
 use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
-use crate::replica::{At, ReadArguments, RequestCounts, file_size, open_store, sparse};
+use crate::replica::{At, ReadArguments, RequestCounts, file_size, open_store, sparse, tell_of_passed_over};
 use crate::size::Size;
 use crate::volume::{ground, not_created, require_empty};
 use crate::{Verdict, in_wall_time, print};
@@ -78,7 +78,8 @@ async fn restore(handle: &Handle, arguments: &RestoreArguments) -> Result<Verdic
     // What is not whole gets no name, and is not left where nothing was.
     let restored = outcome.inspect_err(|_| made.undo(path))?;
     disk.name()?;
-    let Restored { sequence, created_ms, is_newest: newest, objects, bytes, blocks } = restored;
+    tell_of_passed_over(&arguments.url, &restored.passed_over);
+    let Restored { sequence, created_ms, is_newest: newest, objects, bytes, blocks, .. } = restored;
     let time = KeptState { sequence, created_ms }.time();
     if arguments.json {
         let requests = replica.requests().into();

@@ -37,6 +37,19 @@ pub struct CheckReport {
     pub faults: Vec<Fault>,
 }
 
+impl Fault {
+    /// The fault of one object that an error tells of, if it does.
+    pub(crate) fn of_object(error: &ReplicaError) -> Option<Fault> {
+        match error {
+            ReplicaError::Store(StoreError::Missing(key))
+            | ReplicaError::Damaged { key, .. }
+            | ReplicaError::Version { key, .. }
+            | ReplicaError::Key(key) => Some(Fault { key: key.clone(), what: error.to_string() }),
+            _ => None,
+        }
+    }
+}
+
 impl CheckReport {
     fn note_state(&mut self, state: KeptState) {
         self.kept = KeptRange::with(self.kept, state);
@@ -44,12 +57,7 @@ impl CheckReport {
 
     /// Takes note of a fault of one object. Another error ends the check.
     fn note(&mut self, error: ReplicaError) -> Result<(), ReplicaError> {
-        let key = match &error {
-            ReplicaError::Store(StoreError::Missing(key)) | ReplicaError::Damaged { key, .. } => key.clone(),
-            ReplicaError::Version { key, .. } | ReplicaError::Key(key) => key.clone(),
-            _ => return Err(error),
-        };
-        let fault = Fault { key, what: error.to_string() };
+        let Some(fault) = Fault::of_object(&error) else { return Err(error) };
         if !self.faults.contains(&fault) {
             self.faults.push(fault);
         }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tracing::info;
+use tracing::{info, warn};
 use weir_storage::Rules;
 
 use crate::access::Access;
@@ -16,22 +16,27 @@ use crate::key::{LOG, LogPlace, MAPS, checkpoint_key, map_from_key};
 use crate::mutants::ReplicaMutant;
 use crate::reader::list_checkpoints;
 
-/// Collects, and returns how many objects were deleted.
+/// Collects, and returns how many objects were deleted. What an older checkpoint keeps stays while the one that would be kept in its
+/// place is `unreadable`.
 pub(crate) async fn collect(
     access: &Access,
     envelopes: &Envelopes,
     now_ms: u64,
-    keep: Duration,
+    (keep, unreadable): (Duration, &[u64]),
     rules: Rules<ReplicaMutant>,
 ) -> Result<u64, ReplicaError> {
     let keep = if rules.drops(ReplicaMutant::KeepIgnored) { Duration::ZERO } else { keep };
     let oldest_ms = now_ms.saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
     let checkpoints = list_checkpoints(access).await?;
     let mut oldest_kept = None;
-    for sequence in checkpoints.iter().rev() {
+    for sequence in checkpoints.iter().rev().filter(|sequence| !unreadable.contains(sequence)) {
         let manifest = match Manifest::read(access, envelopes, *sequence).await {
             // Another collection has deleted it, and the list does not know yet.
             Err(error) if error.is_missing() => continue,
+            Err(ReplicaError::Damaged { key, defect }) => {
+                warn!(name: "checkpoint_unreadable", %key, %defect, "an older checkpoint is kept in its place");
+                continue;
+            }
             manifest => manifest?,
         };
         if manifest.created_ms <= oldest_ms {

@@ -1,7 +1,8 @@
 //! The *history* of a replica up to the wanted state: the newest checkpoint before it, and the log from there on, of which only groups
 //! that are whole count (R3).
 
-use crate::checkpoint::Manifest;
+use crate::beginning::{Beginning, find_beginning};
+use crate::check::Fault;
 use crate::error::ReplicaError;
 use crate::kept_state::WantedState;
 use crate::key::LogPlace;
@@ -9,11 +10,11 @@ use crate::log_object::{ChainEnd, LogObject};
 use crate::log_reader::{Group, LogReader};
 use crate::map::ReplicaMap;
 use crate::mutants::ReplicaMutant;
-use crate::reader::{Replica, list_checkpoints, require_newest};
+use crate::reader::{Replica, require_newest};
 use crate::state::{ReplicaState, require_next};
 
 /// How far a history was followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reached {
     /// The state after this request.
     pub sequence: u64,
@@ -25,6 +26,8 @@ pub(crate) struct Reached {
     pub objects: u64,
     /// Their bytes in the store.
     pub bytes: u64,
+    /// What is wrong with checkpoints that were passed over.
+    pub passed_over: Vec<Fault>,
 }
 
 /// The way to the wanted state.
@@ -44,26 +47,32 @@ impl<'a> History<'a> {
         self.replica.options.rules.drops(mutant)
     }
 
-    /// The state of the newest checkpoint that is no newer than the wanted one.
+    /// The state of the newest checkpoint that can be read and is no newer than the wanted one. Where others were passed over, the
+    /// log from there on was read, and is whole.
     pub(crate) async fn choose_checkpoint(&mut self) -> Result<ReplicaState, ReplicaError> {
         let Replica { access, envelopes, options, .. } = self.replica;
-        let checkpoints = list_checkpoints(access).await?;
-        for sequence in checkpoints.iter().rev() {
-            if matches!(self.wanted, WantedState::Sequence(asked) if asked < *sequence) {
-                continue;
+        let found = find_beginning(access, envelopes, self.wanted, options.rules).await?;
+        let Beginning { state, created_ms, has_checkpoints, passed_over } = found;
+        self.reached.sequence = state.end.last();
+        self.reached.created_ms = created_ms.unwrap_or(0);
+        if !passed_over.is_empty() {
+            let trial = History { reached: self.reached.clone(), ..*self };
+            if let Err(error) = trial.prove_log(&state.end).await {
+                return Err(passed_over.error_of_log(error));
             }
-            let manifest = Manifest::read(access, envelopes, *sequence).await?;
-            if matches!(self.wanted, WantedState::Time(asked) if asked < manifest.created_ms) {
-                continue;
+            self.reached.passed_over = passed_over.faults;
+        } else if created_ms.is_none() && has_checkpoints {
+            let reader = LogReader::begin(access, envelopes, &state.end).await?;
+            if reader.read(state.end.next).await?.is_none() {
+                return Err(self.replica.out_of_range(self.wanted).await);
             }
-            self.reached.sequence = *sequence;
-            self.reached.created_ms = manifest.created_ms;
-            return manifest.load(access, envelopes, options.rules).await;
         }
-        let start = ReplicaState::empty(options.rules);
-        let reader = LogReader::begin(access, envelopes, &start.end).await?;
-        let is_collected = !checkpoints.is_empty() && reader.read(start.end.next).await?.is_none();
-        if is_collected { Err(self.replica.out_of_range(self.wanted).await) } else { Ok(start) }
+        Ok(state)
+    }
+
+    /// That the log leads from here to the wanted state: what is written to a target is not taken back.
+    async fn prove_log(mut self, end: &ChainEnd) -> Result<(), ReplicaError> {
+        self.follow(*end, async |_, _| Ok(())).await
     }
 
     /// Follows the log from where a checkpoint ends, and hands over each object that counts, with the last request in it that
@@ -80,7 +89,9 @@ impl<'a> History<'a> {
         while !self.is_there() {
             let found = reader.next_behind(&end).await.map_err(|error| error.behind(end.last()))?;
             let Some(found) = found else {
-                require_newest(access, end.last()).await?;
+                if !self.drops(ReplicaMutant::CheckpointForgotten) {
+                    require_newest(access, end.last()).await?;
+                }
                 self.reached.is_newest = true;
                 break;
             };

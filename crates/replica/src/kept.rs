@@ -1,5 +1,6 @@
 //! *Kept states*: which states of a replica can be restored, from the oldest to the newest.
 
+use crate::check::Fault;
 use crate::checkpoint::Manifest;
 use crate::error::ReplicaError;
 use crate::kept_state::{KeptRange, KeptState, WantedState};
@@ -22,9 +23,10 @@ impl Replica {
         if reader.read(start).await?.is_some() {
             range = KeptRange::with(range, state_of(self.find_group(&reader, start.first).await?));
         }
-        for sequence in [checkpoints.first(), checkpoints.last()].into_iter().flatten() {
-            let created_ms = Manifest::read(access, envelopes, *sequence).await?.created_ms;
-            range = KeptRange::with(range, KeptState { sequence: *sequence, created_ms });
+        let oldest = self.first_readable(checkpoints.iter()).await?;
+        let newest = self.first_readable(checkpoints.iter().rev()).await?;
+        for state in [oldest, newest].into_iter().flatten() {
+            range = KeptRange::with(range, state);
         }
         let keys = access.list(LOG, "").await?;
         let mut firsts: Vec<u64> =
@@ -39,6 +41,23 @@ impl Replica {
             }
         }
         Ok(range)
+    }
+
+    /// The state of the first of these checkpoints that can be read.
+    async fn first_readable(
+        &self,
+        checkpoints: impl Iterator<Item = &u64>,
+    ) -> Result<Option<KeptState>, ReplicaError> {
+        for sequence in checkpoints {
+            match Manifest::read(&self.access, &self.envelopes, *sequence).await {
+                Ok(Manifest { created_ms, .. }) => {
+                    return Ok(Some(KeptState { sequence: *sequence, created_ms }));
+                }
+                Err(error) if Fault::of_object(&error).is_some() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     /// That the wanted state is none of those that are kept, and which are.

@@ -13,7 +13,8 @@
 //! - **R4** A replica has one writer: a new one takes the next epoch and the next place in the log, and the one before meets it
 //!   there and stops, or meets the newer checkpoint with which that place was collected.
 //! - **R5** A restored state is one after a request, whole, and everything in it was compared with its checksum.
-//! - **R6** A checkpoint is the state after its request, and counts when all its parts are there.
+//! - **R6** A checkpoint is the state after its request, and counts when all its parts are there. The log from an older one on takes
+//!   the place of one that cannot be read, if it is whole.
 //! - **R7** Collection keeps what a kept state needs.
 //! - **R8** The store is no further behind than the bounds say, or writers wait.
 //! - **R9** A state that is read block by block stays what it was when it was opened; a block that cannot be had, or is not the one
@@ -40,6 +41,7 @@
 //! `docs/format/replica.md`.
 
 mod access;
+mod beginning;
 mod catch_up;
 mod check;
 mod checkpoint;

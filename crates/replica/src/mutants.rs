@@ -39,6 +39,8 @@ pub enum ReplicaMutant {
     MapPartUnchecked,
     /// R6: a checkpoint counts before all of its parts are there.
     CheckpointTooEarly,
+    /// R6: a log that ends before a checkpoint which cannot be read takes its place.
+    CheckpointForgotten,
     /// R7: objects that a kept checkpoint names are collected.
     NamedCollected,
     /// R7: all checkpoints but the newest are collected, however young they are.

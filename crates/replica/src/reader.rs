@@ -6,10 +6,11 @@ use weir_runtime::Handle;
 use weir_storage::Rules;
 
 use crate::access::{Access, Requests};
-use crate::checkpoint::Manifest;
+use crate::beginning::{Beginning, PassedOver, find_beginning};
 use crate::descriptor::Descriptor;
 use crate::envelope::Envelopes;
 use crate::error::ReplicaError;
+use crate::kept_state::WantedState;
 use crate::key::{CHECKPOINTS, checkpoint_from_key};
 use crate::log_reader::LogReader;
 use crate::mutants::ReplicaMutant;
@@ -63,12 +64,20 @@ pub(crate) async fn list_checkpoints(access: &Access) -> Result<Vec<u64>, Replic
     Ok(keys.iter().filter_map(|key| checkpoint_from_key(key)).collect())
 }
 
-/// The newest state, and the bytes of the objects since its checkpoint.
+/// The newest state of a replica.
+pub(crate) struct NewestState {
+    pub state: ReplicaState,
+    /// Bytes of the objects since its checkpoint.
+    pub bytes: u64,
+    pub passed_over: PassedOver,
+}
+
+/// Reads the newest state.
 pub(crate) async fn newest_state(
     access: &Access,
     envelopes: &Envelopes,
     rules: Rules<ReplicaMutant>,
-) -> Result<(ReplicaState, u64), ReplicaError> {
+) -> Result<NewestState, ReplicaError> {
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -84,17 +93,18 @@ async fn read_newest(
     access: &Access,
     envelopes: &Envelopes,
     rules: Rules<ReplicaMutant>,
-) -> Result<(ReplicaState, u64), ReplicaError> {
-    let mut state = match list_checkpoints(access).await?.last() {
-        Some(newest) => {
-            let manifest = Manifest::read(access, envelopes, *newest).await?;
-            manifest.load(access, envelopes, rules).await?
-        }
-        None => ReplicaState::empty(rules),
+) -> Result<NewestState, ReplicaError> {
+    let found = find_beginning(access, envelopes, WantedState::Newest, rules).await?;
+    let Beginning { mut state, passed_over, .. } = found;
+    let followed = follow_log(access, envelopes, &mut state).await;
+    let whole = match followed {
+        Ok(bytes) => require_newest(access, state.end.last()).await.map(|()| bytes),
+        Err(error) => Err(error),
     };
-    let bytes = follow_log(access, envelopes, &mut state).await?;
-    require_newest(access, state.end.last()).await?;
-    Ok((state, bytes))
+    match whole {
+        Ok(bytes) => Ok(NewestState { state, bytes, passed_over }),
+        Err(error) => Err(passed_over.error_of_log(error)),
+    }
 }
 
 /// Where the log ends for a reader, it may go on behind what was collected while it was read: no checkpoint may be newer.

@@ -20,6 +20,7 @@ use weir_storage::{
 use weir_volume::content_checksum;
 
 use crate::access::Requests;
+use crate::check::Fault;
 use crate::error::{Defect, ReplicaError};
 use crate::history::{History, Reached};
 use crate::kept_state::WantedState;
@@ -161,6 +162,12 @@ impl ReplicaStorage {
     /// From now on a store that does not answer is asked for so long, `None` for without end. So do reads that wait already.
     pub fn set_patience(&self, patience: Option<Duration>) {
         self.inner.source.set_patience(patience);
+    }
+
+    /// What is wrong with newer checkpoints that could not be read when it was opened: the log from an older one on took their place.
+    #[must_use]
+    pub fn passed_over(&self) -> &[Fault] {
+        &self.inner.reached.passed_over
     }
 
     /// Which state it is, and how reading goes.

@@ -6,6 +6,7 @@ use weir_storage::{
 };
 use weir_volume::{Change, LogEntry, content_checksum};
 
+use crate::check::Fault;
 use crate::error::{Defect, ReplicaError};
 use crate::history::{History, Reached};
 use crate::kept_state::WantedState;
@@ -17,7 +18,7 @@ use crate::reader::Replica;
 use crate::state::ReplicaState;
 
 /// What was restored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// The state after this request; 0 if nothing was shipped whole, and the target is left empty.
     pub sequence: u64,
@@ -31,6 +32,8 @@ pub struct Restored {
     pub bytes: u64,
     /// Blocks that were written.
     pub blocks: u64,
+    /// What is wrong with newer checkpoints that could not be read: the log from an older one on took their place.
+    pub passed_over: Vec<Fault>,
 }
 
 /// A restore that is under way.
@@ -57,10 +60,10 @@ impl Replica {
         history.follow(begin.end, async |object, to| restore.write_object(object, to).await).await?;
         restore.wait().await?;
         flush(target).await?;
-        let Reached { sequence, created_ms, is_newest, objects, bytes } = history.reached;
+        let Reached { sequence, created_ms, is_newest, objects, bytes, passed_over } = history.reached;
         let Restored { blocks, .. } = restore.restored;
         let (objects, bytes) = (objects + restore.restored.objects, bytes + restore.restored.bytes);
-        Ok(Restored { sequence, created_ms, is_newest, objects, bytes, blocks })
+        Ok(Restored { sequence, created_ms, is_newest, objects, bytes, blocks, passed_over })
     }
 }
 

@@ -14,6 +14,7 @@ use weir_storage::{BLOCK_BYTES, Capabilities, Storage as _, flush};
 use weir_volume::{LogChunk, LogTap, TapBounds, Volume};
 
 use crate::access::Requests;
+use crate::check::Fault;
 use crate::catch_up::{catch_up, require_not_ahead};
 use crate::descriptor::Descriptor;
 use crate::error::ReplicaError;
@@ -144,6 +145,12 @@ impl Uploader {
             tap.note_missing(bytes_at_most(&volume, &writer));
         }
         Ok(Uploader { volume, tap, writer, options, shared })
+    }
+
+    /// What is wrong with newer checkpoints that could not be read: the log from an older one on took their place.
+    #[must_use]
+    pub fn passed_over(&self) -> &[Fault] {
+        &self.writer.passed_over.faults
     }
 
     /// For those who look at it.

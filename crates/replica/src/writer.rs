@@ -10,6 +10,7 @@ use weir_storage::{BLOCK_BYTES, Rules};
 use weir_volume::{Base, LogEntry};
 
 use crate::access::{Access, Placed, Requests};
+use crate::beginning::PassedOver;
 use crate::checkpoint::write_checkpoint;
 use crate::collect::collect;
 use crate::descriptor::Descriptor;
@@ -19,7 +20,7 @@ use crate::key::{EPOCHS, LogPlace, epoch_from_key, epoch_key};
 use crate::log_object::LogObject;
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
-use crate::reader::{newest_state, require_newest};
+use crate::reader::{NewestState, newest_state, require_newest};
 use crate::state::ReplicaState;
 use crate::store::{ObjectStore, StoreError};
 
@@ -88,6 +89,8 @@ pub(crate) struct Writer {
     sure_at: ClockTimes,
     /// Bytes of objects since the newest checkpoint.
     since_checkpoint: u64,
+    /// Checkpoints that could not be read.
+    pub passed_over: PassedOver,
     /// Of the mutant: what is sent later.
     held_back: Option<(String, Bytes)>,
 }
@@ -103,7 +106,8 @@ impl Writer {
         let access = Rc::new(Access::new(handle, store, options.patience));
         let envelopes = Envelopes::new(handle, options.key.as_ref(), options.compress, options.rules);
         volume.ensure(&access, &envelopes, options.unfenced).await?;
-        let (state, since_checkpoint) = newest_state(&access, &envelopes, options.rules).await?;
+        let newest = newest_state(&access, &envelopes, options.rules).await?;
+        let NewestState { state, bytes: since_checkpoint, passed_over } = newest;
         let handle = handle.clone();
         Ok(Writer {
             access,
@@ -114,6 +118,7 @@ impl Writer {
             sure_at: ClockTimes::now(&handle),
             handle,
             since_checkpoint,
+            passed_over,
             held_back: None,
         })
     }
@@ -164,8 +169,12 @@ impl Writer {
                     }
                     // The place was free since what was there is collected: this object is none of the log.
                     let rules = self.rules();
-                    (self.state, self.since_checkpoint) =
-                        newest_state(&self.access, &self.envelopes, rules).await?;
+                    let newest = newest_state(&self.access, &self.envelopes, rules).await?;
+                    NewestState {
+                        state: self.state,
+                        bytes: self.since_checkpoint,
+                        passed_over: self.passed_over,
+                    } = newest;
                     if self.state.generation > self.generation {
                         return Err(ReplicaError::TakenOver(epoch));
                     }
@@ -314,13 +323,16 @@ impl Writer {
         if self.state.end.open_group.is_some() || !(is_due || now) {
             return Ok(false);
         }
-        if self.since_checkpoint > 0 {
+        // In the place of one that cannot be read none can be made: the next one comes behind it.
+        let unreadable = &self.passed_over.sequences;
+        if self.since_checkpoint > 0 && !unreadable.contains(&self.state.end.last()) {
             self.require_no_newer_checkpoint(self.state.end.last()).await?;
             write_checkpoint(&self.access, &self.envelopes, &self.state, self.rules()).await?;
             self.since_checkpoint = 0;
         }
         let now_ms = self.handle.wall_clock_millis();
-        match collect(&self.access, &self.envelopes, now_ms, self.options.keep, self.rules()).await {
+        let keep = (self.options.keep, &self.passed_over.sequences[..]);
+        match collect(&self.access, &self.envelopes, now_ms, keep, self.rules()).await {
             // What is not deleted takes room, and breaks no promise.
             Err(ReplicaError::Store(error)) if error.is_refusal() && !now => {
                 warn!(name: "collection_refused", %error, "what is not kept any more was not deleted");

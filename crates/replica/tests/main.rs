@@ -6,6 +6,7 @@ mod bad_input;
 mod based;
 mod bounds;
 mod mounted;
+mod passed_over;
 mod refusals;
 mod round_trip;
 mod world;
