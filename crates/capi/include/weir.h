@@ -49,8 +49,8 @@ int weir_abandon_update(int fd);
 /* What the library calls, for programs that cannot link it. */
 #define WEIR_IOC_FBARRIER _IO('W', 1)
 #define WEIR_IOC_FDATABARRIER _IO('W', 2)
-/* What fsync of an open file promises until it is closed everywhere: 0 durable, 1 order. Only the file's owner and the
- * superuser may set order; others get EPERM. */
+/* What fsync of an open file promises until it is closed everywhere: 0 durable, 1 order, 2 durable in the object store, too
+ * (EOPNOTSUPP where there is none). Only the file's owner and the superuser may set 1 and 2, and take 2 back; others get EPERM. */
 #define WEIR_IOC_SET_SYNC _IOW('W', 3, unsigned int)
 /* From now on fdatabarrier follows each write of this open file that does not make it longer. */
 #define WEIR_IOC_ORDER_WRITES _IO('W', 4)
@@ -62,7 +62,7 @@ int weir_abandon_update(int fd);
 #define WEIR_IOC_END_UPDATE _IO('W', 8)
 #define WEIR_IOC_ABANDON_UPDATE _IO('W', 9)
 struct weir_group {
-    unsigned int mode;               /* 0 durable, 1 order */
+    unsigned int mode;               /* 0 durable, 1 order, 2 in the store, too */
     unsigned int count;              /* files beside the one that the call is made on */
     unsigned long long inodes[126];  /* st_ino of each */
 };

@@ -155,6 +155,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service) -> R
         no_exec: false,
         access_times: false,
         sync: SyncMode::Durable,
+        store: None,
         writeback_cache: false,
         open_requests: true,
         file_handles: true,

@@ -39,6 +39,8 @@ pub(crate) struct F2fsStatus {
     /// Files whose `fsync` orders only, as their attribute says; none as long as they are being counted.
     #[serde(default)]
     order_files: Option<u64>,
+    #[serde(default)]
+    pub(crate) remote_files: Option<u64>,
     /// Writes that failed of pages which the kernel handed over, the files that lack what they had, and the inode of one of them.
     #[serde(flatten)]
     pub(crate) lost: LostStatus,
@@ -72,6 +74,7 @@ impl F2fsStatus {
             pages: found.pages as u64,
             pages_dirty: found.pages_dirty as u64,
             order_files: files.order_files,
+            remote_files: files.remote_files,
             lost: files.lost.into(),
         }
     }
@@ -80,7 +83,7 @@ impl F2fsStatus {
     pub(crate) fn lines(&self, space: &Space) -> Vec<(&'static str, String)> {
         let promise = match self.sync == "order" {
             true => "order only (--sync order)".to_owned(),
-            false => durable_but_for(self.order_files),
+            false => durable_but_for(self.order_files, self.remote_files),
         };
         let mut lines = vec![
             ("filesystem", "F2FS".to_owned()),

@@ -67,6 +67,16 @@ fn findings(status: &Status) -> Vec<Finding> {
         let cause = if replication.stopped { "replication_stopped" } else { "replication_behind" };
         add(cause, format!("the object store is {}", replication.text()));
     }
+    let is_to_be_written = status.read_only().is_none();
+    if status.remote_files() > 0 && status.replication.is_none() && is_to_be_written {
+        let files = counted(status.remote_files(), "file that is", "files that are");
+        add(
+            "no_store",
+            format!(
+                "`fsync` fails of {files} to be in an object store (user.weir.sync): mount it by --replicate, or set another mode"
+            ),
+        );
+    }
     if let Some(replica) = &status.replica {
         if let Some(trouble) = &replica.trouble {
             add("store_silent", format!("the object store cannot be read now: {trouble}"));

@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use tracing::Level;
 use weir_fs::{AccessTimes, BarrierFs, Discards, MountOptions};
-use weir_fuse::{Inherited, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerError, ServerOptions, require_device};
+use weir_fuse::{
+    Inherited, REQUEST_BYTES_UNDER_WAY_MAX, RemoteSync, Server, ServerError, ServerOptions, require_device,
+};
 use weir_lfs::{Cleaner, F2fs};
 use weir_runtime::Handle;
 use weir_stack::{Base, StackName};
@@ -222,7 +224,12 @@ impl MountArguments {
     }
 
     /// What the server of the mount is told.
-    pub(crate) fn server_options(&self, source: &Path, request_bytes_max: u64) -> ServerOptions {
+    pub(crate) fn server_options(
+        &self,
+        source: &Path,
+        request_bytes_max: u64,
+        store: Option<RemoteSync>,
+    ) -> ServerOptions {
         ServerOptions {
             // `mount` and `df` take a path that does not begin at the root for one from their own directory.
             name: source.canonicalize().as_deref().unwrap_or(source).display().to_string(),
@@ -236,6 +243,7 @@ impl MountArguments {
             awake: self.service.awake(),
             request_bytes_max,
             sync: self.sync.into(),
+            store,
         }
     }
 }
@@ -273,7 +281,7 @@ fn go_on(arguments: &MountArguments) -> Result<(), CliError> {
     let arguments = MountArguments { service, ..arguments.clone() };
     if arguments.check_take_over {
         arguments.service.check_log()?;
-        let options = arguments.server_options(&handover.source, REQUEST_BYTES_UNDER_WAY_MAX);
+        let options = arguments.server_options(&handover.source, REQUEST_BYTES_UNDER_WAY_MAX, None);
         let (path, checked) = (handover.mountpoint, handover.mount.check(&options));
         return checked.map_err(|source| CliError::Server(ServerError::TakeOver { path, source }));
     }
@@ -458,7 +466,8 @@ async fn serve_filesystem(
     }
     let (filesystem, request_bytes_max) = mount_ext4(&handle, arguments, source, &stack).await?;
     let engine = filesystem.statistics().engine;
-    let options = arguments.server_options(source, request_bytes_max);
+    let store = shipping.as_ref().and_then(|shipping| shipping.remote_sync(stack.volume()));
+    let options = arguments.server_options(source, request_bytes_max, store);
     let (taken_over, inherited) = match service.taken_over.take() {
         Some(TakenOver { mut handover, device }) => {
             let state = std::mem::take(&mut handover.mount);

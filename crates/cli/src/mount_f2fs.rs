@@ -44,10 +44,11 @@ pub(crate) async fn serve(
     (stack, shipping): (Rc<Stack>, Option<Shipping>),
 ) -> Result<(), CliError> {
     let filesystem = mount(&handle, arguments, source, &stack).await?;
+    let store = shipping.as_ref().and_then(|shipping| shipping.remote_sync(stack.volume()));
     // It keeps no access times.
     let options = ServerOptions {
         access_times: false,
-        ..arguments.server_options(source, REQUEST_BYTES_UNDER_WAY_MAX)
+        ..arguments.server_options(source, REQUEST_BYTES_UNDER_WAY_MAX, store)
     };
     let status = {
         let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());

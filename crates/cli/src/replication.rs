@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use tracing::Level;
+use weir_fuse::RemoteSync;
 use weir_replica::{
     RemoteFlush, ReplicaOptions, ReplicaStorage, Replication, ReplicationStatus, Uploader, WritersReleased,
 };
@@ -122,6 +123,13 @@ impl Shipping {
     /// The volume, with flushes that wait for the store.
     pub(crate) fn remote_flush(&self, handle: &Handle, volume: Rc<Volume>) -> Rc<dyn Storage> {
         Rc::new(RemoteFlush::new(handle, volume, self.replication.clone()))
+    }
+
+    /// What `fsync` of a file waits for that is to be in the store.
+    pub(crate) fn remote_sync(&self, volume: Option<Rc<Volume>>) -> Option<RemoteSync> {
+        let (volume, replication, patience) = (volume?, self.replication.clone(), self.patience);
+        // The status says why not.
+        Some(RemoteSync::new(async move || replication.ship_placed(&volume, patience).await.is_ok()))
     }
 
     /// The mount serves: from here on reads of the store wait for it without end, as shipping does. One that a write needs would end

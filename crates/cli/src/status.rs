@@ -159,6 +159,9 @@ pub(crate) struct FilesystemStatus {
     /// Files whose `fsync` orders only, as their attribute says; none as long as they are being counted.
     #[serde(default)]
     order_files: Option<u64>,
+    /// The same of those whose `fsync` waits for the object store.
+    #[serde(default)]
+    remote_files: Option<u64>,
     #[serde(flatten)]
     pub(crate) lost: LostStatus,
     /// Restarts of the server; none of one that does not know them.
@@ -269,6 +272,12 @@ impl Status {
         self.filesystem.as_ref().map(|found| found.lost).or(of_f2fs)
     }
 
+    /// Files whose `fsync` waits for an object store.
+    pub(crate) fn remote_files(&self) -> u64 {
+        let of_f2fs = self.f2fs.as_ref().and_then(|found| found.remote_files);
+        self.filesystem.as_ref().and_then(|found| found.remote_files).or(of_f2fs).unwrap_or(0)
+    }
+
     /// Restarts of the server, if it can be restarted.
     pub(crate) fn restarts(&self) -> Option<&Restarts> {
         self.filesystem.as_ref().and_then(|found| found.restarts.as_ref())
@@ -328,6 +337,7 @@ pub(crate) async fn of_filesystem(
             pages: found.pages as u64,
             pages_dirty: found.pages_dirty as u64,
             order_files: files.order_files,
+            remote_files: files.remote_files,
             lost: files.lost.into(),
             restarts: Some(restarts),
             discards: found.discards.commands,
@@ -525,14 +535,18 @@ fn lines(status: &Status, health: &Health, space: Option<&Space>) -> String {
     lines.join("\n")
 }
 
-/// What `fsync` promises where it promises durability, but for files with an attribute.
-pub(crate) fn durable_but_for(order_files: Option<u64>) -> String {
-    match order_files {
-        Some(0) => "durability".to_owned(),
-        Some(1) => "durability; order only for 1 file (user.weir.sync)".to_owned(),
-        Some(files) => format!("durability; order only for {files} files (user.weir.sync)"),
-        None => "durability; files with user.weir.sync are being counted".to_owned(),
-    }
+/// What `fsync` promises where it promises durability, but for files with an attribute: to order only, and to wait for the store.
+pub(crate) fn durable_but_for(order_files: Option<u64>, remote_files: Option<u64>) -> String {
+    let (Some(order), Some(remote)) = (order_files, remote_files) else {
+        return "durability; files with user.weir.sync are being counted".to_owned();
+    };
+    let but_for = [("order only", order), ("also in the store", remote)];
+    let but_for = but_for.into_iter().filter(|(_, files)| *files > 0);
+    let but_for = but_for.map(|(what, files)| {
+        let files = counted(files, "file", "files");
+        format!("; {what} for {files} (user.weir.sync)")
+    });
+    format!("durability{}", but_for.collect::<String>())
 }
 
 /// A time in whole seconds, if it is that.
@@ -549,7 +563,7 @@ fn of_files(found: &FilesystemStatus, Space { all, free, .. }: &Space) -> Vec<(&
             format!("order only (--engine {NO_BARRIERS}); durable later")
         }
         (true, _) => "order only (--sync order)".to_owned(),
-        (false, order_files) => durable_but_for(order_files),
+        (false, order_files) => durable_but_for(order_files, found.remote_files),
     };
     let mut lines = vec![
         ("fsync promises", promise),

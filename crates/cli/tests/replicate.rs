@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -433,4 +434,51 @@ fn a_store_whose_disk_is_unmounted_does_not_answer_and_gets_no_hole() {
     for name in ["b", "c"] {
         assert_eq!(restored(&place, &url, name, &[]), name.as_bytes());
     }
+}
+
+/// `fsync` of one file waits for the store, and fails while that does not answer; the others are durable here.
+#[test]
+fn fsync_of_one_file_waits_for_the_store() {
+    if !mounts() {
+        return;
+    }
+    let (place, url) = place_with_store();
+    let (store, disk) = (place.path().join("store"), place.path().join("disk"));
+    fs::create_dir(&disk).unwrap();
+    let bound = Bound::new(&disk, &store);
+    let root = place.mount(&["--replicate", &url, "--never-wait", "--lag", "1h", "--patience", "2s"]);
+    let set = |name: &str, mode: &str| {
+        setxattr(root.join(name), "user.weir.sync", mode.as_bytes(), XattrFlags::empty())
+    };
+    let synchronised = |name: &str, content: &str| {
+        fs::write(root.join(name), content)?;
+        File::open(root.join(name))?.sync_all()
+    };
+    synchronised("remote", "first").unwrap();
+    set("remote", "remote").unwrap();
+    synchronised("remote", "second").unwrap();
+    assert_eq!(restored(&place, &url, "remote", &[]), b"second");
+    let told = works(&["status", root.to_str().unwrap()]);
+    assert!(told.contains("durability; also in the store for 1 file"), "{told}");
+    drop(bound);
+    let failed = synchronised("remote", "third").unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(Errno::IO.raw_os_error()), "{failed}");
+    synchronised("durable", "here").unwrap();
+    let bound = Bound::new(&disk, &store);
+    wait_until("the store answers again", || synchronised("remote", "fourth").is_ok());
+    assert_eq!(restored(&place, &url, "remote", &[]), b"fourth");
+    assert_eq!(restored(&place, &url, "durable", &[]), b"here");
+    place.umount();
+    drop(bound);
+    // Without a store it fails, and says so.
+    place.mount(&[]);
+    assert!(synchronised("remote", "fifth").is_err());
+    synchronised("durable", "there").unwrap();
+    assert_eq!(set("durable", "remote"), Err(Errno::OPNOTSUPP));
+    wait_until("all are counted", || place.status()["remote_files"] == 1);
+    assert_eq!(place.status()["health"]["findings"][0]["cause"], "no_store");
+    set("remote", "durable").unwrap();
+    synchronised("remote", "sixth").unwrap();
+    assert_eq!(place.status()["health"]["healthy"], true);
+    place.umount();
 }

@@ -14,6 +14,7 @@ use crate::control::SyncMode;
 use crate::files::Files;
 use crate::kernel::KernelCache;
 use crate::notice_threads::NoticeThreads;
+use crate::remote_sync::RemoteSync;
 use crate::protocol::{Answer, Header, forgotten, opcode};
 use crate::serve::{Service as _, answer_operation};
 
@@ -25,11 +26,12 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// `writeback_cache` says that who asks keeps what programs write; it cannot be asked for its pages.
+    /// `writeback_cache` says that who asks keeps what programs write; it cannot be asked for its pages. `store` is waited for where
+    /// a file is to be there.
     pub fn new(
         handle: &Handle,
         filesystem: Filesystem,
-        sync: SyncMode,
+        (sync, store): (SyncMode, Option<RemoteSync>),
         writeback_cache: bool,
     ) -> LocalBoxFuture<'_, Asked> {
         Box::pin(async move {
@@ -48,7 +50,7 @@ impl Asked {
                 }),
                 sync: Rc::default(),
             };
-            let calls = Calls::new(handle, &gate, (filesystem, kernel), Files::new(true), sync, hooks).await;
+            let calls = Calls::new(handle, &gate, (filesystem, kernel), Files::new(true), (sync, store), hooks).await;
             Asked { calls, opened: RefCell::default() }
         })
     }

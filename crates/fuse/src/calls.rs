@@ -33,6 +33,7 @@ use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
 use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{NodeAttributes, WriteRequest};
+use crate::remote_sync::RemoteSync;
 use crate::sync_modes::SyncModes;
 use crate::volume_call::{SnapshotCall, VolumeCall, VolumeCalls};
 
@@ -78,6 +79,8 @@ pub struct FileCounts {
     /// Files whose `fsync` orders only, as their owners have said by
     /// [`SYNC_ATTRIBUTE`](crate::control::SYNC_ATTRIBUTE); none as long as they are being counted, after a mount.
     pub order_files: Option<u64>,
+    /// The same of those whose `fsync` waits for an object store.
+    pub remote_files: Option<u64>,
     /// Files that lack what a program had written through a mapping.
     pub lost: Lost,
 }
@@ -93,16 +96,17 @@ pub(crate) struct Opened {
 }
 
 impl Calls {
-    /// Those of a filesystem. `sync` is what `fsync` promises where nothing else was said of a file.
+    /// Those of a filesystem. `sync` is what `fsync` promises where nothing else was said of a file, and `store` is waited for where
+    /// that was.
     pub(crate) async fn new(
         handle: &Handle,
         gate: &Rc<Gate>,
         (filesystem, kernel): (Filesystem, KernelCache),
         files: Files,
-        sync: SyncMode,
+        (sync, store): (SyncMode, Option<RemoteSync>),
         hooks: Hooks,
     ) -> Rc<Calls> {
-        let sync_modes = SyncModes::of(handle, &filesystem).await;
+        let sync_modes = SyncModes::of(handle, &filesystem, store).await;
         Rc::new_cyclic(|calls| Calls {
             filesystem,
             files,
@@ -493,6 +497,10 @@ impl Calls {
         match self.find_sync_mode(inode, caller).await {
             SyncMode::Order => self.synchronise_with(inode, call.with_promise(Promise::Ordered)).await,
             SyncMode::Durable => self.synchronise_with(inode, call).await,
+            SyncMode::Remote => {
+                self.synchronise_with(inode, call).await?;
+                self.sync_modes.wait_for_store().await
+            }
         }
     }
 
@@ -501,14 +509,14 @@ impl Calls {
     }
 
     /// What `fsync` of a file promises: what a program has said that has it open, or else its sync mode, or else the mount.
-    async fn find_sync_mode(&self, inode: InodeNumber, caller: Caller) -> SyncMode {
+    pub(crate) async fn find_sync_mode(&self, inode: InodeNumber, caller: Caller) -> SyncMode {
         if let Some(mode) = self.said_promise(inode, caller) {
             return mode;
         }
         match self.sync_modes.get(inode).await {
             Ok(mode) => mode.unwrap_or(self.sync),
             // Whether less would do is not known.
-            Err(_) => SyncMode::Durable,
+            Err(_) => SyncMode::Remote,
         }
     }
 
@@ -569,9 +577,11 @@ impl Calls {
             SET_SYNC => {
                 let file = self.writable_file(inode, handle, caller).await?;
                 let mode = SyncMode::of_argument(argument).ok_or(Errno::INVAL)?;
-                if mode == SyncMode::Order {
+                let waits_for_store = self.find_sync_mode(inode, caller).await == SyncMode::Remote;
+                if mode != SyncMode::Durable || waits_for_store {
                     self.require_owner(inode, caller).await?;
                 }
+                self.sync_modes.require_kept(mode)?;
                 self.say_promise(inode, &file, mode);
             }
             ORDER_WRITES => {
@@ -678,8 +688,8 @@ impl Calls {
 
     /// What is counted of files for the status.
     async fn file_counts(&self) -> FileCounts {
-        let order_files = self.sync_modes.count_order().await;
-        FileCounts { order_files, lost: self.lost.found(&self.filesystem).await }
+        let [order_files, remote_files] = self.sync_modes.count().await;
+        FileCounts { order_files, remote_files, lost: self.lost.found(&self.filesystem).await }
     }
 
     pub(crate) async fn set_attribute(
@@ -705,6 +715,7 @@ impl Calls {
         if name == SYNC_ATTRIBUTE {
             self.require_owner(inode, caller).await?;
             let mode = SyncMode::of_name(value).ok_or(Errno::INVAL)?;
+            self.sync_modes.require_kept(mode)?;
             self.sync_modes.set(inode, mode, expect, caller).await.map_err(|error| errno(&error))?;
             self.clear_promise(inode);
             return Ok(());

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `_IO('W', 1)` | [`FBARRIER`] | | `fbarrier` |
 //! | `_IO('W', 2)` | [`FDATABARRIER`] | | `fdatabarrier` |
-//! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order | what `fsync` of the file promises |
+//! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order, 2 remote | what `fsync` of the file promises |
 //! | `_IO('W', 4)` | [`ORDER_WRITES`] | | `fdatabarrier` follows each write of this open file that does not make it longer |
 //! | `_IO('W', 5)` | [`FBARRIER_AFTER_PAGES`] | | `fbarrier`, for a caller that has had the kernel hand over the file's dirty pages |
 //! | `_IO('W', 6)` | [`FDATABARRIER_AFTER_PAGES`] | | `fdatabarrier`, the same |
@@ -19,9 +19,9 @@
 //! | `_IO(0xf5, 5)` | [`F2FS_ABORT_ATOMIC_WRITE`] | | on F2FS, as [`ABANDON_UPDATE`] |
 //! | `_IOWR('X', 121, [u64; 3])` | [`TRIM`] | start, length and minimum, in bytes | discards what is free there: the kernel's `FITRIM`, as `fstrim` asks for it |
 //!
-//! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays; to set or remove it
+//! The attribute [`SYNC_ATTRIBUTE`], `durable`, `order` or `remote`, says the same as the third, and stays; to set or remove it
 //! takes back what the third has said. It is not carried into copies, as no list of attributes shows it. A file's owner
-//! and the superuser may set and remove it, and may lower the promise by the third. The attribute [`ATOMIC_ATTRIBUTE`],
+//! and the superuser may set and remove it, and may lower the promise by the third, or have it wait for the store. The attribute [`ATOMIC_ATTRIBUTE`],
 //! `1`, makes a file atomic, or a directory one in which files are made so; it is as hidden, and theirs, too. The
 //! attribute [`STATUS_ATTRIBUTE`] of every file and directory is the status of
 //! the mount, as JSON; no list of attributes shows it. Setting it to [`SYNC_ALL`] makes everything on the mount durable,
@@ -37,8 +37,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub const FBARRIER: u32 = opcode::none(b'W', 1);
 /// The same of the data, and what is needed to find it.
 pub const FDATABARRIER: u32 = opcode::none(b'W', 2);
-/// Says what `fsync` of a file promises, as long as a program has it open. The file has to be open for writing; to order
-/// only is for its owner and the superuser to say, EPERM for others. Without
+/// Says what `fsync` of a file promises, as long as a program has it open. The file has to be open for writing; anything but that it is
+/// durable is for its owner and the superuser to say, and so is that one need not wait for the store any more, EPERM for others.
+/// EOPNOTSUPP to wait for a store where there is none. Without
 /// [`ServerOptions::open_requests`](crate::ServerOptions::open_requests) it is what `fsync` promises to the calling process, until that ends,
 /// and the caller has to have the right to write the file.
 pub const SET_SYNC: u32 = opcode::write::<u32>(b'W', 3);
@@ -88,7 +89,7 @@ pub const STATUS_ATTRIBUTE: &[u8] = b"user.weir.status";
 pub const VOLUME_ATTRIBUTE: &[u8] = b"user.weir.volume";
 /// What [`STATUS_ATTRIBUTE`] is set to so that all of the mount becomes durable.
 pub const SYNC_ALL: &[u8] = b"sync";
-/// What `fsync` of a file promises: `durable` or `order`.
+/// What `fsync` of a file promises: `durable`, `order` or `remote`.
 pub const SYNC_ATTRIBUTE: &[u8] = b"user.weir.sync";
 
 /// The argument of [`TRIM`], and what it gives.
@@ -110,7 +111,7 @@ pub const GROUP_FILES_MAX: usize = 126;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct SyncGroup {
-    /// 0 durable, 1 order.
+    /// 0 durable, 1 order, 2 remote. Where one of the files is [remote](SyncMode::Remote), 0 is as 2.
     pub mode: u32,
     /// How many other files are in the group.
     pub count: u32,
@@ -128,6 +129,9 @@ pub enum SyncMode {
     /// Order only, as the FAST 2018 paper's OD mode: what was written before is not lost without what is written
     /// later being lost, too. Nothing is durable when they return.
     Order,
+    /// When they return, it is durable, and in the object store that the volume is shipped to. They fail where there is none, or it
+    /// does not answer.
+    Remote,
 }
 
 impl SyncMode {
@@ -136,6 +140,7 @@ impl SyncMode {
         match name {
             b"durable" => Some(SyncMode::Durable),
             b"order" => Some(SyncMode::Order),
+            b"remote" => Some(SyncMode::Remote),
             _ => None,
         }
     }
@@ -145,6 +150,7 @@ impl SyncMode {
         match self {
             SyncMode::Durable => b"durable",
             SyncMode::Order => b"order",
+            SyncMode::Remote => b"remote",
         }
     }
 
@@ -153,6 +159,7 @@ impl SyncMode {
         match u32::from_ne_bytes(argument.try_into().ok()?) {
             0 => Some(SyncMode::Durable),
             1 => Some(SyncMode::Order),
+            2 => Some(SyncMode::Remote),
             _ => None,
         }
     }

@@ -262,6 +262,7 @@ mod tests {
             no_exec: false,
             access_times: true,
             sync: SyncMode::Durable,
+            store: None,
             writeback_cache: false,
             open_requests: true,
             file_handles: true,

@@ -17,7 +17,8 @@
 //!   synchronised, or the kernel likes. Whatever orders or synchronises a file has its pages handed over first; then
 //!   order is that of these calls. What the kernel hands over is of no caller, so anybody may take what is reserved, and
 //!   a write that finds no room is told by `close` and `fsync`.
-//! - `fsync` is durable, or, where that was asked for ([`SyncMode::Order`]), only orders.
+//! - `fsync` is durable, or, where that was asked for ([`SyncMode::Order`]), only orders, or waits for an object store, too
+//!   ([`SyncMode::Remote`]).
 //! - What a mapping has changed and could not be written back is told by every `msync` and `fsync` of the file until it is
 //!   written, cut off, or made a hole; the unmount tells of it until the file is whole or gone.
 //! - Who asks counts as the one who takes the space: only the superuser, and whom the superblock names, has what is
@@ -57,6 +58,7 @@ mod positions;
 mod privileges;
 mod protocol;
 mod read_ahead;
+mod remote_sync;
 mod requests;
 mod serve;
 mod server;
@@ -69,6 +71,7 @@ mod volume_call;
 pub use asked::Asked;
 pub use calls::FileCounts;
 pub use control::SyncMode;
+pub use remote_sync::RemoteSync;
 pub use disk::DISK_NAME;
 pub use handover::{HandoverError, Inherited, MountState};
 pub use lost::Lost;

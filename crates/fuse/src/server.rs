@@ -33,6 +33,7 @@ use crate::kernel::KernelCache;
 use crate::notice_threads::NoticeThreads;
 use crate::notifier::Notifier;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
+use crate::remote_sync::RemoteSync;
 use crate::read_ahead::{READ_BYTES, set_read_ahead};
 use crate::serve::{Load, Service, SharedLoad, serve};
 use crate::volume_call::{VolumeCall, VolumeCalls};
@@ -55,6 +56,8 @@ pub struct ServerOptions {
     pub access_times: bool,
     /// What `fsync` promises.
     pub sync: SyncMode,
+    /// The object store that the volume is shipped to: `fsync` of files waits for it of which that was said.
+    pub store: Option<RemoteSync>,
     /// Whether the kernel keeps what programs write, and hands it over later. It has no say for
     /// [`Server::mount_disk`].
     pub writeback_cache: bool,
@@ -177,7 +180,8 @@ impl Server {
                 sync: Rc::clone(&sync_hook),
             };
             let files = Files::new(options.open_requests || options.writeback_cache);
-            let calls = Calls::new(handle, &gate, (filesystem, kernel), files, options.sync, hooks).await;
+            let promises = (options.sync, options.store.clone());
+            let calls = Calls::new(handle, &gate, (filesystem, kernel), files, promises, hooks).await;
             let attachment = match inherited {
                 None => attach::<Calls>(handle, mountpoint, options).await?,
                 Some(Inherited { device, mut state }) => {

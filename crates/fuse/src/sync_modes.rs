@@ -10,14 +10,17 @@
 //! set them and copies had them, too. Those are not heeded: `fsync` of such files promises what the mount says.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use rustix::io::Errno;
+use tracing::warn;
 use weir_runtime::Handle;
 use weir_vfs::{Expect, Filesystem, FsError, InodeNumber};
 
 use crate::control::{SYNC_ATTRIBUTE, SyncMode};
 use crate::privileges::Caller;
+use crate::remote_sync::RemoteSync;
 
 /// The attribute that holds a sync mode, in the filesystem.
 const MODE: &[u8] = b"trusted.weir.sync";
@@ -32,19 +35,25 @@ pub(crate) struct SyncModes(Rc<SyncModesState>);
 
 struct SyncModesState {
     filesystem: Filesystem,
+    /// The object store that the volume below is shipped to.
+    store: Option<RemoteSync>,
     /// There may be some.
     any: Cell<bool>,
     /// A program has set one since the mount.
     touched: Cell<bool>,
     /// All that were there when it was mounted are counted.
     complete: Cell<bool>,
-    /// Files whose sync mode is `order`. Some of them may be deleted meanwhile.
-    order: RefCell<BTreeSet<InodeNumber>>,
+    /// Files that have one. Some of them may be deleted meanwhile.
+    found: RefCell<BTreeMap<InodeNumber, SyncMode>>,
 }
 
 impl SyncModes {
     /// Those of a filesystem that was just mounted; a task counts them, if there may be any.
-    pub(crate) async fn of(handle: &Handle, filesystem: &Filesystem) -> SyncModes {
+    pub(crate) async fn of(
+        handle: &Handle,
+        filesystem: &Filesystem,
+        store: Option<RemoteSync>,
+    ) -> SyncModes {
         // Where the root cannot be read that is not known, and the task finds out.
         let none = matches!(
             filesystem.extended_attribute(filesystem.root(), HAS_MODES).await,
@@ -52,10 +61,11 @@ impl SyncModes {
         );
         let modes = SyncModes(Rc::new(SyncModesState {
             filesystem: filesystem.clone(),
+            store,
             any: Cell::new(!none),
             touched: Cell::new(false),
             complete: Cell::new(none),
-            order: RefCell::default(),
+            found: RefCell::default(),
         }));
         if !none {
             drop(handle.spawn(modes.clone().count_all(handle.clone())));
@@ -75,8 +85,8 @@ impl SyncModes {
                 // Unmounted, or damaged: then how many there are is not known.
                 Err(_) => return,
             }
-            if let Ok(Some(SyncMode::Order)) = self.get(last).await {
-                state.order.borrow_mut().insert(last);
+            if let Ok(Some(mode)) = self.get(last).await {
+                state.found.borrow_mut().insert(last, mode);
             }
             looks += 1;
             if looks % IN_A_ROW == 0 {
@@ -84,7 +94,14 @@ impl SyncModes {
             }
         }
         state.complete.set(true);
-        if state.order.borrow().is_empty() && !state.touched.get() && state.filesystem.read_only().is_none() {
+        let files = state.count(SyncMode::Remote);
+        if files > 0 && state.store.is_none() && state.filesystem.read_only().is_none() {
+            warn!(
+                name: "remote_files_without_store",
+                files, "fsync of files fails that are to be in an object store, by user.weir.sync: the volume is shipped to none"
+            );
+        }
+        if state.found.borrow().is_empty() && !state.touched.get() && state.filesystem.read_only().is_none() {
             state.any.set(false);
             let _ = state.filesystem.remove_extended_attribute(state.filesystem.root(), HAS_MODES).await;
             // A caller that has set one meanwhile has found that the root says so, before it no longer did.
@@ -128,11 +145,25 @@ impl SyncModes {
             self.announce(&filesystem).await?;
         }
         filesystem.set_extended_attribute(inode, MODE, mode.name(), expect).await?;
-        match mode {
-            SyncMode::Order => state.order.borrow_mut().insert(inode),
-            SyncMode::Durable => state.order.borrow_mut().remove(&inode),
-        };
+        state.found.borrow_mut().insert(inode, mode);
         self.forget_old(inode).await
+    }
+
+    /// Refuses a promise that cannot be kept here: that of a store where there is none.
+    pub(crate) fn require_kept(&self, mode: SyncMode) -> Result<(), Errno> {
+        match mode == SyncMode::Remote && self.0.store.is_none() {
+            true => Err(Errno::OPNOTSUPP),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until the store has what was synchronised here. It is EIO if there is none, and not an error by which programs know that
+    /// `fsync` means nothing for a file, as they ignore these.
+    pub(crate) async fn wait_for_store(&self) -> Result<(), Errno> {
+        match &self.0.store {
+            Some(store) if store.wait().await => Ok(()),
+            _ => Err(Errno::IO),
+        }
     }
 
     /// Takes a file's sync mode away.
@@ -142,7 +173,7 @@ impl SyncModes {
             return Err(FsError::NoAttribute);
         }
         state.filesystem.remove_extended_attribute(inode, MODE).await?;
-        state.order.borrow_mut().remove(&inode);
+        state.found.borrow_mut().remove(&inode);
         self.forget_old(inode).await
     }
 
@@ -154,16 +185,24 @@ impl SyncModes {
         }
     }
 
-    /// Files whose sync mode is `order`; none as long as they are being counted. Each of them is looked at.
-    pub(crate) async fn count_order(&self) -> Option<u64> {
+    /// Files whose sync mode is `order`, and `remote`; none as long as they are being counted. Each of them is looked at.
+    pub(crate) async fn count(&self) -> [Option<u64>; 2] {
         let SyncModes(state) = self;
-        let files: Vec<InodeNumber> = state.order.borrow().iter().copied().collect();
+        let files: Vec<InodeNumber> = state.found.borrow().keys().copied().collect();
         for inode in files {
-            // Deleted, or another file by now.
-            if let Ok(None | Some(SyncMode::Durable)) | Err(FsError::NotFound) = self.get(inode).await {
-                state.order.borrow_mut().remove(&inode);
+            match self.get(inode).await {
+                Ok(Some(mode)) => drop(state.found.borrow_mut().insert(inode, mode)),
+                // Deleted, or another file by now.
+                Ok(None) | Err(FsError::NotFound) => drop(state.found.borrow_mut().remove(&inode)),
+                Err(_) => {}
             }
         }
-        state.complete.get().then(|| state.order.borrow().len() as u64)
+        [SyncMode::Order, SyncMode::Remote].map(|mode| state.complete.get().then(|| state.count(mode)))
+    }
+}
+
+impl SyncModesState {
+    fn count(&self, mode: SyncMode) -> u64 {
+        self.found.borrow().values().filter(|found| **found == mode).count() as u64
     }
 }

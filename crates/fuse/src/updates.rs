@@ -100,7 +100,12 @@ impl Calls {
                 let call = SyncCall::from_promise(Promise::Durable, false);
                 match self.synchronise(inode, call, caller).await {
                     // Another open file of it has begun the next update: only that waits.
-                    Err(Errno::BUSY) => self.filesystem.sync().await.map_err(|error| errno(&error))?,
+                    Err(Errno::BUSY) => {
+                        self.filesystem.sync().await.map_err(|error| errno(&error))?;
+                        if self.find_sync_mode(inode, caller).await == SyncMode::Remote {
+                            self.sync_modes.wait_for_store().await?;
+                        }
+                    }
                     done => done?,
                 }
             }
@@ -131,6 +136,7 @@ impl Calls {
         let mode = SyncMode::of_argument(&group.mode.to_ne_bytes()).ok_or(Errno::INVAL)?;
         let count = usize::try_from(group.count).map_err(|_| Errno::INVAL)?;
         let others = group.inodes.get(..count).ok_or(Errno::INVAL)?;
+        self.sync_modes.require_kept(mode)?;
         let mut inodes = vec![inode];
         for other in others {
             let other = u32::try_from(*other)
@@ -144,11 +150,18 @@ impl Calls {
         for inode in &inodes {
             self.take_over(*inode).await?;
         }
+        let mut waits_for_store = mode == SyncMode::Remote;
+        for inode in inodes.iter().filter(|_| mode == SyncMode::Durable) {
+            waits_for_store |= self.find_sync_mode(*inode, caller).await == SyncMode::Remote;
+        }
         let done = match mode {
-            SyncMode::Durable => self.filesystem.sync_group(&inodes).await,
+            SyncMode::Durable | SyncMode::Remote => self.filesystem.sync_group(&inodes).await,
             SyncMode::Order => self.filesystem.order_group(&inodes).await,
         };
         done.map_err(|error| errno_of_sync(&error))?;
+        if waits_for_store {
+            self.sync_modes.wait_for_store().await?;
+        }
         for inode in inodes {
             self.fails_sync(inode).await?;
         }

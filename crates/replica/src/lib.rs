@@ -23,6 +23,7 @@
 //!   much greater that the volume before is refused for good.
 //! - **R11** A volume on a base is opened only with the replica in which its writer made it, and what it does not hold is unchanged
 //!   there.
+//! - **R12** What waits for the store is acknowledged when that has everything before it, and never where there is none.
 //!
 //! **What the store may do**: answer late or never, carry a request out and lose the answer, leave objects out of a list that are
 //! younger than [`keep`](ReplicaOptions::keep), and refuse for any time. What it has said to have created it keeps, and an object is there whole or not at all.

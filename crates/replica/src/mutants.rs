@@ -53,6 +53,8 @@ pub enum ReplicaMutant {
     BaseUnchecked,
     /// R11: a catch-up discards in the store what a volume on a base does not hold.
     CatchUpDiscardsBase,
+    /// R12: what is to be in the store is acknowledged when it is durable here.
+    RemoteUnawaited,
     /// R9: a mounted block is not compared with its checksum.
     BlockUnproved,
     /// R9: a mounted block whose object is missing reads zeros.

@@ -1,9 +1,13 @@
-//! A volume whose flushes wait for the store, too: what it calls durable survives the loss of the disk.
+//! Waiting for the store: of a volume whose flushes all do, so that what it calls durable survives the loss of the disk, or once.
 
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
 
 use weir_runtime::{Event, Handle};
-use weir_storage::{Capabilities, Command, Lba, Rejected, Storage, StorageError, Ticket};
+use weir_storage::{Capabilities, Command, Lba, Rejected, Storage, StorageError, Ticket, flush};
 use weir_volume::Volume;
 
 use crate::uploader::Replication;
@@ -23,6 +27,31 @@ impl RemoteFlush {
         let capabilities =
             Capabilities { fua: false, preflush: false, durable_tickets: false, ..*volume.capabilities() };
         RemoteFlush { handle: handle.clone(), volume, replication, capabilities }
+    }
+}
+
+impl Replication {
+    /// Makes everything durable here and in the store that was placed in the volume before (R12).
+    ///
+    /// # Errors
+    /// Why nothing more is shipped; or that a request to the store has no answer, or is refused, for as long as `patience`.
+    pub async fn ship_placed(&self, volume: &Volume, patience: Duration) -> Result<(), String> {
+        let position = volume.position();
+        if position.durable < position.placed {
+            flush(volume).await.map_err(|error| error.to_string())?;
+        }
+        let mut shipped = pin!(self.until_shipped(position.placed));
+        loop {
+            let left = patience.saturating_sub(self.longest_wait());
+            // What is shipped already is, whatever the store says now.
+            match select(shipped.as_mut(), pin!(self.handle().sleep(left))).await {
+                Either::Left((outcome, _)) => return outcome,
+                Either::Right(_) if self.longest_wait() >= patience => {
+                    return Err(self.status().trouble.unwrap_or_default());
+                }
+                Either::Right(_) => {}
+            }
+        }
     }
 }
 

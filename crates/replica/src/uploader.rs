@@ -10,7 +10,7 @@ use futures_util::future::{Either, select};
 use futures_util::{FutureExt as _, select_biased};
 use tracing::{error, warn};
 use weir_runtime::{Event, Handle, Instant};
-use weir_storage::{BLOCK_BYTES, Capabilities, Storage as _, flush};
+use weir_storage::{BLOCK_BYTES, Capabilities, Rules, Storage as _, flush};
 use weir_volume::{LogChunk, LogTap, TapBounds, Volume};
 
 use crate::access::Requests;
@@ -18,6 +18,7 @@ use crate::check::Fault;
 use crate::catch_up::{catch_up, require_not_ahead};
 use crate::descriptor::Descriptor;
 use crate::error::ReplicaError;
+use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
 use crate::replica_base::ReplicaBase;
 use crate::store::{ObjectStore, StoreError};
@@ -68,6 +69,7 @@ struct Shared {
     changed: Event,
     access: Rc<crate::access::Access>,
     lag: Duration,
+    rules: Rules<ReplicaMutant>,
 }
 
 /// The uploader of an open volume.
@@ -139,6 +141,7 @@ impl Uploader {
             changed: Event::new(),
             access: Rc::clone(&writer.access),
             lag: bounds.time,
+            rules: writer.options.rules,
         });
         let tap = Rc::new(volume.tap(bounds));
         if behind {
@@ -399,14 +402,23 @@ impl Replication {
         self.shared.changed.notify(usize::MAX);
     }
 
-    /// Waits until the store has everything up to this request, which is durable here.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.shared.handle
+    }
+
+    /// How long the oldest request to the store has been waiting for its answer.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.shared.access.longest_wait()
+    }
+
+    /// Waits until the store has everything up to this request, which is durable here (R12).
     ///
     /// # Errors
     /// Why nothing more is shipped.
     pub async fn until_shipped(&self, sequence: u64) -> Result<(), String> {
         loop {
             let changed = self.shared.changed.listen();
-            if self.shared.shipped.get() >= sequence {
+            if self.shared.shipped.get() >= sequence || self.shared.rules.drops(ReplicaMutant::RemoteUnawaited) {
                 return Ok(());
             }
             if let Some(failure) = &*self.shared.failure.borrow() {

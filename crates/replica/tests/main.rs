@@ -8,6 +8,7 @@ mod bounds;
 mod mounted;
 mod passed_over;
 mod refusals;
+mod remote;
 mod round_trip;
 mod world;
 mod writers;

@@ -95,7 +95,7 @@ impl Sessions {
         let (fs, disk) = mount(clock, &self.image).await.expect("mounted");
         let (how, requests) = data.split_first().unwrap_or((&0, &[]));
         let sync = if how & 1 == 0 { SyncMode::Durable } else { SyncMode::Order };
-        let asked = Rc::new(Asked::new(clock, fs.clone().into(), sync, how & 2 != 0).await);
+        let asked = Rc::new(Asked::new(clock, fs.clone().into(), (sync, None), how & 2 != 0).await);
         let (told, known) =
             (Rc::new(RefCell::new(Told::default())), Rc::new(RefCell::new(self.nodes.clone())));
         let (mut left, mut under_way) = (requests, Vec::new());
