@@ -20,7 +20,9 @@ use weir_volume::{TapBounds, Volume};
 use crate::error::CliError;
 use crate::log_line::LogLine;
 use crate::plain::counted;
-use crate::replica::{ReadArguments, RequestCounts, WriteArguments, open_store, parse_duration, tell_of_passed_over};
+use crate::replica::{
+    ReadArguments, RequestCounts, WriteArguments, open_store, parse_duration, tell_of_passed_over,
+};
 use crate::size::Size;
 
 /// Bytes that the store may be behind.

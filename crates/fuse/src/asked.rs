@@ -14,8 +14,8 @@ use crate::control::SyncMode;
 use crate::files::Files;
 use crate::kernel::KernelCache;
 use crate::notice_threads::NoticeThreads;
-use crate::remote_sync::RemoteSync;
 use crate::protocol::{Answer, Header, forgotten, opcode};
+use crate::remote_sync::RemoteSync;
 use crate::serve::{Service as _, answer_operation};
 
 /// A filesystem that is asked as `/dev/fuse` brings requests, by a stand-in for the kernel.
@@ -50,7 +50,8 @@ impl Asked {
                 }),
                 sync: Rc::default(),
             };
-            let calls = Calls::new(handle, &gate, (filesystem, kernel), Files::new(true), (sync, store), hooks).await;
+            let calls =
+                Calls::new(handle, &gate, (filesystem, kernel), Files::new(true), (sync, store), hooks).await;
             Asked { calls, opened: RefCell::default() }
         })
     }

@@ -33,8 +33,8 @@ use crate::kernel::KernelCache;
 use crate::notice_threads::NoticeThreads;
 use crate::notifier::Notifier;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
-use crate::remote_sync::RemoteSync;
 use crate::read_ahead::{READ_BYTES, set_read_ahead};
+use crate::remote_sync::RemoteSync;
 use crate::serve::{Load, Service, SharedLoad, serve};
 use crate::volume_call::{VolumeCall, VolumeCalls};
 

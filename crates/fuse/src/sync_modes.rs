@@ -49,11 +49,7 @@ struct SyncModesState {
 
 impl SyncModes {
     /// Those of a filesystem that was just mounted; a task counts them, if there may be any.
-    pub(crate) async fn of(
-        handle: &Handle,
-        filesystem: &Filesystem,
-        store: Option<RemoteSync>,
-    ) -> SyncModes {
+    pub(crate) async fn of(handle: &Handle, filesystem: &Filesystem, store: Option<RemoteSync>) -> SyncModes {
         // Where the root cannot be read that is not known, and the task finds out.
         let none = matches!(
             filesystem.extended_attribute(filesystem.root(), HAS_MODES).await,

@@ -10,7 +10,8 @@
 //! 4. A share among these records may have copied a block that was read when it was newer. So the targets of shares are read
 //!    again, and the records since then follow, until there is no share among them.
 //!
-//! The last object goes when its request is durable here (R2).
+//! Each object goes when what it has is durable here (R2). So where a crash, or a backlog that was given up, has cut the group, the
+//! next catch-up goes on with it: what the group has of a block that was not written since it began is what is there now.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -20,6 +21,7 @@ use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage as _, flush, read};
 use weir_volume::{Change, LivePage, LogEntry, LogTap, Volume, content_checksum};
 
 use crate::error::ReplicaError;
+use crate::map::ReplicaMap;
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
 use crate::writer::{Payload, Role, Writer};
@@ -38,6 +40,10 @@ pub(crate) struct CatchUp<'a> {
     drained_to: u64,
     /// Blocks that shares have changed and that are to be read again.
     targets: BTreeSet<u32>,
+    /// The newest request when it began, before anything was read.
+    began_at: u64,
+    /// What the store has when it goes on with a group that was cut.
+    there: Option<ReplicaMap>,
 }
 
 /// Whether the store lacks something. Nothing is written then.
@@ -59,21 +65,30 @@ pub(crate) async fn catch_up(
     writer: &mut Writer,
     options: &ReplicaOptions,
 ) -> Result<bool, ReplicaError> {
-    writer.begin(volume.position().generation).await?;
+    let cut = writer.begin_catch_up(volume).await?;
     let since = writer.state.end.last();
     tap.begin_catch_up();
-    writer.abandon_group();
     let (payload, targets) = (Payload::default(), BTreeSet::new());
     let began_at = volume.position().placed;
-    let mut group = CatchUp { volume, tap, writer, options, payload, drained_to: since, targets };
-    let old = volume.find_old_blocks(since).await?;
+    let there = cut.map(|_| writer.state.map_with_group());
+    let unchanged_since = match cut {
+        Some(_) if options.rules.drops(ReplicaMutant::CutGroupUnchanged) => began_at,
+        Some(cut) => cut,
+        None => since,
+    };
+    if let Some(from) = cut {
+        info!(name: "catch_up_continued", since, from, "goes on with a catch-up that was cut");
+    }
+    let drained_to = since;
+    let mut group = CatchUp { volume, tap, writer, options, payload, drained_to, targets, began_at, there };
+    let old = volume.find_old_blocks(unchanged_since).await?;
     let mut from = Some(0);
     while let Some(first) = from {
         let page = volume.list_live(first, &old).await?;
         let end = page.next.unwrap_or(u64::from(u32::MAX));
         group.add_discards(first, end, &page);
         let changed = page.live.iter().filter(|block| {
-            let there = group.writer.state.map.get(block.lba);
+            let there = group.there().get(block.lba);
             block.is_newer || there.object == 0 || there.checksum != block.checksum
         });
         let changed: Vec<u32> = changed.map(|block| block.lba).collect();
@@ -81,7 +96,7 @@ pub(crate) async fn catch_up(
         group.drain().await?;
         from = page.next;
     }
-    let has_ended = group.end(began_at).await?;
+    let has_ended = group.end().await?;
     if has_ended {
         tap.end_catch_up();
         info!(name: "store_caught_up", since, to = writer.state.end.last(), "caught up");
@@ -94,12 +109,17 @@ impl CatchUp<'_> {
         self.options.rules.drops(mutant)
     }
 
+    /// What the store has of the volume, with what was sent before in this group.
+    fn there(&self) -> &ReplicaMap {
+        self.there.as_ref().unwrap_or(&self.writer.state.map)
+    }
+
     /// Blocks from `first` on, below `end`, that only the store has, by what the page of the map there says.
     fn add_discards(&mut self, first: u64, end: u64, page: &LivePage) {
         if self.drops(ReplicaMutant::CatchUpForgetsDiscards) {
             return;
         }
-        let there = self.writer.state.map.mapped(first, end).map(|(lba, _)| lba);
+        let there = self.there().mapped(first, end).map(|(lba, _)| lba);
         let empty = page.empty.as_ref().filter(|_| !self.drops(ReplicaMutant::CatchUpDiscardsBase));
         let is_gone = |lba: &u32| match empty {
             Some(empty) => empty.binary_search(lba).is_ok(),
@@ -129,7 +149,11 @@ impl CatchUp<'_> {
 
     async fn ship_if_full(&mut self) -> Result<(), ReplicaError> {
         if self.payload.data.len() >= self.options.object_bytes || self.payload.entries.len() >= ENTRIES_MAX {
-            self.ship(Role::Part).await?;
+            // A crash takes nothing of it back then.
+            flush(&**self.volume).await?;
+            let is_first = self.writer.state.end.open_group.is_none();
+            let request = if is_first { self.began_at } else { self.volume.position().durable };
+            self.ship(Role::Part(request)).await?;
         }
         Ok(())
     }
@@ -159,9 +183,9 @@ impl CatchUp<'_> {
     }
 
     /// Adds the records up to one that is newer than all blocks that were read, and ends the group.
-    async fn end(&mut self, began_at: u64) -> Result<bool, ReplicaError> {
+    async fn end(&mut self) -> Result<bool, ReplicaError> {
         if self.drops(ReplicaMutant::CatchUpEndsEarly) {
-            self.ship(Role::LastPart(began_at)).await?;
+            self.ship(Role::LastPart(self.began_at)).await?;
             return Ok(true);
         }
         loop {

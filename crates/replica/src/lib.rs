@@ -9,7 +9,7 @@
 //! - **R1** The log in the store is one chain: an object is made only where none is, behind the one whose hash it carries.
 //! - **R2** Only what is durable on the volume's disk is shipped.
 //! - **R3** A catch-up group is one step: it counts when its last object is there, and it ends at a request that is no older
-//!   than anything that it read.
+//!   than anything that it read. Only a volume that has all of that goes on with one that was cut.
 //! - **R4** A replica has one writer: a new one takes the next epoch and the next place in the log, and the one before meets it
 //!   there and stops, or meets the newer checkpoint with which that place was collected.
 //! - **R5** A restored state is one after a request, whole, and everything in it was compared with its checksum.

@@ -82,8 +82,8 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogObject {
     pub place: LogPlace,
-    /// The last request in it; of a catch-up group, the last request of the group as far as it is known. One before the first if
-    /// there is none.
+    /// The last request in it; one before the first if there is none. Of an object of a catch-up group that others follow: the request
+    /// that the group began at, in the first one, and one that is durable and no older than anything in it, in a later one.
     pub last: u64,
     /// The generation of the volume's log.
     pub generation: u64,

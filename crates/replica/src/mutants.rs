@@ -17,6 +17,10 @@ pub enum ReplicaMutant {
     CatchUpForgetsDiscards,
     /// R3: a catch-up takes shares of its time as the log has them.
     CatchUpForgetsShares,
+    /// R3: a writer goes on with a group that was cut, whatever the volume has lost of it.
+    CutGroupTrusted,
+    /// R3: a catch-up that goes on takes what was sent before for what is there now.
+    CutGroupUnchanged,
     /// R4: a writer takes an object of another writer for its own.
     FenceIgnored,
     /// R4: a writer begins without an epoch of its own.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use weir_storage::Rules;
+use weir_volume::Position;
 
 use crate::envelope::Hash;
 use crate::error::{Defect, ReplicaError};
@@ -22,7 +23,46 @@ pub(crate) struct ReplicaState {
     rules: Rules<ReplicaMutant>,
 }
 
+/// A group whose end has not come, of a catch-up that was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CutGroup {
+    /// What it has is as of this request, or newer.
+    pub began_at: u64,
+    /// What it has is no newer than this request, which was durable.
+    pub durable: u64,
+    /// The generation of the volume that its newest object was made in.
+    pub generation: u64,
+    /// Entries of its objects.
+    pub entries: u64,
+}
+
+impl CutGroup {
+    /// Whether a volume has everything that the group has read: nobody else has opened the volume between, and the crash, or the older
+    /// copy that was opened, lacks none of it.
+    pub(crate) fn is_of(&self, volume: Position) -> bool {
+        self.generation + 1 == volume.generation && self.durable <= volume.opened_at
+    }
+}
+
 impl ReplicaState {
+    /// The group whose end has not come, if its objects say what they are as of. The first says when it began, and each later one what
+    /// was durable.
+    pub(crate) fn cut_group(&self) -> Option<CutGroup> {
+        self.end.open_group?;
+        let [first, .., newest] = &self.group[..] else { return None };
+        let entries = self.group.iter().map(|object| object.entries.len() as u64).sum();
+        let (began_at, durable) = (first.last, newest.last);
+        let says = began_at >= first.place.first && durable >= began_at;
+        says.then_some(CutGroup { began_at, durable, generation: newest.generation, entries })
+    }
+
+    /// The map as it will be when that group has ended with what it has now.
+    pub(crate) fn map_with_group(&self) -> ReplicaMap {
+        let mut map = self.map.clone();
+        self.group.iter().for_each(|object| map.apply(object, u64::MAX));
+        map
+    }
+
     /// Before the first object.
     pub(crate) fn empty(rules: Rules<ReplicaMutant>) -> ReplicaState {
         ReplicaState::at(ReplicaMap::new(rules), ChainEnd::start(), 0, rules)

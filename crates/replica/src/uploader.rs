@@ -14,8 +14,8 @@ use weir_storage::{BLOCK_BYTES, Capabilities, Rules, Storage as _, flush};
 use weir_volume::{LogChunk, LogTap, TapBounds, Volume};
 
 use crate::access::Requests;
-use crate::check::Fault;
 use crate::catch_up::{catch_up, require_not_ahead};
+use crate::check::Fault;
 use crate::descriptor::Descriptor;
 use crate::error::ReplicaError;
 use crate::mutants::ReplicaMutant;
@@ -240,7 +240,7 @@ impl Uploader {
         self.shared.gave_up.set(self.tap.backlog().has_gap);
         while !catch_up(&self.volume, &self.tap, &mut self.writer, &self.options).await? {
             self.shared.gave_up.set(true);
-            self.tell_given_up("the catch-up, during which that happened, begins anew");
+            self.tell_given_up("the catch-up, during which that happened, looks at all blocks again");
         }
         self.shared.is_catching_up.set(false);
         self.shared.gave_up.set(false);
@@ -418,7 +418,9 @@ impl Replication {
     pub async fn until_shipped(&self, sequence: u64) -> Result<(), String> {
         loop {
             let changed = self.shared.changed.listen();
-            if self.shared.shipped.get() >= sequence || self.shared.rules.drops(ReplicaMutant::RemoteUnawaited) {
+            if self.shared.shipped.get() >= sequence
+                || self.shared.rules.drops(ReplicaMutant::RemoteUnawaited)
+            {
                 return Ok(());
             }
             if let Some(failure) = &*self.shared.failure.borrow() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tracing::{info, warn};
 use weir_runtime::{Handle, Instant};
 use weir_storage::{BLOCK_BYTES, Rules};
-use weir_volume::{Base, LogEntry};
+use weir_volume::{Base, LogEntry, Position, Volume};
 
 use crate::access::{Access, Placed, Requests};
 use crate::beginning::PassedOver;
@@ -21,12 +21,15 @@ use crate::log_object::LogObject;
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
 use crate::reader::{NewestState, newest_state, require_newest};
-use crate::state::ReplicaState;
+use crate::state::{CutGroup, ReplicaState};
 use crate::store::{ObjectStore, StoreError};
 
 /// For so long at most, and for half of what is kept, a writer that knows its place to be its own need not look again: no object that
 /// another one makes in the next place is collected before.
 const SURE_FOR: Duration = Duration::from_secs(30);
+
+/// A catch-up does not go on with a group of more than so many entries for each block that the volume holds.
+const GROUP_FACTOR: u64 = 2;
 
 /// Generations by which a volume that takes a replica over is ahead of the one before: more than that can be opened.
 const GENERATIONS_SKIPPED: u64 = 1 << 32;
@@ -51,8 +54,9 @@ impl Payload {
 pub(crate) enum Role {
     /// Requests in order, of which the last has this number.
     Requests(u64),
-    /// The first part of a catch-up group, or a later one.
-    Part,
+    /// A part of a catch-up group that others follow: the request that the group began at if it is the first, and otherwise one that is
+    /// durable and no older than what is in it.
+    Part(u64),
     /// The last part of a catch-up group: the state after this request.
     LastPart(u64),
 }
@@ -89,6 +93,8 @@ pub(crate) struct Writer {
     sure_at: ClockTimes,
     /// Bytes of objects since the newest checkpoint.
     since_checkpoint: u64,
+    /// The group that has begun and not ended is of this writer, which began it or goes on with it.
+    owns_group: bool,
     /// Checkpoints that could not be read.
     pub passed_over: PassedOver,
     /// Of the mutant: what is sent later.
@@ -118,6 +124,7 @@ impl Writer {
             sure_at: ClockTimes::now(&handle),
             handle,
             since_checkpoint,
+            owns_group: false,
             passed_over,
             held_back: None,
         })
@@ -132,9 +139,13 @@ impl Writer {
     }
 
     /// Takes the next epoch, and the next place in the log, so that the writer before meets it there and stops. The volume of this
-    /// writer is open, or `is_new`: then its generation follows from what is before that place (R10). Returns the epoch, and its
-    /// token.
-    async fn take_over(&mut self, is_new: bool) -> Result<(u64, u64), ReplicaError> {
+    /// writer is open, or `is_new`: then its generation follows from what is before that place (R10). For a catch-up of a volume that
+    /// has all that is in a group which was cut, the place is in that group. Returns the epoch, and its token.
+    async fn take_over(
+        &mut self,
+        is_new: bool,
+        catch_up: Option<Position>,
+    ) -> Result<(u64, u64), ReplicaError> {
         let mut epoch = self.newest_epoch().await? + 1;
         let token = loop {
             self.envelopes.epoch.set(epoch);
@@ -154,14 +165,17 @@ impl Writer {
                 self.state.generation += u64::from(skipped) * GENERATIONS_SKIPPED;
                 self.generation = self.state.generation;
             }
-            let last = self.state.end.last();
-            let object = self.next_object(Payload::default(), Role::Requests(last));
+            let cut = self.state.cut_group().zip(catch_up);
+            let cut = cut.filter(|(cut, volume)| self.may_go_on(cut, *volume)).map(|(cut, _)| cut);
+            let role = cut.map_or(Role::Requests(self.state.end.last()), |cut| Role::Part(cut.durable));
+            let object = self.next_object(Payload::default(), role);
             let (bytes, hash) = object.encode(self.envelopes.maker(ObjectKind::Log));
             let (size, asked_at) = (bytes.len() as u64, ClockTimes::now(&self.handle));
             match self.access.create(&object.place.key(), bytes).await? {
                 Placed::Ours => {
                     self.since_checkpoint += size;
                     self.state.take(object, hash)?;
+                    self.owns_group = cut.is_some();
                     let is_newest = require_newest(&self.access, self.state.end.last()).await.is_ok();
                     if is_newest || self.rules().drops(ReplicaMutant::OutrunIgnored) {
                         self.sure_at = asked_at;
@@ -208,7 +222,7 @@ impl Writer {
         let place = self.state.end.next;
         let (last, ends, catch_up) = match role {
             Role::Requests(last) => (last, true, false),
-            Role::Part => (place.first - 1, false, true),
+            Role::Part(request) => (request, false, true),
             Role::LastPart(last) => (last, true, true),
         };
         let group = if catch_up { self.state.end.open_group } else { None };
@@ -227,12 +241,38 @@ impl Writer {
 
     /// Becomes the writer, if it is not yet. A group that was begun and not ended is left behind.
     pub(crate) async fn begin(&mut self, generation: u64) -> Result<(), ReplicaError> {
+        self.become_writer(generation, None).await
+    }
+
+    async fn become_writer(
+        &mut self,
+        generation: u64,
+        catch_up: Option<Position>,
+    ) -> Result<(), ReplicaError> {
         self.generation = generation;
         self.state.generation = self.state.generation.max(generation);
         if self.envelopes.epoch.get() == 0 && !self.rules().drops(ReplicaMutant::EpochForgotten) {
-            self.take_over(false).await?;
+            self.take_over(false, catch_up).await?;
         }
         Ok(())
+    }
+
+    /// Becomes the writer for a catch-up of a volume, if it is not yet. Goes on with a group that was cut, if the volume has all that
+    /// is in it, and returns the request that it began at. Any other group is left behind, and one that has grown much larger than
+    /// the volume.
+    pub(crate) async fn begin_catch_up(&mut self, volume: &Volume) -> Result<Option<u64>, ReplicaError> {
+        let position = volume.position();
+        self.become_writer(position.generation, Some(position)).await?;
+        let entries_max = volume.stats().live_blocks.saturating_mul(GROUP_FACTOR);
+        let cut = self.state.cut_group().filter(|cut| self.owns_group && cut.entries <= entries_max);
+        if cut.is_none() {
+            self.state.end.open_group = None;
+        }
+        Ok(cut.map(|cut| cut.began_at))
+    }
+
+    fn may_go_on(&self, cut: &CutGroup, volume: Position) -> bool {
+        cut.is_of(volume) || self.rules().drops(ReplicaMutant::CutGroupTrusted)
     }
 
     /// Becomes the writer for a volume that is to be made on the newest state. The fence comes first, and then the state (R10).
@@ -241,7 +281,7 @@ impl Writer {
             return Err(ReplicaError::NoState);
         }
         let before = self.rules().drops(ReplicaMutant::StateBeforeFence).then(|| self.state.map.clone());
-        let (epoch, token) = self.take_over(true).await?;
+        let (epoch, token) = self.take_over(true, None).await?;
         if let Some(map) = before {
             self.state.map = map;
         }
@@ -260,13 +300,9 @@ impl Writer {
         if is_this { Ok(()) } else { Err(ReplicaError::OtherBase) }
     }
 
-    /// Leaves a group that was begun by an own catch-up, which is to begin anew.
-    pub(crate) fn abandon_group(&mut self) {
-        self.state.end.open_group = None;
-    }
-
     /// Appends an object.
     pub(crate) async fn append(&mut self, payload: Payload, role: Role) -> Result<(), ReplicaError> {
+        self.owns_group = matches!(role, Role::Part(_));
         let object = self.next_object(payload, role);
         let (object, bytes, hash) = object.encode_in_thread(&self.envelopes).await?;
         let (key, size) = (object.place.key(), bytes.len() as u64);

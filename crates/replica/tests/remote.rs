@@ -64,7 +64,10 @@ fn what_waits_for_a_silent_store_fails_when_patience_is_over_and_may_succeed_lat
             let began = handle.now();
             let told = replication.ship_placed(&world.volume, PATIENCE).await.unwrap_err();
             let took = handle.now().since(began);
-            assert!(told.contains("does not answer") && took <= most + Duration::from_secs(2), "{took:?}: {told}");
+            assert!(
+                told.contains("does not answer") && took <= most + Duration::from_secs(2),
+                "{took:?}: {told}"
+            );
         }
         assert!(!replication.status().stopped);
         handle.sleep(Duration::from_secs(700)).await;

@@ -95,6 +95,7 @@ pub(crate) struct Log {
     pub sealed: RefCell<Sealed>,
     /// Upkeep can gain nothing more, and the free-segment list is down to the cleaner's reserve.
     stuck: Cell<bool>,
+    opened_at: u64,
 }
 
 /// What changes with every record.
@@ -136,6 +137,7 @@ impl Log {
             state: RefCell::new(state),
             sealed: RefCell::new(Sealed::new(buffers)),
             stuck: Cell::new(false),
+            opened_at: next_sequence - 1,
             common,
         }
     }
@@ -150,6 +152,11 @@ impl Log {
 
     pub(crate) fn head(&self) -> Head {
         self.state.borrow().head
+    }
+
+    /// Sequence number of the newest record that recovery has found.
+    pub(crate) fn opened_at(&self) -> u64 {
+        self.opened_at
     }
 
     /// Sequence number of the newest record.

@@ -59,6 +59,8 @@ pub struct Position {
     pub placed: u64,
     /// The newest record that is durable, with all before it.
     pub durable: u64,
+    /// The newest record when the volume was opened: what its generations before have left.
+    pub opened_at: u64,
 }
 
 /// What a volume has from its opener, and keeps when it is opened again.
@@ -400,12 +402,13 @@ impl Volume {
         self.common.geometry.volume
     }
 
-    /// The generation of the log, and the sequence numbers of the newest record and of the newest durable one.
+    /// The generation of the log, and the sequence numbers of the newest record, of the newest durable one, and of the newest one when
+    /// the volume was opened.
     #[must_use]
     pub fn position(&self) -> Position {
         let Head { generation, .. } = self.log.head();
         let durable = self.common.watermark.durable_to();
-        Position { generation, placed: self.log.placed_to(), durable }
+        Position { generation, placed: self.log.placed_to(), durable, opened_at: self.log.opened_at() }
     }
 
     pub(crate) fn common(&self) -> &Rc<Common> {
