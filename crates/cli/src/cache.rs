@@ -60,7 +60,7 @@ pub(crate) async fn open(
     let opened = stack.require_volume(path)?;
     let uploader = Uploader::open_on_base(handle, opened, base, arguments.bounds()).await;
     let uploader = uploader.map_err(|source| of_file(path, source))?;
-    Ok((stack, arguments.ship(handle, uploader, url, Some(replica))))
+    Ok((stack, arguments.ship(handle, uploader.into(), url, Some(replica))))
 }
 
 /// Whether there is no file, or one without anything in it.

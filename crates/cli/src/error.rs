@@ -13,7 +13,7 @@ use weir_format::FormatError;
 use weir_fuse::ServerError;
 use weir_image::ImageError;
 use weir_program::{CampaignError, DiskGroundError, DriveError, RoundsError, RunError, RunTraceError};
-use weir_replica::ReplicaError;
+use weir_replica::{ReplicaError, StoreError};
 use weir_runtime::{RuntimeError, Stalled};
 use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
@@ -34,6 +34,9 @@ pub(crate) enum CliError {
     /// A replica cannot be written or read.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
+    /// The store of a volume that is to be used with it does not answer.
+    #[error("{0}; to begin without the store, and ship what it lacks when it answers: --never-wait")]
+    StoreSilent(StoreError),
     /// The file of a mount of a replica does not go with it.
     #[error(
         "{}: {source}; without this file the mount begins with the newest state of the replica, and what only the file has is lost; or \

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use tracing::Level;
 use weir_fuse::RemoteSync;
 use weir_replica::{
-    RemoteFlush, ReplicaOptions, ReplicaStorage, Replication, ReplicationStatus, Uploader, WritersReleased,
+    RemoteFlush, ReplicaError, ReplicaOptions, ReplicaStorage, Replication, ReplicationStatus, Shipper,
+    Uploader, WritersReleased,
 };
 use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
@@ -29,6 +30,9 @@ use crate::size::Size;
 pub(crate) const BACKLOG_MAX: u64 = 64 << 20;
 /// And for how long.
 pub(crate) const LAG_DEFAULT: Duration = Duration::from_secs(1);
+
+/// How long a mount whose writers never wait waits for the first answer of the store.
+const REACHED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long after everything was made durable no writer waits for the store.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
@@ -87,9 +91,26 @@ impl ReplicationArguments {
         };
         let options = self.options(stops)?;
         let store = open_store(handle, url, options.unfenced)?;
-        // A store that does not answer now is told of; later it is waited for.
-        let uploader = Uploader::open(handle, volume, store, self.bounds(), options).await?;
-        Ok(Some(self.ship(handle, uploader, url, None)))
+        let shipper: Shipper = match self.never_wait {
+            true => {
+                let bounds = (self.bounds(), REACHED_WITHIN);
+                Shipper::open(handle, volume, store, bounds, options).await?
+            }
+            // Without an answer no bound can be held.
+            false => match Uploader::open(handle, volume, store, self.bounds(), options).await {
+                Err(ReplicaError::Store(source)) if source.is_transient() => {
+                    return Err(CliError::StoreSilent(source));
+                }
+                opened => opened?.into(),
+            },
+        };
+        if let Some(why) = shipper.why_not_reached() {
+            let message = format!(
+                "{url}: {why}. It is served without the store; what that lacks is shipped when it answers, and until then is not there"
+            );
+            LogLine::new(Level::WARN, "store_not_reached", message).with("url", url.as_str()).print();
+        }
+        Ok(Some(self.ship(handle, shipper, url, None)))
     }
 
     /// How the replica is written. With `stops`, not for longer than the store answers.
@@ -109,13 +130,13 @@ impl ReplicationArguments {
     pub(crate) fn ship(
         &self,
         handle: &Handle,
-        uploader: Uploader,
+        shipper: Shipper,
         url: &str,
         base: Option<ReplicaStorage>,
     ) -> Shipping {
-        tell_of_passed_over(url, uploader.passed_over());
-        let replication = uploader.replication();
-        let task = handle.spawn(uploader.run());
+        tell_of_passed_over(url, shipper.passed_over());
+        let replication = shipper.replication();
+        let task = handle.spawn(shipper.run());
         let (patience, released) = (self.write.read.patience, RefCell::default());
         Shipping { replication, task, url: url.to_owned(), base, patience, released }
     }

@@ -482,3 +482,38 @@ fn fsync_of_one_file_waits_for_the_store() {
     assert_eq!(place.status()["health"]["healthy"], true);
     place.umount();
 }
+
+/// With writers that never wait a mount begins without its store, says so, and ships when it answers; any other one names that option.
+#[test]
+fn a_mount_whose_store_is_silent_at_the_start_begins_if_writers_never_wait() {
+    if !mounts() || !is_there_weed() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let seaweed = Seaweed::start(place.path());
+    let (volume, root) = (place.volume(), place.mountpoint());
+    let url = "s3://test/later";
+    let arguments = ["mount", volume.to_str().unwrap(), root.to_str().unwrap(), "--replicate", url];
+    let arguments = [&arguments[..], &["--patience", "3s"]].concat();
+    seaweed.stop();
+    is_refused(&weir_in(&seaweed, &arguments).output().unwrap(), &["does not answer", "--never-wait"]);
+    let begun = weir_in(&seaweed, &[&arguments[..], &["--never-wait"]].concat()).output().unwrap();
+    assert!(
+        begun.status.success() && error_of(&begun).contains("is served without the store"),
+        "{}",
+        error_of(&begun)
+    );
+    fs::write(root.join("a"), [1; 100_000]).unwrap();
+    File::open(root.join("a")).unwrap().sync_all().unwrap();
+    setxattr(root.join("a"), "user.weir.sync", b"remote", XattrFlags::empty()).unwrap();
+    assert!(File::open(root.join("a")).unwrap().sync_all().is_err(), "it is not there");
+    wait_until("it is overdue", || replication(&place)["overdue"] == true);
+    assert!(replication(&place)["trouble"].to_string().contains("does not answer"));
+    assert_eq!(place.status()["health"]["findings"][0]["cause"], "replication_behind");
+    seaweed.resume();
+    wait_until("it is shipped", || File::open(root.join("a")).unwrap().sync_all().is_ok());
+    assert_eq!(replication(&place)["trouble"], Value::Null);
+    place.umount();
+    let whole = runs(&mut weir_in(&seaweed, &["replicate", "--check", url]));
+    assert!(whole.contains("whole"), "{whole}");
+}

@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 use tracing::info;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage as _, flush, read};
-use weir_volume::{Change, LivePage, LogEntry, LogTap, Volume, content_checksum};
+use weir_volume::{Change, LivePage, LogEntry, LogTap, Position, Volume, content_checksum};
 
 use crate::error::ReplicaError;
 use crate::map::ReplicaMap;
@@ -46,9 +46,9 @@ pub(crate) struct CatchUp<'a> {
     there: Option<ReplicaMap>,
 }
 
-/// Whether the store lacks something. Nothing is written then.
-pub(crate) fn require_not_ahead(volume: &Volume, writer: &Writer) -> Result<bool, ReplicaError> {
-    let (remote, position) = (writer.state.end.last(), volume.position());
+/// Whether the store lacks something of a volume that was here when nothing had been written that no writer has looked for there.
+pub(crate) fn require_not_ahead(position: Position, writer: &Writer) -> Result<bool, ReplicaError> {
+    let remote = writer.state.end.last();
     let remote_generation = writer.state.generation;
     if remote > position.durable || remote_generation > position.generation {
         let (local, local_generation) = (position.durable, position.generation);

@@ -32,6 +32,7 @@
 //! |---|---|
 //! | [`ObjectStore`] | the contract of a store; [`SimulatedStore`] is the worst that it allows, in virtual time |
 //! | [`Uploader`], [`Replication`] | ships the log of an open volume; how far it is |
+//! | [`Shipper`] | an uploader, or one that waits for the first answer of its store |
 //! | [`RemoteFlush`] | a volume whose flushes wait for the store |
 //! | [`Replica`] | a replica that is read: restored to a [`WantedState`], or checked |
 //! | [`ReplicaStorage`] | a state of a replica, read block by block |
@@ -47,6 +48,7 @@ mod catch_up;
 mod check;
 mod checkpoint;
 mod collect;
+mod connecting;
 mod descriptor;
 mod envelope;
 mod error;
@@ -76,6 +78,7 @@ mod writer;
 
 pub use access::Requests;
 pub use check::{CheckReport, Fault};
+pub use connecting::{Connecting, Shipper};
 pub use descriptor::Descriptor;
 pub use envelope::EncryptionKey;
 pub use error::{Defect, ReplicaError};

@@ -13,10 +13,10 @@ use weir_runtime::{Event, Handle, Instant};
 use weir_storage::{BLOCK_BYTES, Capabilities, Rules, Storage as _, flush};
 use weir_volume::{LogChunk, LogTap, TapBounds, Volume};
 
-use crate::access::Requests;
+use crate::access::{Access, Requests};
 use crate::catch_up::{catch_up, require_not_ahead};
 use crate::check::Fault;
-use crate::descriptor::Descriptor;
+use crate::connecting::descriptor_of;
 use crate::error::ReplicaError;
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
@@ -53,7 +53,7 @@ pub struct ReplicationStatus {
 }
 
 /// What the uploader and those who look at it share.
-struct Shared {
+pub(crate) struct Shared {
     handle: Handle,
     shipped: Cell<u64>,
     is_catching_up: Cell<bool>,
@@ -67,7 +67,7 @@ struct Shared {
     /// Something is to be shipped now, whatever the lag.
     hurried: Cell<bool>,
     changed: Event,
-    access: Rc<crate::access::Access>,
+    access: Rc<Access>,
     lag: Duration,
     rules: Rules<ReplicaMutant>,
 }
@@ -100,9 +100,7 @@ impl Uploader {
         bounds: TapBounds,
         options: ReplicaOptions,
     ) -> Result<Uploader, ReplicaError> {
-        let logical_blocks = volume.blocks();
-        let descriptor = Descriptor { volume: volume.identity(), logical_blocks };
-        let writer = Writer::open(handle, store, descriptor, options).await?;
+        let writer = Writer::open(handle, store, descriptor_of(&volume), options).await?;
         Uploader::begin(handle, volume, writer, bounds).await
     }
 
@@ -119,35 +117,27 @@ impl Uploader {
         Uploader::begin(handle, volume, base.writer, bounds).await
     }
 
-    async fn begin(
+    pub(crate) async fn begin(
         handle: &Handle,
         volume: Rc<Volume>,
         writer: Writer,
         bounds: TapBounds,
     ) -> Result<Uploader, ReplicaError> {
-        let options = writer.options.clone();
         flush(&*volume).await?;
-        let behind = require_not_ahead(&volume, &writer)?;
-        let shared = Rc::new(Shared {
-            handle: handle.clone(),
-            shipped: Cell::new(writer.state.end.last()),
-            is_catching_up: Cell::new(behind),
-            gave_up: Cell::default(),
-            requests: Cell::new(writer.requests()),
-            failure: RefCell::default(),
-            stopping: Cell::new(false),
-            given_up: Cell::new(false),
-            hurried: Cell::new(false),
-            changed: Event::new(),
-            access: Rc::clone(&writer.access),
-            lag: bounds.time,
-            rules: writer.options.rules,
-        });
-        let tap = Rc::new(volume.tap(bounds));
-        if behind {
-            tap.note_missing(bytes_at_most(&volume, &writer));
-        }
-        Ok(Uploader { volume, tap, writer, options, shared })
+        let last = writer.state.end.last();
+        let behind = require_not_ahead(volume.position(), &writer)?;
+        let missing = if behind { bytes_at_most(&volume, last) } else { 0 };
+        let options = writer.options.clone();
+        let shipped = Replication::begin(handle, &volume, (&writer.access, options.rules), (bounds, missing));
+        Ok(Uploader::with(volume, writer, shipped))
+    }
+
+    /// With a writer that has opened the replica.
+    pub(crate) fn with(volume: Rc<Volume>, writer: Writer, replication: Replication) -> Uploader {
+        let (options, Replication { shared, tap }) = (writer.options.clone(), replication);
+        shared.shipped.set(writer.state.end.last());
+        shared.requests.set(writer.requests());
+        Uploader { volume, tap, writer, options, shared }
     }
 
     /// What is wrong with newer checkpoints that could not be read: the log from an older one on took their place.
@@ -195,30 +185,11 @@ impl Uploader {
     /// [`ReplicaError`]: another writer has taken over, an object is damaged, the store was waited for long enough, or it was [given
     /// up](Replication::give_up).
     pub async fn run(mut self) -> Result<(), ReplicaError> {
-        self.writer.access.repeat_refusals();
-        if !self.options.stops {
-            self.writer.access.set_patience(None);
-        }
-        let shared = Rc::clone(&self.shared);
-        let outcome = {
-            let mut running = pin!(self.run_until_stopped().fuse());
-            let mut given_up = pin!(shared.until_given_up().fuse());
-            select_biased! {
-                outcome = running => outcome,
-                why = given_up => Err(why.into()),
-            }
-        };
-        self.note();
-        if let Err(failure) = &outcome {
-            error!(name: "shipping_stopped", %failure, "nothing more is shipped to the store");
-            self.shared.failure.replace(Some(failure.to_string()));
-            self.tap.close();
-        }
-        self.shared.changed.notify(usize::MAX);
-        outcome
+        let (replication, stops) = (self.replication(), self.options.stops);
+        replication.run(stops, async move { self.run_until_stopped().await }).await
     }
 
-    async fn run_until_stopped(&mut self) -> Result<(), ReplicaError> {
+    pub(crate) async fn run_until_stopped(&mut self) -> Result<(), ReplicaError> {
         loop {
             if self.shared.is_catching_up.get() || self.tap.backlog().has_gap {
                 if !self.shared.is_catching_up.replace(true) {
@@ -328,9 +299,10 @@ impl Uploader {
     }
 }
 
-/// Bytes that the store may lack of what the volume has: all that it holds, or that many requests as the store lacks can bring.
-fn bytes_at_most(volume: &Volume, writer: &Writer) -> u64 {
-    let requests = volume.position().placed.saturating_sub(writer.state.end.last());
+/// Bytes that a store with the requests up to `last` may lack of what the volume has: all that it holds, or that many requests as the
+/// store lacks can bring.
+pub(crate) fn bytes_at_most(volume: &Volume, last: u64) -> u64 {
+    let requests = volume.position().placed.saturating_sub(last);
     let Capabilities { max_transfer_blocks, max_share_blocks, .. } = volume.capabilities();
     let per_request = u64::from(*max_transfer_blocks.max(max_share_blocks));
     let blocks = volume.stats().live_blocks.min(requests.saturating_mul(per_request));
@@ -359,6 +331,65 @@ impl Drop for WritersReleased {
 }
 
 impl Replication {
+    /// Taps a volume of which the store lacks this many bytes.
+    pub(crate) fn begin(
+        handle: &Handle,
+        volume: &Rc<Volume>,
+        (access, rules): (&Rc<Access>, Rules<ReplicaMutant>),
+        (bounds, missing): (TapBounds, u64),
+    ) -> Replication {
+        let shared = Rc::new(Shared {
+            handle: handle.clone(),
+            shipped: Cell::default(),
+            is_catching_up: Cell::new(missing > 0),
+            gave_up: Cell::default(),
+            requests: Cell::default(),
+            failure: RefCell::default(),
+            stopping: Cell::new(false),
+            given_up: Cell::new(false),
+            hurried: Cell::new(false),
+            changed: Event::new(),
+            access: Rc::clone(access),
+            lag: bounds.time,
+            rules,
+        });
+        let tap = Rc::new(volume.tap(bounds));
+        if missing > 0 {
+            tap.note_missing(missing);
+        }
+        Replication { shared, tap }
+    }
+
+    /// Does what ships the volume until it ends, or is given up. What the store does not answer, or refuses, is asked again, without end
+    /// unless it `stops` when patience is over. An error is in the status, too: writers do not wait for the store then.
+    pub(crate) async fn run(
+        &self,
+        stops: bool,
+        shipping: impl Future<Output = Result<(), ReplicaError>>,
+    ) -> Result<(), ReplicaError> {
+        let Replication { shared, tap } = self;
+        shared.access.repeat_refusals();
+        if !stops {
+            shared.access.set_patience(None);
+        }
+        let outcome = {
+            let mut shipping = pin!(shipping.fuse());
+            let mut given_up = pin!(shared.until_given_up().fuse());
+            select_biased! {
+                outcome = shipping => outcome,
+                why = given_up => Err(why.into()),
+            }
+        };
+        shared.requests.set(shared.access.requests());
+        if let Err(failure) = &outcome {
+            error!(name: "shipping_stopped", %failure, "nothing more is shipped to the store");
+            shared.failure.replace(Some(failure.to_string()));
+            tap.close();
+        }
+        shared.changed.notify(usize::MAX);
+        outcome
+    }
+
     /// How far the store is behind.
     #[must_use]
     pub fn status(&self) -> ReplicationStatus {

@@ -110,6 +110,16 @@ impl Writer {
         options: ReplicaOptions,
     ) -> Result<Writer, ReplicaError> {
         let access = Rc::new(Access::new(handle, store, options.patience));
+        Writer::open_by(handle, access, volume, options).await
+    }
+
+    /// The same, by requests that are counted with others.
+    pub(crate) async fn open_by(
+        handle: &Handle,
+        access: Rc<Access>,
+        volume: Descriptor,
+        options: ReplicaOptions,
+    ) -> Result<Writer, ReplicaError> {
         let envelopes = Envelopes::new(handle, options.key.as_ref(), options.compress, options.rules);
         volume.ensure(&access, &envelopes, options.unfenced).await?;
         let newest = newest_state(&access, &envelopes, options.rules).await?;

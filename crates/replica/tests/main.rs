@@ -5,6 +5,7 @@
 mod bad_input;
 mod based;
 mod bounds;
+mod connecting;
 mod cut_group;
 mod mounted;
 mod passed_over;
