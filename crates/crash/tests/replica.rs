@@ -11,7 +11,7 @@ fn campaign(
     states: u64,
 ) -> Summary<ReplicaTotals> {
     let rules = (Rules::but(replica), Rules::but(volume));
-    ReplicaCampaign { rules, ..ReplicaCampaign::new(Plan::new(states, 3)) }.run_campaign()
+    ReplicaCampaign { rules, ..ReplicaCampaign::new(Plan::new(states, 4)) }.run_campaign()
 }
 
 /// What is wrong with how a mutant is found out: not at all, or for another reason than the words of one that it breaks.
@@ -41,7 +41,7 @@ fn a_replica_restores_to_a_prefix_of_the_requests() {
 #[test]
 fn a_replica_that_drops_a_rule_is_found_out() {
     let reasons: [(ReplicaMutant, &[&str]); 15] = [
-        (ReplicaMutant::ObjectsOutOfOrder, &["caught up to", "and the volume is at"]),
+        (ReplicaMutant::ObjectsOutOfOrder, &["log/", "is missing, and the log goes on behind it"]),
         (ReplicaMutant::PartialGroupCounts, &["the newest state, request", "and should be"]),
         (ReplicaMutant::CatchUpEndsEarly, &["the newest state, request", "and should be"]),
         (
@@ -50,20 +50,22 @@ fn a_replica_that_drops_a_rule_is_found_out() {
         ),
         (ReplicaMutant::CatchUpForgetsShares, &["the newest state, request", "and should be"]),
         (ReplicaMutant::AbsenceUnchecked, &["a machine that was taken for dead says that request"]),
-        // Objects of two writers, of which none follows the other.
+        (ReplicaMutant::FenceIgnored, &["a machine that was taken for dead says that request"]),
+        // The first object is no fence, which has no data: a checkpoint names it, and it stays when what follows is collected.
         (
-            ReplicaMutant::FenceIgnored,
-            &["log/", "is damaged: it names an object that is missing or is another one"],
+            ReplicaMutant::EpochForgotten,
+            &["log/00000000000000000001-", "is missing, and the log goes on behind it"],
         ),
-        // Maps of two writers have one name.
-        (ReplicaMutant::EpochForgotten, &["map/", "-0000000000000000-", "is damaged"]),
-        (ReplicaMutant::GenerationIgnored, &["a machine that was taken for dead says that request"]),
+        (ReplicaMutant::GenerationIgnored, &["the newest state, request", "and should be"]),
         (ReplicaMutant::RequestTorn, &["state, request", "and should be"]),
         (ReplicaMutant::SharesInTurn, &["state, request", "and should be"]),
-        (ReplicaMutant::CheckpointKeepsDiscarded, &["state, request", "and should be"]),
+        (
+            ReplicaMutant::CheckpointKeepsDiscarded,
+            &["the store has caught up, and has not what the volume has"],
+        ),
         (ReplicaMutant::CheckpointTooEarly, &["map/", "is missing"]),
         (ReplicaMutant::NamedCollected, &["log/", "is missing"]),
-        (ReplicaMutant::KeepIgnored, &["which is kept"]),
+        (ReplicaMutant::KeepIgnored, &["cannot be restored, but states from position"]),
     ];
     let wrong = reasons.iter().filter_map(|(mutant, words)| {
         let found = wrong_reason(&campaign(Some(*mutant), None, 60_000), words);

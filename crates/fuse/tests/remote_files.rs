@@ -27,6 +27,7 @@ const BLOCKS: u64 = 2048;
 const OWNER: u32 = 1000;
 const OTHER: u32 = 1001;
 
+const DIRECT_AND_SYNCHRONOUS: i32 = libc::O_DIRECT | libc::O_DSYNC;
 const WRITE: u32 = 16;
 const OPEN: u32 = 14;
 const FSYNC: u32 = 20;
@@ -94,10 +95,11 @@ impl Asking<'_> {
         u64::from_ne_bytes(opened.expect("opened")[..8].try_into().expect("eight bytes"))
     }
 
+    /// Writes past the kernel's cache, and waits.
     async fn write(&self, handle: u64) -> Result<(), Errno> {
         let place = [handle.to_ne_bytes(), 0_u64.to_ne_bytes()].concat();
-        let rest = [4, 0].map(u32::to_ne_bytes).concat();
-        self.ask(WRITE, &[&place[..], &rest, &[0; 16], b"data"].concat()).await.map(drop)
+        let rest = [4, 0, 0, 0, DIRECT_AND_SYNCHRONOUS.cast_unsigned(), 0].map(u32::to_ne_bytes).concat();
+        self.ask(WRITE, &[&place[..], &rest, b"data"].concat()).await.map(drop)
     }
 
     async fn ioctl(&self, handle: u64, command: u32, argument: &[u8]) -> Result<(), Errno> {
@@ -151,7 +153,7 @@ fn fsync_of_a_file_that_is_to_be_in_the_store_waits_for_it_and_fails_with_it() {
         other.fsync().await.expect("synchronised");
         assert_eq!(store.waits.get(), 1, "the other file is durable here");
         // O_DSYNC waits as well, and so does a group with the file in it.
-        let handle = file.open(libc::O_RDWR | libc::O_DSYNC).await;
+        let handle = file.open(libc::O_RDWR | DIRECT_AND_SYNCHRONOUS).await;
         file.write(handle).await.expect("written");
         assert_eq!(store.waits.get(), 2);
         let at = other.open(libc::O_RDWR).await;
