@@ -26,9 +26,6 @@ use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
 use crate::writer::{Payload, Role, Writer};
 
-/// Entries of an object at most.
-const ENTRIES_MAX: usize = 1 << 16;
-
 /// A catch-up that is under way.
 pub(crate) struct CatchUp<'a> {
     volume: &'a Rc<Volume>,
@@ -86,7 +83,7 @@ pub(crate) async fn catch_up(
     while let Some(first) = from {
         let page = volume.list_live(first, &old).await?;
         let end = page.next.unwrap_or(u64::from(u32::MAX));
-        group.add_discards(first, end, &page);
+        group.add_discards(first, end, &page).await?;
         let changed = page.live.iter().filter(|block| {
             let there = group.there().get(block.lba);
             block.is_newer || there.object == 0 || there.checksum != block.checksum
@@ -115,9 +112,9 @@ impl CatchUp<'_> {
     }
 
     /// Blocks from `first` on, below `end`, that only the store has, by what the page of the map there says.
-    fn add_discards(&mut self, first: u64, end: u64, page: &LivePage) {
+    async fn add_discards(&mut self, first: u64, end: u64, page: &LivePage) -> Result<(), ReplicaError> {
         if self.drops(ReplicaMutant::CatchUpForgetsDiscards) {
-            return;
+            return Ok(());
         }
         let there = self.there().mapped(first, end).map(|(lba, _)| lba);
         let empty = page.empty.as_ref().filter(|_| !self.drops(ReplicaMutant::CatchUpDiscardsBase));
@@ -129,7 +126,9 @@ impl CatchUp<'_> {
         for run in gone.chunk_by(|a, b| a + 1 == *b) {
             let change = Change::Discard(run.len() as u32);
             self.payload.push(LogEntry { lba: run[0], change, last: true }, &[]);
+            self.ship_if_full().await?;
         }
+        Ok(())
     }
 
     /// Reads blocks as they are now.
@@ -148,7 +147,7 @@ impl CatchUp<'_> {
     }
 
     async fn ship_if_full(&mut self) -> Result<(), ReplicaError> {
-        if self.payload.data.len() >= self.options.object_bytes || self.payload.entries.len() >= ENTRIES_MAX {
+        if self.payload.bytes() >= self.options.object_bytes {
             // A crash takes nothing of it back then.
             flush(&**self.volume).await?;
             let is_first = self.writer.state.end.open_group.is_none();

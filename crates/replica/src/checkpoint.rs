@@ -79,7 +79,7 @@ pub(crate) async fn write_checkpoint(
         }
         create_part(access, last_part.take()).await?;
         let key = map_key(sequence, epoch, hashes.len() as u32);
-        let bytes = envelopes.wrap(&key, ObjectKind::Map, &encode_part(&blocks, &numbers));
+        let bytes = envelopes.wrap(&key, ObjectKind::Map, &encode_part(&blocks, &numbers))?;
         hashes.push(hash_at_end(&bytes));
         last_part = Some((key, bytes));
     }
@@ -104,7 +104,7 @@ pub(crate) async fn write_checkpoint(
     }
     hashes.iter().for_each(|hash| body.extend_from_slice(hash));
     let key = checkpoint_key(sequence);
-    let manifest = envelopes.wrap(&key, ObjectKind::Checkpoint, &body);
+    let manifest = envelopes.wrap(&key, ObjectKind::Checkpoint, &body)?;
     access.create(&key, manifest).await?;
     create_part(access, last_part).await
 }

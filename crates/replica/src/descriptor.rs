@@ -49,7 +49,7 @@ impl Descriptor {
     ) -> Result<(), ReplicaError> {
         envelopes.volume.set(self.volume);
         let body = DescriptorOnDisk { logical_blocks: self.logical_blocks.into() };
-        let mut bytes = envelopes.wrap(DESCRIPTOR, ObjectKind::Descriptor, body.as_bytes());
+        let mut bytes = envelopes.wrap(DESCRIPTOR, ObjectKind::Descriptor, body.as_bytes())?;
         match access.find(DESCRIPTOR).await? {
             Some(found) => bytes = found,
             None => {

@@ -186,14 +186,17 @@ impl Envelopes {
     }
 
     /// Wraps a body into the object `key`.
-    pub(crate) fn wrap(&self, key: &str, kind: ObjectKind, body: &[u8]) -> Bytes {
+    pub(crate) fn wrap(&self, key: &str, kind: ObjectKind, body: &[u8]) -> Result<Bytes, ReplicaError> {
         self.maker(kind).wrap(key, body)
     }
 }
 
 impl EnvelopeMaker {
-    /// Wraps a body into the object `key`.
-    pub(crate) fn wrap(self, key: &str, body: &[u8]) -> Bytes {
+    /// Wraps a body into the object `key`, unless it has more bytes than are opened.
+    pub(crate) fn wrap(self, key: &str, body: &[u8]) -> Result<Bytes, ReplicaError> {
+        if body.len() > BODY_BYTES_MAX {
+            return Err(ReplicaError::TooLarge { key: key.to_owned(), bytes: body.len() });
+        }
         let packed = self.compress.then(|| lz4_flex::block::compress(body));
         let packed = packed.filter(|packed| packed.len() < body.len());
         let mut header = self.header;
@@ -215,7 +218,7 @@ impl EnvelopeMaker {
         }
         let hash = hash_of(key, &bytes);
         bytes.extend_from_slice(&hash);
-        bytes.into()
+        Ok(bytes.into())
     }
 }
 

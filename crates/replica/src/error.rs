@@ -59,6 +59,16 @@ pub enum ReplicaError {
         /// What is wrong.
         defect: Defect,
     },
+    /// It would have more bytes than a reader takes.
+    #[error(
+        "the object {key} would have {bytes} bytes, more than can be read again: it was not made; begin at another URL"
+    )]
+    TooLarge {
+        /// Its key.
+        key: String,
+        /// Bytes of its body.
+        bytes: usize,
+    },
     /// A newer program has written it.
     #[error("the object {key} has format version {version}, and this program knows 1: use a newer weir")]
     Version {

@@ -42,7 +42,8 @@ struct EntryOnDisk {
 }
 
 const HEADER_BYTES: usize = size_of::<LogHeader>();
-const ENTRY_BYTES: usize = size_of::<EntryOnDisk>();
+/// Bytes of an entry.
+pub(crate) const ENTRY_BYTES: usize = size_of::<EntryOnDisk>();
 const _: () = assert!(HEADER_BYTES == 80 && ENTRY_BYTES == 12);
 
 /// Bytes at the beginning of an object that say its shape.
@@ -143,7 +144,7 @@ impl ChainEnd {
 
 impl LogObject {
     /// The object with its envelope, and its hash.
-    pub(crate) fn encode(&self, maker: EnvelopeMaker) -> (Bytes, Hash) {
+    pub(crate) fn encode(&self, maker: EnvelopeMaker) -> Result<(Bytes, Hash), ReplicaError> {
         let flag = |is_set, bit| if is_set { bit } else { 0 };
         let flags = flag(self.ends, ENDS) | flag(self.catch_up, CATCH_UP);
         let header = LogHeader {
@@ -164,9 +165,9 @@ impl LogObject {
             body.extend_from_slice(encode_entry(entry).as_bytes());
         }
         body.extend_from_slice(&self.data);
-        let bytes = maker.wrap(&self.place.key(), &body);
+        let bytes = maker.wrap(&self.place.key(), &body)?;
         let hash = hash_at_end(&bytes);
-        (bytes, hash)
+        Ok((bytes, hash))
     }
 
     /// Does the same on a thread of its own, where that takes long, and returns the object besides.
@@ -176,13 +177,13 @@ impl LogObject {
     ) -> Result<(LogObject, Bytes, Hash), ReplicaError> {
         let (maker, is_large) = (envelopes.maker(ObjectKind::Log), self.data.len() >= LARGE_BYTES);
         let encode = move || {
-            let (bytes, hash) = self.encode(maker);
-            (self, bytes, hash)
+            let (bytes, hash) = self.encode(maker)?;
+            Ok((self, bytes, hash))
         };
         if !is_large {
-            return Ok(encode());
+            return encode();
         }
-        envelopes.handle().blocking(encode).await.map_err(|_| ReplicaError::NoThread)
+        envelopes.handle().blocking(encode).await.map_err(|_| ReplicaError::NoThread)?
     }
 
     /// Reads the object at a place; what else its envelope says comes with it.
@@ -302,4 +303,27 @@ fn decode_entry(bytes: &[u8]) -> Option<LogEntry> {
         _ => return None,
     };
     Some(LogEntry { lba: entry.lba.get(), change, last: info & LAST_OF_REQUEST != 0 })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use weir_runtime::{Runtime, Simulation};
+    use weir_storage::Rules;
+
+    use super::*;
+    use crate::envelope::{BODY_BYTES_MAX, EncryptionKey};
+
+    #[test]
+    fn nothing_is_wrapped_that_is_not_opened() {
+        let runtime = Runtime::simulated(Simulation::default());
+        let key = EncryptionKey::from_hex(&"7a".repeat(32));
+        let envelopes = Envelopes::new(&runtime.handle(), key.as_ref(), false, Rules::all());
+        let mut body = vec![0; BODY_BYTES_MAX];
+        let wrapped = envelopes.wrap("log/1", ObjectKind::Log, &body).unwrap();
+        assert_eq!(envelopes.opener().open("log/1", ObjectKind::Log, &wrapped).unwrap().body, body);
+        body.push(0);
+        let refused = envelopes.wrap("log/1", ObjectKind::Log, &body);
+        assert!(matches!(refused, Err(ReplicaError::TooLarge { bytes, .. }) if bytes == BODY_BYTES_MAX + 1));
+    }
 }

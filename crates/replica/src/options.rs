@@ -23,7 +23,7 @@ pub struct ReplicaOptions {
     pub patience: Option<Duration>,
     /// An uploader that [runs](crate::Uploader::run) stops when patience is over, and does not wait without end. Default: false.
     pub stops: bool,
-    /// An object is sent when it has so many bytes of data. Default: 4 MiB.
+    /// An object is sent when it has so many bytes of data; of a catch-up, with its entries. Default: 4 MiB.
     pub object_bytes: usize,
     /// A chunk is in the store so long after it was sealed, or writers wait. An object is sent after six tenths of it.
     /// Default: 1 s.

@@ -17,7 +17,7 @@ use crate::descriptor::Descriptor;
 use crate::envelope::{Envelopes, ObjectKind};
 use crate::error::ReplicaError;
 use crate::key::{EPOCHS, LogPlace, epoch_from_key, epoch_key};
-use crate::log_object::LogObject;
+use crate::log_object::{ENTRY_BYTES, LogObject};
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
 use crate::reader::{NewestState, newest_state, require_newest};
@@ -46,6 +46,11 @@ impl Payload {
         debug_assert!(block.is_empty() || block.len() == BLOCK_BYTES);
         self.entries.push(entry);
         self.data.extend_from_slice(block);
+    }
+
+    /// Bytes of an object that it takes: a discard has no data.
+    pub(crate) fn bytes(&self) -> usize {
+        self.data.len() + self.entries.len() * ENTRY_BYTES
     }
 }
 
@@ -162,7 +167,7 @@ impl Writer {
             let key = epoch_key(epoch);
             // No two writers draw the same token, so the object is another one for each.
             let token = self.handle.entropy();
-            let object = self.envelopes.wrap(&key, ObjectKind::Epoch, &token.to_le_bytes());
+            let object = self.envelopes.wrap(&key, ObjectKind::Epoch, &token.to_le_bytes())?;
             match self.access.create(&key, object).await? {
                 Placed::Ours => break token,
                 Placed::Taken(_) => epoch += 1,
@@ -179,7 +184,7 @@ impl Writer {
             let cut = cut.filter(|(cut, volume)| self.may_go_on(cut, *volume)).map(|(cut, _)| cut);
             let role = cut.map_or(Role::Requests(self.state.end.last()), |cut| Role::Part(cut.durable));
             let object = self.next_object(Payload::default(), role);
-            let (bytes, hash) = object.encode(self.envelopes.maker(ObjectKind::Log));
+            let (bytes, hash) = object.encode(self.envelopes.maker(ObjectKind::Log))?;
             let (size, asked_at) = (bytes.len() as u64, ClockTimes::now(&self.handle));
             match self.access.create(&object.place.key(), bytes).await? {
                 Placed::Ours => {

@@ -201,3 +201,28 @@ fn a_catch_up_whose_backlog_is_given_up_begins_anew() {
         });
     }
 }
+
+/// What was discarded while nothing was shipped has no data, and fills objects all the same: one that grew without end could not be
+/// read again.
+#[test]
+fn a_catch_up_that_only_discards_is_cut_into_objects() {
+    simulate(8, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        for lba in 0..48 {
+            world.write(lba, 1).await;
+        }
+        let options = ReplicaOptions { object_bytes: 60, compress: false, ..options() };
+        world.uploader(options.clone()).await.unwrap().ship_all().await.unwrap();
+        let before = world.store.objects();
+        for lba in 0..24 {
+            world.discard(2 * lba, 1).await;
+        }
+        world.uploader(options).await.unwrap().ship_all().await.unwrap();
+        let made = world.store.objects();
+        let log = made.iter().filter(|(key, _)| key.starts_with("log/") && !before.contains_key(*key));
+        let sizes: Vec<usize> = log.map(|(_, bytes)| bytes.len()).collect();
+        // Of an object with five entries, of 12 bytes each: an envelope of 96, and a head of 80.
+        assert!(sizes.len() > 5 && sizes.iter().all(|size| *size <= 96 + 80 + 60), "{sizes:?}");
+        assert_eq!(world.restore(WantedState::Newest).await.unwrap().1, world.content);
+    });
+}
