@@ -59,7 +59,7 @@ pub(crate) async fn collect(
     }
     let named: BTreeSet<LogPlace> = match rules.drops(ReplicaMutant::NamedCollected) {
         true => BTreeSet::new(),
-        false => manifest.objects.iter().copied().collect(),
+        false => manifest.read_table(access, envelopes, rules).await?.into_iter().collect(),
     };
     for key in access.list(LOG, "").await? {
         let is_needed = |place: LogPlace| place.first > kept || named.contains(&place);

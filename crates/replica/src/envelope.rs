@@ -16,6 +16,8 @@ use crate::mutants::ReplicaMutant;
 
 const MAGIC: [u8; 8] = *b"WEIR-REP";
 const VERSION: u32 = 1;
+/// That of a checkpoint with parts of its table of objects.
+pub(crate) const VERSION_OF_TABLE_PARTS: u32 = 2;
 /// Bytes of a body at most.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;
 const COMPRESSED: u32 = 1;
@@ -34,6 +36,13 @@ pub(crate) enum ObjectKind {
     Log = 3,
     Map = 4,
     Checkpoint = 5,
+}
+
+impl ObjectKind {
+    /// The newest version of such an object that is known.
+    fn newest_version(self) -> u32 {
+        if self == ObjectKind::Checkpoint { VERSION_OF_TABLE_PARTS } else { VERSION }
+    }
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -192,6 +201,12 @@ impl Envelopes {
 }
 
 impl EnvelopeMaker {
+    /// The object has this version.
+    pub(crate) fn with_version(mut self, version: u32) -> EnvelopeMaker {
+        self.header.version = version.into();
+        self
+    }
+
     /// Wraps a body into the object `key`, unless it has more bytes than are opened.
     pub(crate) fn wrap(self, key: &str, body: &[u8]) -> Result<Bytes, ReplicaError> {
         if body.len() > BODY_BYTES_MAX {
@@ -230,7 +245,7 @@ impl EnvelopeOpener {
         if header.magic != MAGIC {
             return Err(damaged(Defect::Foreign));
         }
-        if header.version.get() != VERSION {
+        if !(VERSION..=kind.newest_version()).contains(&header.version.get()) {
             return Err(ReplicaError::Version { key: key.to_owned(), version: header.version.get() });
         }
         let end = bytes.len().checked_sub(HASH_BYTES).filter(|end| *end >= HEADER_BYTES);

@@ -70,7 +70,9 @@ pub enum ReplicaError {
         bytes: usize,
     },
     /// A newer program has written it.
-    #[error("the object {key} has format version {version}, and this program knows 1: use a newer weir")]
+    #[error(
+        "the object {key} has format version {version}, which this program does not know: use a newer weir"
+    )]
     Version {
         /// Its key.
         key: String,

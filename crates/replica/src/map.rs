@@ -1,7 +1,8 @@
 //! The *map* of a replica: which block of which object each logical block reads, as of a request. Twelve bytes a block, in
-//! pages that take memory while something in them is mapped.
+//! pages that take memory while something in them is mapped. A copy shares the pages until one of the two changes them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_storage::Rules;
 use weir_volume::{Change, LogEntry};
@@ -26,7 +27,7 @@ pub(crate) struct Content {
 /// The map of a replica.
 #[derive(Clone)]
 pub(crate) struct ReplicaMap {
-    pages: BTreeMap<u32, Box<[Content; PAGE]>>,
+    pages: BTreeMap<u32, Arc<[Content; PAGE]>>,
     objects: Vec<LogPlace>,
     rules: Rules<ReplicaMutant>,
 }
@@ -64,8 +65,8 @@ impl ReplicaMap {
         if content.object == 0 && !self.pages.contains_key(&number) {
             return;
         }
-        let page = self.pages.entry(number).or_insert_with(|| Box::new([Content::default(); PAGE]));
-        page[lba as usize % PAGE] = content;
+        let page = self.pages.entry(number).or_insert_with(|| Arc::new([Content::default(); PAGE]));
+        Arc::make_mut(page)[lba as usize % PAGE] = content;
     }
 
     /// The blocks from `first` on, below `end`, that are mapped, in order.
@@ -128,6 +129,20 @@ impl ReplicaMap {
         let is_empty = |page: &[Content; PAGE]| page.iter().all(|content| content.object == 0);
         let empty: Vec<u32> = pages.filter(|(_, page)| is_empty(page)).map(|(number, _)| *number).collect();
         empty.iter().for_each(|number| drop(self.pages.remove(number)));
+    }
+
+    /// The objects that are read, in the order of the first blocks that read them; and their numbers in that table, from 1, by those
+    /// here, 0 of those that are not read.
+    pub(crate) fn table(&self) -> (Vec<LogPlace>, Vec<u32>) {
+        let (mut table, mut numbers) = (Vec::new(), vec![0; self.objects.len()]);
+        for (_, content) in self.mapped(0, u64::MAX) {
+            let at = content.object as usize - 1;
+            if numbers[at] == 0 {
+                table.push(self.objects[at]);
+                numbers[at] = table.len() as u32;
+            }
+        }
+        (table, numbers)
     }
 
     /// The blocks of each object that are read, with the logical blocks that read them, objects in order.

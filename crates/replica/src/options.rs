@@ -30,6 +30,8 @@ pub struct ReplicaOptions {
     pub lag: Duration,
     /// Bytes of objects after which a checkpoint is written. Default: 256 MiB.
     pub checkpoint_bytes: u64,
+    /// Blocks, or objects, that a part of a checkpoint lists at most. Default: 131,072.
+    pub part_entries: usize,
     /// States that are younger than this can be restored. Lists of the store have what is older. Default: one day.
     pub keep: Duration,
     /// The rules that this replica keeps: all of them.
@@ -47,6 +49,7 @@ impl Default for ReplicaOptions {
             object_bytes: 4 << 20,
             lag: Duration::from_secs(1),
             checkpoint_bytes: 256 << 20,
+            part_entries: 1 << 17,
             keep: Duration::from_secs(24 * 60 * 60),
             rules: Rules::all(),
         }

@@ -11,7 +11,7 @@ use weir_volume::{Base, LogEntry, Position, Volume};
 
 use crate::access::{Access, Placed, Requests};
 use crate::beginning::PassedOver;
-use crate::checkpoint::write_checkpoint;
+use crate::checkpoint::write_parts;
 use crate::collect::collect;
 use crate::descriptor::Descriptor;
 use crate::envelope::{Envelopes, ObjectKind};
@@ -378,7 +378,9 @@ impl Writer {
         let unreadable = &self.passed_over.sequences;
         if self.since_checkpoint > 0 && !unreadable.contains(&self.state.end.last()) {
             self.require_no_newer_checkpoint(self.state.end.last()).await?;
-            write_checkpoint(&self.access, &self.envelopes, &self.state, self.rules()).await?;
+            let (access, envelopes) = (&self.access, &self.envelopes);
+            let mut parts = write_parts(access, envelopes, &self.state, &self.options).await?;
+            parts.write_manifest(access, envelopes).await?;
             self.since_checkpoint = 0;
         }
         let now_ms = self.handle.wall_clock_millis();

@@ -231,3 +231,40 @@ fn what_is_kept_is_restored_and_the_rest_is_collected() {
         assert!(report.faults.is_empty() && report.kept.unwrap().first.sequence > 0, "{report:?}");
     });
 }
+
+/// No object of a checkpoint grows with the volume, and a replica with more objects than one part lists is restored, continued,
+/// collected and checked. What lists all of them in one object is at some size none that can be read.
+#[test]
+fn a_checkpoint_of_many_objects_and_blocks_is_in_parts() {
+    simulate(5, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        let keep = Duration::from_secs(100);
+        let options = ReplicaOptions { part_entries: 4, compress: false, keep, ..options() };
+        for round in 0..3 {
+            let mut uploader = world.uploader(options.clone()).await.unwrap();
+            for lba in 0..44 {
+                world.write(lba, 1 + lba % 2).await;
+                uploader.ship_all().await.unwrap();
+            }
+            assert!(uploader.checkpoint().await.unwrap());
+            let objects = world.store.objects();
+            let sizes = |prefix: &str| -> Vec<usize> {
+                objects
+                    .iter()
+                    .filter(|(key, _)| key.starts_with(prefix))
+                    .map(|(_, bytes)| bytes.len())
+                    .collect()
+            };
+            // The envelope has 96 bytes, and a run with its checksum 20. Of some 40 objects ten parts list all but four; the map
+            // has some 12 parts, and the manifest has the hash of each part.
+            assert!(sizes("map/").into_iter().all(|size| size <= 96 + 4 + 4 * 20), "{:?}", sizes("map/"));
+            let largest = sizes("checkpoint/").into_iter().max().unwrap();
+            assert!(sizes("map/").len() > 20 && largest <= 96 + 72 + 4 * 12 + 24 * 32, "{largest} bytes");
+            let (restored, content) = world.restore(WantedState::Newest).await.unwrap();
+            assert_eq!((restored.sequence, &content), (world.volume.position().placed, &world.content));
+            let report = world.replica(options.clone()).await.unwrap().check().await.unwrap();
+            assert!(report.faults.is_empty(), "round {round}: {report:?}");
+            handle.sleep(2 * keep).await;
+        }
+    });
+}
