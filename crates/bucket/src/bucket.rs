@@ -154,6 +154,12 @@ impl weir_replica::ObjectStore for Bucket {
     }
 
     fn list(&self, prefix: &str, after: &str) -> Reply<Vec<String>> {
+        self.list_page(prefix, after, usize::MAX)
+    }
+
+    fn list_page(&self, prefix: &str, after: &str, most: usize) -> Reply<Vec<String>> {
+        // A directory is in no order.
+        let most = if self.root.is_some() { usize::MAX } else { most };
         let (prefix, after, deadline) = (prefix.to_owned(), after.to_owned(), self.deadline);
         self.request(move |store| async move {
             // Prefixes of the crate end at a slash.
@@ -165,7 +171,7 @@ impl weir_replica::ObjectStore for Bucket {
             };
             let mut keys = Vec::new();
             // Each page of the list is a request.
-            loop {
+            while keys.len() < most {
                 let object = deadline.apply(0, listed.try_next()).await;
                 let Some(object) = object.map_err(|error| store_error(&prefix, &error))? else { break };
                 keys.push(object.location.to_string());

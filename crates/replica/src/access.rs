@@ -15,7 +15,7 @@ use tracing::warn;
 use weir_runtime::{Event, Handle, Instant};
 
 use crate::error::ReplicaError;
-use crate::store::{Creation, ObjectStore, StoreError};
+use crate::store::{Creation, ObjectStore, Reply, StoreError};
 
 /// How long after a failure a request is repeated: twice as long each time, between these.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -27,6 +27,9 @@ const ASKED_ONCE: Duration = Duration::from_secs(5);
 /// A request that has no answer for so long is told of, though it has not failed.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
 
+/// Keys that a store lists by one request.
+const LISTED_AT_ONCE: usize = 1000;
+
 /// Requests to a store so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
@@ -34,7 +37,7 @@ pub struct Requests {
     pub creations: u64,
     /// Objects that it was asked for.
     pub reads: u64,
-    /// Lists.
+    /// Lists: one for each 1,000 keys that were listed.
     pub lists: u64,
     /// Deletions.
     pub deletions: u64,
@@ -288,11 +291,24 @@ impl Access {
     }
 
     pub(crate) async fn list(&self, prefix: &str, after: &str) -> Result<Vec<String>, StoreError> {
+        self.list_by(|| self.store.list(prefix, after)).await
+    }
+
+    /// Lists the first of these keys: those of one request to a bucket, or all.
+    pub(crate) async fn list_page(&self, prefix: &str, after: &str) -> Result<Vec<String>, StoreError> {
+        self.list_by(|| self.store.list_page(prefix, after, LISTED_AT_ONCE)).await
+    }
+
+    async fn list_by(&self, list: impl Fn() -> Reply<Vec<String>>) -> Result<Vec<String>, StoreError> {
         let answer = self.repeat(|| {
             self.count(|requests| requests.lists += 1);
-            self.store.list(prefix, after)
+            list()
         });
-        answer.await
+        let keys = answer.await?;
+        // The first page was counted, and one that is empty is not asked for.
+        let more = keys.len().saturating_sub(1) / LISTED_AT_ONCE;
+        self.count(|requests| requests.lists += more as u64);
+        Ok(keys)
     }
 
     /// Deletes an object. That is not repeated if the store refuses: nothing waits for the room.

@@ -66,6 +66,8 @@ pub(crate) struct CheckpointParts {
     /// The end of the table of objects, which no part has.
     objects: Vec<LogPlace>,
     hashes: Vec<Hash>,
+    /// Numbers of objects in the map that it was made from which can be [freed](ReplicaMap::free_objects) there.
+    pub unread: Vec<u32>,
     /// Of the mutant: what is sent later.
     held_back: Option<(String, Bytes)>,
 }
@@ -77,6 +79,7 @@ struct Packing {
     table: Vec<LogPlace>,
     /// Their numbers in the table, from 1, by those in the map; 0 of what it does not read.
     numbers: Vec<u32>,
+    unread: Vec<u32>,
     /// Objects of the table that are in parts, all of them full.
     in_parts: usize,
     part_entries: usize,
@@ -95,7 +98,8 @@ impl Packing {
     fn new(map: ReplicaMap, part_entries: usize) -> Packing {
         let (table, numbers) = map.table();
         let in_parts = table.len().saturating_sub(1) / part_entries * part_entries;
-        Packing { map, table, numbers, in_parts, part_entries }
+        let unread = map.unread(&numbers);
+        Packing { map, table, numbers, unread, in_parts, part_entries }
     }
 
     /// The body of the part that begins there, and where the next one does; `None` behind the last one.
@@ -165,8 +169,8 @@ pub(crate) async fn write_parts(
         table_parts: (table_parts as u32).into(),
         hash: state.end.hash,
     };
-    let held_back = held_back.into_inner();
-    Ok(CheckpointParts { header, objects, hashes, held_back })
+    let (unread, held_back) = (packing.unread.clone(), held_back.into_inner());
+    Ok(CheckpointParts { header, objects, hashes, unread, held_back })
 }
 
 impl CheckpointParts {

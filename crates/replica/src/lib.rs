@@ -52,6 +52,7 @@ mod connecting;
 mod descriptor;
 mod envelope;
 mod error;
+mod fence;
 mod history;
 mod kept;
 mod kept_state;
@@ -73,6 +74,7 @@ mod restore;
 mod simulated_store;
 mod state;
 mod store;
+mod upkeep;
 mod uploader;
 mod writer;
 

@@ -29,19 +29,39 @@ pub(crate) struct Content {
 pub(crate) struct ReplicaMap {
     pages: BTreeMap<u32, Arc<[Content; PAGE]>>,
     objects: Vec<LogPlace>,
+    /// Numbers of objects that no block reads any more, for others.
+    free: Vec<u32>,
     rules: Rules<ReplicaMutant>,
 }
 
 impl ReplicaMap {
     /// Nothing is mapped.
     pub(crate) fn new(rules: Rules<ReplicaMutant>) -> ReplicaMap {
-        ReplicaMap { pages: BTreeMap::new(), objects: Vec::new(), rules }
+        ReplicaMap { pages: BTreeMap::new(), objects: Vec::new(), free: Vec::new(), rules }
     }
 
     /// Adds an object to the table, and returns its number.
     pub(crate) fn add_object(&mut self, place: LogPlace) -> u32 {
+        if let Some(number) = self.free.pop() {
+            self.objects[number as usize - 1] = place;
+            return number;
+        }
         self.objects.push(place);
         self.objects.len() as u32
+    }
+
+    /// Gives the numbers of objects to others: those [that no block read](Self::unread) in the newest copy of this map of which that was
+    /// told.
+    pub(crate) fn free_objects(&mut self, unread: Vec<u32>) {
+        self.free.extend(unread);
+    }
+
+    /// The objects that have no number in its [table](Self::table), by those in the map, but for the numbers that are free already.
+    pub(crate) fn unread(&self, numbers: &[u32]) -> Vec<u32> {
+        let mut free = self.free.clone();
+        free.sort_unstable();
+        let unread = (1..).zip(numbers).filter(|(_, in_table)| **in_table == 0).map(|(number, _)| number);
+        unread.filter(|number| free.binary_search(number).is_err()).collect()
     }
 
     /// The object with this number.
@@ -164,5 +184,31 @@ impl PartialEq for ReplicaMap {
             mapped.map(|(lba, c)| (lba, map.object(c.object), c.block, c.checksum)).collect()
         };
         resolved(self) == resolved(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory of a map that goes on for years follows the objects that blocks read, and those of some checkpoints.
+    #[test]
+    fn numbers_of_objects_that_no_block_reads_are_given_to_others() {
+        let mut map = ReplicaMap::new(Rules::all());
+        let place = |first| LogPlace { first, part: 0 };
+        let write = |map: &mut ReplicaMap, first: u64| {
+            let object = map.add_object(place(first));
+            map.set((first % 4) as u32, Content { object, block: 0, checksum: 0 });
+        };
+        for round in 0..100 {
+            (1..=10).for_each(|i| write(&mut map, 20 * round + i));
+            let copy = map.clone();
+            // It is written, and what it does not read is known later.
+            (11..=20).for_each(|i| write(&mut map, 20 * round + i));
+            map.free_objects(copy.unread(&copy.table().1));
+            let reads: Vec<Option<LogPlace>> = (0..4).map(|lba| map.object(map.get(lba).object)).collect();
+            assert_eq!(reads, [20, 17, 18, 19].map(|i| Some(place(20 * round + i))));
+        }
+        assert!(map.objects.len() < 50, "{} objects", map.objects.len());
     }
 }

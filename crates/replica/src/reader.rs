@@ -11,7 +11,7 @@ use crate::descriptor::Descriptor;
 use crate::envelope::Envelopes;
 use crate::error::ReplicaError;
 use crate::kept_state::WantedState;
-use crate::key::{CHECKPOINTS, checkpoint_from_key};
+use crate::key::{CHECKPOINTS, checkpoint_from_key, checkpoint_key};
 use crate::log_reader::LogReader;
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
@@ -109,8 +109,8 @@ async fn read_newest(
 
 /// Where the log ends for a reader, it may go on behind what was collected while it was read: no checkpoint may be newer.
 pub(crate) async fn require_newest(access: &Access, sequence: u64) -> Result<(), ReplicaError> {
-    let newest = list_checkpoints(access).await?.last().copied();
-    if newest.is_some_and(|newest| newest > sequence) { Err(ReplicaError::Outrun) } else { Ok(()) }
+    let keys = access.list(CHECKPOINTS, &checkpoint_key(sequence)).await?;
+    if keys.iter().any(|key| checkpoint_from_key(key).is_some()) { Err(ReplicaError::Outrun) } else { Ok(()) }
 }
 
 /// Reads the log from where a state ends, into the state. Returns the bytes of the objects.

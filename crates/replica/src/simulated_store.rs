@@ -228,6 +228,15 @@ impl ObjectStore for SimulatedStore {
         })
     }
 
+    fn list_page(&self, prefix: &str, after: &str, most: usize) -> Reply<Vec<String>> {
+        let listed = self.list(prefix, after);
+        Box::pin(async move {
+            let mut keys = listed.await?;
+            keys.truncate(most);
+            Ok(keys)
+        })
+    }
+
     fn delete(&self, key: &str) -> Reply<()> {
         let key = key.to_owned();
         self.request(move |inner| {

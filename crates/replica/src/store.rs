@@ -31,6 +31,12 @@ pub trait ObjectStore {
     /// Lists the keys that begin with `prefix` and come behind `after`, in order. Any of those that are young may be missing.
     fn list(&self, prefix: &str, after: &str) -> Reply<Vec<String>>;
 
+    /// Lists the first of these keys, in order: `most` of them or more, if there are so many. All of them are as good an answer.
+    fn list_page(&self, prefix: &str, after: &str, most: usize) -> Reply<Vec<String>> {
+        let _ = most;
+        self.list(prefix, after)
+    }
+
     /// Deletes an object. That there is none is no error.
     fn delete(&self, key: &str) -> Reply<()>;
 }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, select, try_join};
 use futures_util::{FutureExt as _, select_biased};
 use tracing::{error, warn};
 use weir_runtime::{Event, Handle, Instant};
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
 pub struct Uploader {
     volume: Rc<Volume>,
     tap: Rc<LogTap>,
-    writer: Writer,
+    writer: Box<Writer>,
     options: ReplicaOptions,
     shared: Rc<Shared>,
 }
@@ -137,7 +137,7 @@ impl Uploader {
         let (options, Replication { shared, tap }) = (writer.options.clone(), replication);
         shared.shipped.set(writer.state.end.last());
         shared.requests.set(writer.requests());
-        Uploader { volume, tap, writer, options, shared }
+        Uploader { volume, tap, writer: Box::new(writer), options, shared }
     }
 
     /// What is wrong with newer checkpoints that could not be read: the log from an older one on took their place.
@@ -190,6 +190,16 @@ impl Uploader {
     }
 
     pub(crate) async fn run_until_stopped(&mut self) -> Result<(), ReplicaError> {
+        let upkeep = Rc::clone(&self.writer.upkeep);
+        let shipping = async {
+            self.ship_until_stopped().await?;
+            upkeep.close();
+            Ok(())
+        };
+        try_join(shipping, upkeep.run()).await.map(|_| ())
+    }
+
+    async fn ship_until_stopped(&mut self) -> Result<(), ReplicaError> {
         loop {
             if self.shared.is_catching_up.get() || self.tap.backlog().has_gap {
                 if !self.shared.is_catching_up.replace(true) {
@@ -200,7 +210,7 @@ impl Uploader {
             let chunks = self.next_chunks().await;
             if !chunks.is_empty() {
                 self.ship(chunks).await?;
-                self.writer.checkpoint(false).await?;
+                self.writer.begin_checkpoint_if_due();
             } else if self.shared.stopping.get() && !self.tap.backlog().has_gap {
                 return Ok(());
             }

@@ -4,25 +4,25 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tracing::{info, warn};
+use tracing::info;
 use weir_runtime::{Handle, Instant};
 use weir_storage::{BLOCK_BYTES, Rules};
 use weir_volume::{Base, LogEntry, Position, Volume};
 
 use crate::access::{Access, Placed, Requests};
 use crate::beginning::PassedOver;
-use crate::checkpoint::write_parts;
-use crate::collect::collect;
 use crate::descriptor::Descriptor;
 use crate::envelope::{Envelopes, ObjectKind};
 use crate::error::ReplicaError;
-use crate::key::{EPOCHS, LogPlace, epoch_from_key, epoch_key};
+use crate::fence::{newest_epoch, require_no_newer_checkpoint};
+use crate::key::{LogPlace, epoch_key};
 use crate::log_object::{ENTRY_BYTES, LogObject};
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
 use crate::reader::{NewestState, newest_state, require_newest};
 use crate::state::{CutGroup, ReplicaState};
-use crate::store::{ObjectStore, StoreError};
+use crate::store::ObjectStore;
+use crate::upkeep::Upkeep;
 
 /// For so long at most, and for half of what is kept, a writer that knows its place to be its own need not look again: no object that
 /// another one makes in the next place is collected before.
@@ -89,7 +89,8 @@ impl ClockTimes {
 pub(crate) struct Writer {
     pub access: Rc<Access>,
     handle: Handle,
-    envelopes: Envelopes,
+    envelopes: Rc<Envelopes>,
+    pub upkeep: Rc<Upkeep>,
     pub state: ReplicaState,
     pub options: ReplicaOptions,
     /// That of the volume here; 0 until it begins to write.
@@ -129,10 +130,13 @@ impl Writer {
         volume.ensure(&access, &envelopes, options.unfenced).await?;
         let newest = newest_state(&access, &envelopes, options.rules).await?;
         let NewestState { state, bytes: since_checkpoint, passed_over } = newest;
-        let handle = handle.clone();
+        let (handle, envelopes) = (handle.clone(), Rc::new(envelopes));
+        let upkeep = Rc::new(Upkeep::new(&access, &envelopes, &options));
+        upkeep.set_unreadable(&passed_over.sequences);
         Ok(Writer {
             access,
             envelopes,
+            upkeep,
             state,
             options,
             generation: 0,
@@ -161,7 +165,7 @@ impl Writer {
         is_new: bool,
         catch_up: Option<Position>,
     ) -> Result<(u64, u64), ReplicaError> {
-        let mut epoch = self.newest_epoch().await? + 1;
+        let mut epoch = newest_epoch(&self.access).await? + 1;
         let token = loop {
             self.envelopes.epoch.set(epoch);
             let key = epoch_key(epoch);
@@ -204,6 +208,7 @@ impl Writer {
                         bytes: self.since_checkpoint,
                         passed_over: self.passed_over,
                     } = newest;
+                    self.upkeep.set_unreadable(&self.passed_over.sequences);
                     if self.state.generation > self.generation {
                         return Err(ReplicaError::TakenOver(epoch));
                     }
@@ -211,11 +216,6 @@ impl Writer {
                 Placed::Taken(found) => self.absorb(&object.place, &found, epoch).await?,
             }
         }
-    }
-
-    async fn newest_epoch(&self) -> Result<u64, StoreError> {
-        let keys = self.access.list(EPOCHS, "").await?;
-        Ok(keys.iter().filter_map(|key| epoch_from_key(key)).max().unwrap_or(0))
     }
 
     /// The writer before has added an object meanwhile.
@@ -354,44 +354,54 @@ impl Writer {
         let sure_for = SURE_FOR.min(self.options.keep / 2);
         let is_sure = ClockTimes::now(&self.handle).is_within(sure_for, self.sure_at);
         if !is_sure && !self.rules().drops(ReplicaMutant::AbsenceUnchecked) {
-            self.require_no_newer_checkpoint(place.first - 1).await?;
+            require_no_newer_checkpoint(&self.access, place.first - 1).await?;
             self.sure_at = asked_at;
         }
         Ok(())
     }
 
-    /// Only another writer makes a checkpoint that is newer than this writer's log.
-    async fn require_no_newer_checkpoint(&self, last: u64) -> Result<(), ReplicaError> {
-        match require_newest(&self.access, last).await {
-            Err(ReplicaError::Outrun) => Err(ReplicaError::TakenOver(self.newest_epoch().await?)),
-            outcome => outcome,
+    /// Has the upkeep write a checkpoint if that is due and none is under way.
+    pub(crate) fn begin_checkpoint_if_due(&mut self) {
+        self.free_objects();
+        if self.checkpoint_is_due() && !self.upkeep.is_busy() {
+            let state = self.snapshot();
+            self.upkeep.begin_checkpoint(state);
         }
     }
 
     /// Writes a checkpoint and collects what no kept state needs, if that is due, or `now`. Whether it did.
     pub(crate) async fn checkpoint(&mut self, now: bool) -> Result<bool, ReplicaError> {
-        let is_due = self.since_checkpoint >= self.options.checkpoint_bytes;
-        if self.state.end.open_group.is_some() || !(is_due || now) {
+        if self.state.end.open_group.is_some() || !(now || self.checkpoint_is_due()) {
             return Ok(false);
         }
-        // In the place of one that cannot be read none can be made: the next one comes behind it.
-        let unreadable = &self.passed_over.sequences;
-        if self.since_checkpoint > 0 && !unreadable.contains(&self.state.end.last()) {
-            self.require_no_newer_checkpoint(self.state.end.last()).await?;
-            let (access, envelopes) = (&self.access, &self.envelopes);
-            let mut parts = write_parts(access, envelopes, &self.state, &self.options).await?;
-            parts.write_manifest(access, envelopes).await?;
-            self.since_checkpoint = 0;
+        if self.since_checkpoint > 0 && !self.meets_unreadable() {
+            let state = self.snapshot();
+            self.upkeep.write_checkpoint(&state).await?;
+            self.free_objects();
         }
-        let now_ms = self.handle.wall_clock_millis();
-        let keep = (self.options.keep, &self.passed_over.sequences[..]);
-        match collect(&self.access, &self.envelopes, now_ms, keep, self.rules()).await {
-            // What is not deleted takes room, and breaks no promise.
-            Err(ReplicaError::Store(error)) if error.is_refusal() && !now => {
-                warn!(name: "collection_refused", %error, "what is not kept any more was not deleted");
-            }
-            outcome => drop(outcome?),
-        }
+        self.upkeep.collect().await?;
         Ok(true)
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        let is_whole = self.state.end.open_group.is_none() && !self.meets_unreadable();
+        is_whole && self.since_checkpoint >= self.options.checkpoint_bytes
+    }
+
+    /// In the place of a checkpoint that cannot be read none can be made: the next one comes behind it.
+    fn meets_unreadable(&self) -> bool {
+        self.passed_over.sequences.contains(&self.state.end.last())
+    }
+
+    /// Frees the numbers of objects that no block reads: none is read again, since blocks are copied from blocks.
+    fn free_objects(&mut self) {
+        self.state.map.free_objects(self.upkeep.take_unread());
+    }
+
+    /// The state as it is now, for a checkpoint. It shares the map until that changes.
+    fn snapshot(&mut self) -> ReplicaState {
+        self.since_checkpoint = 0;
+        let ReplicaState { map, end, generation, .. } = &self.state;
+        ReplicaState::at(map.clone(), *end, *generation, self.options.rules)
     }
 }

@@ -304,3 +304,67 @@ fn writers_that_are_released_wait_for_no_store_and_an_uploader_that_is_given_up_
         assert!(replication.status().stopped);
     });
 }
+
+/// Ten writes a second, for so many seconds. Returns the largest lag of that time.
+async fn write_for(world: &mut World, replication: &Replication, seconds: u32) -> Duration {
+    let mut largest = Duration::ZERO;
+    for i in 0..10 * seconds {
+        world.write(i % 48, 1).await;
+        for _ in 0..10 {
+            world.handle.sleep(Duration::from_millis(10)).await;
+            largest = largest.max(replication.status().lag);
+        }
+    }
+    largest
+}
+
+/// A checkpoint for each object, in 48 parts, with 200 of them kept: one more costs no more than the first one, and the store is no
+/// further behind while they are written, and while they are collected. Both go on beside the shipping, at 20 ms a request.
+#[test]
+fn neither_checkpoints_nor_collection_hold_the_log_back() {
+    simulate(9, async |handle| {
+        let latency = StoreFaults { delay_max: Duration::from_millis(20), ..LATENCY };
+        let mut world = World::new(&handle, latency).await;
+        let keep = Duration::from_secs(3600);
+        let options = ReplicaOptions { checkpoint_bytes: 1, part_entries: 1, keep, ..options() };
+        let options = ReplicaOptions { object_bytes: 4 << 20, ..options };
+        let bounds = TapBounds { bytes: 1 << 20, time: options.lag, never_wait: false };
+        let store = Rc::new(world.store.clone());
+        let opened = Uploader::open(&handle, Rc::clone(&world.volume), store, bounds, options.clone()).await;
+        let uploader = opened.unwrap();
+        let replication = uploader.replication();
+        let task = handle.spawn(uploader.run());
+        let store = world.store.clone();
+        let count = |prefix: &str| store.objects().keys().filter(|key| key.starts_with(prefix)).count();
+        let lag = write_for(&mut world, &replication, 150).await;
+        assert!(
+            count("checkpoint/") > 200 && lag <= options.lag,
+            "{} checkpoints, {lag:?}",
+            count("checkpoint/")
+        );
+        // One more second, with an object or two, and a checkpoint of each.
+        let (before, made) = (replication.status().requests, count("checkpoint/"));
+        let lag = write_for(&mut world, &replication, 1).await;
+        let after = replication.status().requests;
+        let made = (count("checkpoint/") - made) as u64;
+        assert!(made > 0 && lag <= options.lag, "{made} checkpoints, {lag:?}");
+        assert!(after.reads - before.reads <= made, "{before:?}, {after:?}");
+        assert!(after.lists - before.lists <= 3 * made, "{before:?}, {after:?}");
+        // What was kept is not any more: 200 checkpoints, 10,000 parts of maps, and what they alone need.
+        handle.sleep(keep).await;
+        let parts = count("map/");
+        let lag = write_for(&mut world, &replication, 60).await;
+        let status = replication.status();
+        assert!(parts > 9_000 && lag <= options.lag && !status.overdue, "{parts} parts, {status:?}");
+        assert!(
+            count("map/") < 6_000 && status.requests.deletions > 9_000,
+            "{} parts, {status:?}",
+            count("map/")
+        );
+        replication.stop();
+        task.await.unwrap().unwrap();
+        assert_eq!(world.restore(WantedState::Newest).await.unwrap().1, world.content);
+        let report = world.replica(options).await.unwrap().check().await.unwrap();
+        assert!(report.faults.is_empty() && report.checkpoints > 50, "{report:?}");
+    });
+}
