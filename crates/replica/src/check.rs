@@ -1,5 +1,7 @@
 //! *Checking* a replica: everything in it is read and verified, and what is missing or damaged is listed.
 
+use std::collections::VecDeque;
+
 use weir_storage::BLOCK_BYTES;
 use weir_volume::content_checksum;
 
@@ -7,7 +9,7 @@ use crate::checkpoint::Manifest;
 use crate::error::{Defect, ReplicaError};
 use crate::kept_state::{KeptRange, KeptState};
 use crate::key::checkpoint_key;
-use crate::log_object::LogObject;
+use crate::log_object::{ChainEnd, LogObject};
 use crate::log_reader::LogReader;
 use crate::reader::{Replica, list_checkpoints};
 use crate::state::ReplicaState;
@@ -65,50 +67,91 @@ impl CheckReport {
     }
 }
 
+/// A checkpoint that was read without its map, and has not been compared yet.
+struct Unmet {
+    sequence: u64,
+    created_ms: u64,
+    end: ChainEnd,
+}
+
+impl Unmet {
+    /// Whether it is of the place where a state ends.
+    fn is_at(&self, end: &ChainEnd) -> bool {
+        (self.end.next, self.end.hash) == (end.next, end.hash)
+    }
+}
+
 impl Replica {
-    /// Reads everything, and compares each checkpoint with the log.
+    /// Reads everything, and compares each checkpoint with the log. Two maps are in memory at most.
     ///
     /// # Errors
     /// [`ReplicaError`] if the store refuses; what is wrong with single objects is in the report.
     pub async fn check(&self) -> Result<CheckReport, ReplicaError> {
         let Replica { access, envelopes, options, .. } = self;
         let mut report = CheckReport::default();
-        let mut states = Vec::new();
+        let mut unmet = VecDeque::new();
         for sequence in list_checkpoints(access).await? {
             report.checkpoints += 1;
-            let manifest = match Manifest::read(access, envelopes, sequence).await {
-                Ok(manifest) => manifest,
-                Err(error) => {
-                    report.note(error)?;
-                    continue;
+            match Manifest::read(access, envelopes, sequence).await {
+                Ok(manifest) => {
+                    let (created_ms, end) = (manifest.created_ms, manifest.end());
+                    unmet.push_back(Unmet { sequence, created_ms, end });
                 }
-            };
-            match manifest.load(access, envelopes, options.rules).await {
-                Ok(state) => states.push((state, manifest.created_ms)),
                 Err(error) => report.note(error)?,
             }
         }
-        let start = ReplicaState::empty(options.rules);
-        let reader = LogReader::begin(access, envelopes, &start.end).await?;
+        let mut state = ReplicaState::empty(options.rules);
+        let reader = LogReader::begin(access, envelopes, &state.end).await?;
         // Collection deletes the oldest object first: where that is gone, so may others be.
-        let is_complete = match reader.read(start.end.next).await {
-            Ok(found) => found.is_some() || states.is_empty(),
+        let mut is_complete = match reader.read(state.end.next).await {
+            Ok(found) => found.is_some(),
             Err(error) => {
                 report.note(error)?;
-                states.is_empty()
+                false
             }
         };
-        let mut state = start;
-        if !is_complete {
-            let created_ms = states[0].1;
-            state = states[0].0.clone();
-            report.note_state(KeptState { sequence: state.end.last(), created_ms });
+        while !is_complete && let Some(oldest) = unmet.pop_front() {
+            if let Some(found) = self.load_checkpoint(oldest.sequence, &mut report).await? {
+                report.note_state(KeptState { sequence: oldest.sequence, created_ms: oldest.created_ms });
+                state = found;
+                is_complete = true;
+            }
         }
         self.check_named(&state, &mut report).await?;
-        if let Err(error) = self.check_log(&mut state, &states, &mut report).await {
-            report.note(error)?;
+        let is_whole = match self.check_log(&mut state, &mut unmet, &mut report).await {
+            Ok(()) => true,
+            Err(error) => {
+                report.note(error)?;
+                false
+            }
+        };
+        for Unmet { sequence, .. } in unmet {
+            if self.load_checkpoint(sequence, &mut report).await?.is_some() && is_whole {
+                let key = checkpoint_key(sequence);
+                report.note(ReplicaError::Damaged { key, defect: Defect::Place })?;
+            }
         }
         Ok(report)
+    }
+
+    /// Reads a checkpoint with its map; `None` if that is missing or damaged, which the report says.
+    async fn load_checkpoint(
+        &self,
+        sequence: u64,
+        report: &mut CheckReport,
+    ) -> Result<Option<ReplicaState>, ReplicaError> {
+        let Replica { access, envelopes, options, .. } = self;
+        let read = async {
+            let manifest = Manifest::read(access, envelopes, sequence).await?;
+            manifest.load(access, envelopes, options.rules).await
+        };
+        match read.await {
+            Ok(state) => Ok(Some(state)),
+            Err(error) => {
+                report.note(error)?;
+                Ok(None)
+            }
+        }
     }
 
     /// Reads the objects that the oldest checkpoint names. What others name besides is in the log.
@@ -141,7 +184,7 @@ impl Replica {
     async fn check_log(
         &self,
         state: &mut ReplicaState,
-        checkpoints: &[(ReplicaState, u64)],
+        unmet: &mut VecDeque<Unmet>,
         report: &mut CheckReport,
     ) -> Result<(), ReplicaError> {
         let mut reader = LogReader::begin(&self.access, &self.envelopes, &state.end).await?;
@@ -158,9 +201,11 @@ impl Replica {
                 let sequence = state.end.last();
                 report.note_state(KeptState { sequence, created_ms: found.created_ms });
             }
-            for (checkpoint, _) in checkpoints.iter().filter(|(checkpoint, _)| checkpoint.end == state.end) {
-                if checkpoint.map != state.map {
-                    let key = checkpoint_key(state.end.last());
+            let met = unmet.iter().position(|checkpoint| checkpoint.is_at(&state.end));
+            if let Some(Unmet { sequence, .. }) = met.and_then(|at| unmet.remove(at)) {
+                let found = self.load_checkpoint(sequence, report).await?;
+                if found.is_some_and(|found| found.map != state.map) {
+                    let key = checkpoint_key(sequence);
                     report.note(ReplicaError::Damaged { key, defect: Defect::Content })?;
                 }
             }

@@ -21,6 +21,9 @@ pub enum Defect {
     /// It does not follow the object before it.
     #[error("it does not follow the object before it")]
     Chain,
+    /// It is a checkpoint that fits no place of the log.
+    #[error("it is of a place that the log does not have, as one of another history")]
+    Place,
     /// It names an object that is not there.
     #[error("it names an object that is missing or is another one")]
     Names,

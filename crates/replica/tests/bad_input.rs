@@ -251,3 +251,34 @@ fn the_map_of_another_history_is_not_that_of_a_checkpoint() {
         });
     }
 }
+
+/// A checkpoint of another history is whole in itself, and the log has no place that it is of.
+#[test]
+fn a_checkpoint_that_the_log_does_not_meet_is_named() {
+    simulate(10, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        ship_three(&mut world, &options()).await;
+        let (disk, before) = (world.disk.image(), world.store.objects());
+        let mut stores = Vec::new();
+        for lba in [20, 30] {
+            world.store = SimulatedStore::from_objects(&handle, StoreFaults::default(), &before);
+            world.disk = AdversaryDisk::from_image(&handle, disk_options(), &disk);
+            let opened = Volume::open(&handle, world.disk.clone(), VolumeOptions::default()).await;
+            world.volume = Rc::new(opened.unwrap());
+            world.write(lba, 1).await;
+            let mut uploader = world.uploader(options()).await.unwrap();
+            uploader.ship_all().await.unwrap();
+            assert!(uploader.checkpoint().await.unwrap());
+            assert!(world.replica(options()).await.unwrap().check().await.unwrap().faults.is_empty());
+            stores.push(world.store.objects());
+        }
+        world.store = SimulatedStore::from_objects(&handle, StoreFaults::default(), &stores[0]);
+        let of_checkpoint = |key: &&String| key.starts_with("map/") || key.starts_with("checkpoint/");
+        for key in stores[1].keys().filter(of_checkpoint) {
+            world.store.damage(key, Some(&stores[1][key]));
+        }
+        let faults = world.replica(options()).await.unwrap().check().await.unwrap().faults;
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
+        assert!(fault.key.starts_with("checkpoint/") && fault.what.contains("does not have"), "{fault:?}");
+    });
+}
