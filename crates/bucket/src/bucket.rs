@@ -9,7 +9,7 @@ use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions};
-use weir_replica::{Creation, Reply, StoreError};
+use weir_replica::{Creation, OBJECT_BYTES_MAX, Reply, StoreError};
 use weir_runtime::{Handle, Receiver, Sender, channel};
 
 use crate::answer::store_error;
@@ -131,11 +131,13 @@ impl weir_replica::ObjectStore for Bucket {
         let (key, deadline) = (key.to_owned(), self.deadline);
         self.request(move |store| async move {
             let path = Path::from(key.as_str());
-            let found = async {
-                let found = deadline.apply(0, store.get(&path)).await?;
-                deadline.apply(found.meta.size, found.bytes()).await
-            };
-            found.await.map_err(|error| store_error(&key, &error))
+            let found =
+                deadline.apply(0, store.get(&path)).await.map_err(|error| store_error(&key, &error))?;
+            let bytes = found.meta.size;
+            if bytes > OBJECT_BYTES_MAX {
+                return Err(StoreError::Oversized { key, bytes });
+            }
+            deadline.apply(bytes, found.bytes()).await.map_err(|error| store_error(&key, &error))
         })
     }
 

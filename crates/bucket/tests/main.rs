@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use weir_bucket::{Bucket, Place, PlaceError};
-use weir_replica::{Creation, ObjectStore as _, StoreError};
+use weir_replica::{Creation, OBJECT_BYTES_MAX, ObjectStore as _, StoreError};
 use weir_runtime::{Runtime, Wall};
 
 #[test]
@@ -49,6 +49,27 @@ fn a_directory_creates_an_object_once_and_lists_in_order() {
         let unfenced = Bucket::open(&handle, &place, true).unwrap();
         assert_eq!(unfenced.create("log/2", Bytes::from_static(b"new")).await, Ok(Creation::Created));
         assert_eq!(bucket.get("log/2").await.unwrap(), &b"new"[..]);
+    });
+    done.unwrap();
+}
+
+/// An object of somebody else under a key of a replica takes no memory, however large it is.
+#[test]
+fn an_object_that_is_larger_than_any_of_a_replica_is_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = Runtime::wall(Wall::default()).unwrap();
+    let place = Place::Directory(directory.path().to_owned());
+    std::fs::create_dir(directory.path().join("log")).unwrap();
+    let large = |key: &str, bytes| {
+        std::fs::File::create(directory.path().join(key)).unwrap().set_len(bytes).unwrap();
+    };
+    large("log/1", OBJECT_BYTES_MAX);
+    large("log/2", 1 << 40);
+    let done = runtime.block_on(async {
+        let bucket = Bucket::open(&runtime.handle(), &place, false).unwrap();
+        assert_eq!(bucket.get("log/1").await.map(|bytes| bytes.len() as u64), Ok(OBJECT_BYTES_MAX));
+        let oversized = StoreError::Oversized { key: "log/2".to_owned(), bytes: 1 << 40 };
+        assert_eq!(bucket.get("log/2").await, Err(oversized));
     });
     done.unwrap();
 }

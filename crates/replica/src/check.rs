@@ -43,7 +43,7 @@ impl Fault {
     /// The fault of one object that an error tells of, if it does.
     pub(crate) fn of_object(error: &ReplicaError) -> Option<Fault> {
         match error {
-            ReplicaError::Store(StoreError::Missing(key))
+            ReplicaError::Store(StoreError::Missing(key) | StoreError::Oversized { key, .. })
             | ReplicaError::Damaged { key, .. }
             | ReplicaError::Version { key, .. }
             | ReplicaError::Key(key) => Some(Fault { key: key.clone(), what: error.to_string() }),

@@ -20,6 +20,8 @@ const VERSION: u32 = 1;
 pub(crate) const VERSION_OF_TABLE_PARTS: u32 = 2;
 /// Bytes of a body at most.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;
+/// Bytes of an object at most; one that is compressed is smaller than its body.
+pub const OBJECT_BYTES_MAX: u64 = (HEADER_BYTES + BODY_BYTES_MAX + TAG_BYTES + HASH_BYTES) as u64;
 const COMPRESSED: u32 = 1;
 const ENCRYPTED: u32 = 2;
 const HASH_BYTES: usize = 32;

@@ -82,7 +82,7 @@ pub use access::Requests;
 pub use check::{CheckReport, Fault};
 pub use connecting::{Connecting, Shipper};
 pub use descriptor::Descriptor;
-pub use envelope::EncryptionKey;
+pub use envelope::{EncryptionKey, OBJECT_BYTES_MAX};
 pub use error::{Defect, ReplicaError};
 pub use kept_state::{KeptRange, KeptState, WantedState};
 pub use key::LogPlace;

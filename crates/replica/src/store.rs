@@ -22,7 +22,7 @@ pub trait ObjectStore {
     /// Creates an object if there is none with this key. A reader never sees a part of it.
     fn create(&self, key: &str, bytes: Bytes) -> Reply<Creation>;
 
-    /// Reads an object whole. What was created before is there.
+    /// Reads an object whole, unless it has more than [`OBJECT_BYTES_MAX`](crate::OBJECT_BYTES_MAX). What was created before is there.
     fn get(&self, key: &str) -> Reply<Bytes>;
 
     /// Reads the bytes of a range of an object. That it has not all of them is [`StoreError::Refused`].
@@ -66,6 +66,16 @@ pub enum StoreError {
     /// It did not answer, or asked to come again.
     #[error("the store does not answer: {0}")]
     Unreachable(String),
+    /// The object has more bytes than any of a replica. It was not read.
+    #[error(
+        "the object {key} has {bytes} bytes, more than any of a replica: it is none of Weir's; delete it, or use another URL"
+    )]
+    Oversized {
+        /// Its key.
+        key: String,
+        /// Its size.
+        bytes: u64,
+    },
     /// Another answer.
     #[error("the store refused: {0}")]
     Refused(String),
