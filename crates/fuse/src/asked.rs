@@ -1,6 +1,7 @@
 //! Requests and answers as bytes, without a mount: as tests and the fuzz target ask, in virtual time.
 
-use std::cell::RefCell;
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 use weir_runtime::Handle;
 use weir_vfs::Filesystem;
 
-use crate::calls::{Calls, Hooks};
+use crate::calls::{Calls, Hooks, SyncHook};
 use crate::control::SyncMode;
 use crate::files::Files;
 use crate::kernel::KernelCache;
@@ -23,6 +24,7 @@ pub struct Asked {
     calls: Rc<Calls>,
     /// What was opened and may be still.
     opened: RefCell<BTreeSet<u64>>,
+    handovers: Rc<Cell<u32>>,
 }
 
 impl Asked {
@@ -39,6 +41,13 @@ impl Asked {
             let gate = Rc::default();
             let threads = NoticeThreads::new(handle, &gate);
             let kernel = KernelCache::new(&filesystem, writeback_cache, Rc::default(), threads);
+            let (handovers, counted) = (Rc::<Cell<u32>>::default(), Rc::<OnceCell<Box<SyncHook>>>::default());
+            let count = Rc::clone(&handovers);
+            let hook = move || -> Box<dyn Any> {
+                count.set(count.get() + 1);
+                Box::new(())
+            };
+            let _ = counted.set(Box::new(hook));
             let hooks = Hooks {
                 status: Box::new(|_| Box::pin(async { "{}".to_owned() })),
                 trim: Box::new(move |range, minimum| {
@@ -48,12 +57,18 @@ impl Asked {
                 change_volume: Box::new(|_| {
                     Box::pin(async { Err(weir_vfs::FsError::Unsupported("a volume")) })
                 }),
-                sync: Rc::default(),
+                sync: counted,
             };
             let calls =
                 Calls::new(handle, &gate, (filesystem, kernel), Files::new(true), (sync, store), hooks).await;
-            Asked { calls, opened: RefCell::default() }
+            Asked { calls, opened: RefCell::default(), handovers }
         })
+    }
+
+    /// How often everything was made durable as before an unmount.
+    #[must_use]
+    pub fn handovers(&self) -> u32 {
+        self.handovers.get()
     }
 
     /// Answers one request; `None` where the kernel waits for no answer, or cannot be answered.

@@ -539,10 +539,15 @@ impl Calls {
         if caller.may_speak_for(found.uid) { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// Makes everything durable, whatever `fsync` promises; fails also if files lack what could not be written.
-    async fn synchronise_all(&self, caller: Caller) -> Result<(), Errno> {
+    /// Makes everything durable as before an unmount, for which nothing is waited for but this.
+    async fn hand_over(&self, caller: Caller) -> Result<(), Errno> {
         let is_server = caller.may_speak_for(geteuid().as_raw());
         let _until_done = self.hooks.sync.get().filter(|_| is_server).map(|hook| hook());
+        self.synchronise_all().await
+    }
+
+    /// Makes everything durable, whatever `fsync` promises; fails also if files lack what could not be written.
+    async fn synchronise_all(&self) -> Result<(), Errno> {
         self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))?;
         self.lost.check(&self.filesystem).await
     }
@@ -701,7 +706,7 @@ impl Calls {
         caller: Caller,
     ) -> Result<(), Errno> {
         if name == STATUS_ATTRIBUTE {
-            return if value == SYNC_ALL { self.synchronise_all(caller).await } else { Err(Errno::PERM) };
+            return if value == SYNC_ALL { self.hand_over(caller).await } else { Err(Errno::PERM) };
         }
         if name == VOLUME_ATTRIBUTE {
             return self.change_volume_for(value, caller).await;
@@ -738,7 +743,7 @@ impl Calls {
         let call = VolumeCall::from_value(value).ok_or(Errno::INVAL)?;
         if matches!(call, VolumeCall::Snapshot(SnapshotCall::Create(_))) {
             self.collect_dirty_pages().await?;
-            self.synchronise_all(caller).await?;
+            self.synchronise_all().await?;
         }
         (self.hooks.change_volume)(call).await.map_err(|error| errno(&error))
     }

@@ -5,6 +5,8 @@ mod support;
 
 use support::trial::{cases, play_corpus};
 use support::{Sessions, Told, request};
+use weir_fuse::control::{STATUS_ATTRIBUTE, SYNC_ALL, VOLUME_ATTRIBUTE};
+use weir_fuse::{SnapshotCall, VolumeCall};
 use weir_runtime::{Runtime, Simulation};
 
 /// What the fuzz target has found worth keeping: each case a file of bytes that make up a session.
@@ -69,6 +71,15 @@ fn a_session_is_what_it_is_meant_to_be() {
     ]
     .concat();
     assert_eq!(Sessions::new().play(&data), Told { done: 5, refused: 1 });
+}
+
+/// A snapshot makes everything durable, and is no end of the mount, before which writers wait for no store.
+#[test]
+fn only_what_is_asked_before_an_unmount_hands_over() {
+    let sessions = Sessions::new();
+    assert_eq!(sessions.handovers(STATUS_ATTRIBUTE, SYNC_ALL), 1);
+    let call = VolumeCall::Snapshot(SnapshotCall::Create("a".to_owned()));
+    assert_eq!(sessions.handovers(VOLUME_ATTRIBUTE, call.to_value().as_bytes()), 0);
 }
 
 /// What the kernel says to have forgotten is taken for no more than it was told of: a file that is open stays.

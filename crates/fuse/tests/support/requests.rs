@@ -91,6 +91,22 @@ impl Sessions {
         told
     }
 
+    /// How often the root's attribute of this name, set to this value, has everything made durable as before an unmount.
+    pub fn handovers(&self, name: &[u8], value: &[u8]) -> u32 {
+        run(async |clock| {
+            let (fs, _) = mount(&clock, &self.image).await.expect("mounted");
+            let asked = Asked::new(&clock, fs.clone().into(), (SyncMode::Durable, None), false).await;
+            let body = [&(value.len() as u32).to_ne_bytes()[..], &[0; 12], name, &[0], value].concat();
+            let mut request = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
+            request.extend(SET_EXTENDED.to_ne_bytes());
+            request.extend([77, ROOT].map(u64::to_ne_bytes).concat());
+            request.extend([0; 16]);
+            request.extend(body);
+            assert!(asked.answer(&request).await.is_some());
+            asked.handovers()
+        })
+    }
+
     async fn session(&self, clock: &Handle, data: &[u8]) -> Told {
         let (fs, disk) = mount(clock, &self.image).await.expect("mounted");
         let (how, requests) = data.split_first().unwrap_or((&0, &[]));
