@@ -18,6 +18,7 @@ use crate::error::ReplicaError;
 use crate::key::{CHECKPOINTS, LOG, LogPlace, MAPS, checkpoint_from_key, map_from_key};
 use crate::mutants::ReplicaMutant;
 use crate::options::ReplicaOptions;
+use crate::steady_date::SteadyDate;
 
 /// Deletions that are under way at one time.
 const DELETIONS_AT_ONCE: usize = 8;
@@ -27,6 +28,7 @@ pub(crate) struct Collector {
     access: Rc<Access>,
     envelopes: Rc<Envelopes>,
     keep: Duration,
+    date: SteadyDate,
     rules: Rules<ReplicaMutant>,
     /// When the oldest checkpoints were made, in milliseconds of Unix time: those that were read and are there.
     ages: RefCell<BTreeMap<u64, u64>>,
@@ -42,6 +44,7 @@ impl Collector {
             access: Rc::clone(access),
             envelopes: Rc::clone(envelopes),
             keep: if options.rules.drops(ReplicaMutant::KeepIgnored) { Duration::ZERO } else { options.keep },
+            date: SteadyDate::new(envelopes.handle(), options.keep),
             rules: options.rules,
             ages: RefCell::default(),
             unreadable: RefCell::default(),
@@ -56,9 +59,7 @@ impl Collector {
 
     /// Deletes what no kept state needs, some objects at one time. If that ends before all is deleted, the next one goes on.
     pub(crate) async fn collect(&self) -> Result<(), ReplicaError> {
-        let oldest_ms =
-            self.now_ms().saturating_sub(u64::try_from(self.keep.as_millis()).unwrap_or(u64::MAX));
-        let kept = self.find_kept(oldest_ms).await?.filter(|kept| *kept > self.collected.get());
+        let kept = self.find_kept(self.date.now_ms()).await?.filter(|kept| *kept > self.collected.get());
         let Some(kept) = kept else { return Ok(()) };
         let manifest = Manifest::read(&self.access, &self.envelopes, kept).await?;
         let mut named = match self.rules.drops(ReplicaMutant::NamedCollected) {
@@ -81,13 +82,11 @@ impl Collector {
         Ok(())
     }
 
-    fn now_ms(&self) -> u64 {
-        self.envelopes.handle().wall_clock_millis()
-    }
-
-    /// The newest of the checkpoints that no younger one comes before, and that were made by then. So it reads the oldest ones only,
-    /// and each of them once.
-    async fn find_kept(&self, oldest_ms: u64) -> Result<Option<u64>, ReplicaError> {
+    /// The newest of the checkpoints that are too old, and before which none is young enough. So it reads the oldest ones only, and each
+    /// of them once. What is dated later than now says nothing of its age: a clock was wrong, and others are right.
+    async fn find_kept(&self, now_ms: u64) -> Result<Option<u64>, ReplicaError> {
+        let keep_ms = u64::try_from(self.keep.as_millis()).unwrap_or(u64::MAX);
+        let young = now_ms.saturating_sub(keep_ms).saturating_add(1)..=now_ms;
         let mut kept = None;
         let (mut after, mut is_over) = (String::new(), false);
         while !is_over {
@@ -96,12 +95,12 @@ impl Collector {
             after.clone_from(last);
             for sequence in keys.iter().filter_map(|key| checkpoint_from_key(key)) {
                 match self.age_of(sequence).await? {
-                    Some(created_ms) if created_ms > oldest_ms => {
+                    Some(created_ms) if young.contains(&created_ms) => {
                         is_over = true;
                         break;
                     }
-                    Some(_) => kept = Some(sequence),
-                    None => {}
+                    Some(created_ms) if created_ms < *young.start() => kept = Some(sequence),
+                    _ => {}
                 }
             }
         }

@@ -73,6 +73,7 @@ mod replica_storage;
 mod restore;
 mod simulated_store;
 mod state;
+mod steady_date;
 mod store;
 mod upkeep;
 mod uploader;

@@ -268,3 +268,34 @@ fn a_checkpoint_of_many_objects_and_blocks_is_in_parts() {
         }
     });
 }
+
+/// A clock that is set ahead makes no state of the time that ran too old to be kept, unless it stays there for that time.
+#[test]
+fn a_clock_that_is_set_ahead_takes_no_state_away() {
+    simulate(6, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        let keep = Duration::from_secs(100);
+        let options = ReplicaOptions { checkpoint_bytes: 1, keep, ..options() };
+        let mut uploader = world.uploader(options).await.unwrap();
+        let mut states = Vec::new();
+        let ahead = 2 * 24 * 60 * 60 * 1_000_000_000;
+        let steps = [(8, 0), (2, ahead), (2, -ahead), (2, ahead), (12, 0), (2, -ahead), (16, 0)];
+        for (rounds, step) in steps {
+            handle.step_wall_clock(step);
+            for _ in 0..rounds {
+                world.write(3, 2).await;
+                uploader.ship_all().await.unwrap();
+                states.push((handle.now(), world.volume.position().durable));
+                for (time, sequence) in &states {
+                    let restored = world.restore(WantedState::Sequence(*sequence)).await;
+                    let is_kept = handle.now().since(*time) <= keep;
+                    assert!(restored.is_ok() || !is_kept, "{sequence} of {time:?}: {restored:?}");
+                    // What stays ahead is the date, and what is dated later than that keeps nothing.
+                    let is_over = handle.now().since(*time) > 3 * keep;
+                    assert!(restored.is_err() || !is_over, "{sequence} of {time:?} is there");
+                }
+                handle.sleep(Duration::from_secs(20)).await;
+            }
+        }
+    });
+}
