@@ -3,6 +3,7 @@
 //!
 //! - The store restores to the state after one request, whole, and no older than the uploader has said.
 //! - What a power cut may leave of the disk has that request, and all before it.
+//! - What a flush through the store covers, when it was acknowledged, the store has.
 //! - States of the time that is kept can be restored, and each other one that can be is right.
 //! - From some states a recovered volume goes on: it catches up, and the store has what it has.
 //!
@@ -58,6 +59,8 @@ counts! {
         pub restorers_ended: u64,
         /// Uploaders that were ended without their machine.
         pub uploaders_ended: u64,
+        /// Flushes that waited for the store.
+        pub remote_flushes: u64,
         /// Requests to the volumes.
         pub requests: u64,
         /// Moments at which what is left was judged, some of which left the same.

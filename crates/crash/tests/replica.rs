@@ -32,6 +32,7 @@ fn a_replica_restores_to_a_prefix_of_the_requests() {
         totals.restorers_ended,
         totals.uploaders_ended,
         totals.collected,
+        totals.remote_flushes,
         totals.states_catching_up,
     ];
     assert!(seen.iter().all(|count| *count > 0), "{totals:?}");
@@ -40,7 +41,7 @@ fn a_replica_restores_to_a_prefix_of_the_requests() {
 /// Each is found out by what it does, in the words of the judge.
 #[test]
 fn a_replica_that_drops_a_rule_is_found_out() {
-    let reasons: [(ReplicaMutant, &[&str]); 15] = [
+    let reasons: [(ReplicaMutant, &[&str]); 16] = [
         (ReplicaMutant::ObjectsOutOfOrder, &["log/", "is missing, and the log goes on behind it"]),
         (ReplicaMutant::PartialGroupCounts, &["the newest state, request", "and should be"]),
         (ReplicaMutant::CatchUpEndsEarly, &["the newest state, request", "and should be"]),
@@ -51,12 +52,8 @@ fn a_replica_that_drops_a_rule_is_found_out() {
         (ReplicaMutant::CatchUpForgetsShares, &["the newest state, request", "and should be"]),
         (ReplicaMutant::AbsenceUnchecked, &["a machine that was taken for dead says that request"]),
         (ReplicaMutant::FenceIgnored, &["a machine that was taken for dead says that request"]),
-        // The first object is no fence, which has no data: a checkpoint names it, and it stays when what follows is collected.
-        (
-            ReplicaMutant::EpochForgotten,
-            &["log/00000000000000000001-", "is missing, and the log goes on behind it"],
-        ),
-        (ReplicaMutant::GenerationIgnored, &["the newest state, request", "and should be"]),
+        (ReplicaMutant::EpochForgotten, &["the newest writer has stopped", "writer number 0"]),
+        (ReplicaMutant::GenerationIgnored, &["the newest writer has stopped: another writer has taken over"]),
         (ReplicaMutant::RequestTorn, &["state, request", "and should be"]),
         (ReplicaMutant::SharesInTurn, &["state, request", "and should be"]),
         (
@@ -66,6 +63,7 @@ fn a_replica_that_drops_a_rule_is_found_out() {
         (ReplicaMutant::CheckpointTooEarly, &["map/", "is missing"]),
         (ReplicaMutant::NamedCollected, &["log/", "is missing"]),
         (ReplicaMutant::KeepIgnored, &["cannot be restored, but states from position"]),
+        (ReplicaMutant::RemoteUnawaited, &["a flush to the store was acknowledged with request"]),
     ];
     let wrong = reasons.iter().filter_map(|(mutant, words)| {
         let found = wrong_reason(&campaign(Some(*mutant), None, 60_000), words);

@@ -58,6 +58,12 @@ impl Left<'_> {
         if newest < promised {
             return Err(format!("the store has request {newest}, and was said to have {promised}"));
         }
+        let flushed = self.model.newest_flushed();
+        if newest < flushed {
+            return Err(format!(
+                "a flush to the store was acknowledged with request {flushed}, and that has {newest}"
+            ));
+        }
         let mut restores = 1;
         if self.kept > 0 {
             let kept = self.restore(handle, &store, WantedState::Sequence(self.kept)).await;

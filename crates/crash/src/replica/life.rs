@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_replica::{
-    EncryptionKey, Objects, Replica, ReplicaError, ReplicaOptions, Replication, SimulatedStore, StoreFaults,
-    Uploader, WantedState,
+    EncryptionKey, Objects, RemoteFlush, Replica, ReplicaError, ReplicaOptions, Replication, SimulatedStore,
+    StoreFaults, Uploader, WantedState,
 };
 use weir_runtime::{Handle, Random, Task};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Image, Lba, Part, SharePair,
-    Write, flush, submit_when_free,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Image, Lba, Part, Rejected,
+    SharePair, StorageError, Write, flush, submit_when_free,
 };
 use weir_volume::{Format, LossWindow, TapBounds, Volume, VolumeOptions};
 
@@ -116,6 +116,7 @@ impl ReplicaRun {
             object_bytes: pick(&[1, 4, 12]) as usize * BLOCK_BYTES,
             lag,
             checkpoint_bytes: pick(&[1, 20_000, 100_000, u64::MAX]),
+            part_entries: pick(&[3, 12, 1 << 17]) as usize,
             keep: ms(pick(&[4_000, 10_000, 3_600_000])),
             rules: campaign.rules.0,
         };
@@ -384,9 +385,9 @@ impl ReplicaRun {
     }
 
     /// One request, or a pause.
-    async fn step(&self, volume: &Volume) -> Result<(), String> {
+    async fn step(&self, volume: &Rc<Volume>) -> Result<(), String> {
         let lba = self.below(u64::from(BLOCKS) - 4) as u32;
-        let failed = |error: weir_storage::Rejected| format!("a request: {error}");
+        let failed = |error: Rejected| format!("a request: {error}");
         match self.below(16) {
             0..8 => {
                 let blocks = self.below(3) as u32 + 1;
@@ -394,12 +395,12 @@ impl ReplicaRun {
                 let mut data = Vec::new();
                 (lba..lba + blocks).for_each(|lba| push_page(&mut data, u64::from(lba), stamp));
                 let parts = [Part::bytes(Lba(u64::from(lba)), &data)];
-                submit_when_free(volume, Command::Write(Write::new(&parts))).await.map_err(failed)?;
+                submit_when_free(&**volume, Command::Write(Write::new(&parts))).await.map_err(failed)?;
                 self.model.borrow_mut().write(lba, blocks, stamp);
             }
             8..10 => {
                 let extent = [Extent::new(Lba(u64::from(lba)), 3)];
-                submit_when_free(volume, Command::Discard(&extent)).await.map_err(failed)?;
+                submit_when_free(&**volume, Command::Discard(&extent)).await.map_err(failed)?;
                 self.model.borrow_mut().discard(lba, 3);
             }
             10..13 => {
@@ -410,10 +411,10 @@ impl ReplicaRun {
                     from: Extent::new(Lba(u64::from(from)), 1),
                     to: Lba(u64::from(to)),
                 });
-                submit_when_free(volume, Command::Share(&command)).await.map_err(failed)?;
+                submit_when_free(&**volume, Command::Share(&command)).await.map_err(failed)?;
                 self.model.borrow_mut().share(&pairs);
             }
-            13 => return flush(volume).await.map_err(failed),
+            13 => return self.flush(volume).await.map_err(failed),
             _ => {
                 self.handle.sleep(Duration::from_millis(self.below(300))).await;
                 return Ok(());
@@ -421,6 +422,24 @@ impl ReplicaRun {
         }
         self.model.borrow_mut().number(volume.position().placed);
         self.found.borrow_mut().0.requests += 1;
+        Ok(())
+    }
+
+    /// A flush, one in three of which waits for the store, if the volume is shipped.
+    async fn flush(&self, volume: &Rc<Volume>) -> Result<(), Rejected> {
+        let machine = self.machine.borrow().clone();
+        let Some(Machine { replication, .. }) = machine.filter(|_| self.below(3) == 0) else {
+            return flush(&**volume).await;
+        };
+        let covered = volume.position().placed;
+        match flush(&RemoteFlush::new(&self.handle, Rc::clone(volume), replication)).await {
+            // The status says why, and is looked at before each step.
+            Err(Rejected::Failed(StorageError::NotShipped)) => return Ok(()),
+            outcome => outcome?,
+        }
+        self.model.borrow_mut().note_flushed(covered);
+        self.found.borrow_mut().0.remote_flushes += 1;
+        self.judge_now();
         Ok(())
     }
 

@@ -21,12 +21,14 @@ pub(super) struct Model {
     stamps: Stamp,
     /// What the uploader has said to be in the store, and when.
     shipped: Vec<(Instant, u64)>,
+    /// The newest request that a flush through the store covers which was acknowledged.
+    flushed: u64,
 }
 
 impl Model {
     pub(super) fn new() -> Model {
         let history = BTreeMap::from([(0, Content::new())]);
-        Model { content: Content::new(), history, stamps: 0, shipped: vec![(Instant::ZERO, 0)] }
+        Model { content: Content::new(), history, stamps: 0, shipped: vec![(Instant::ZERO, 0)], flushed: 0 }
     }
 
     /// A stamp for the next write.
@@ -76,6 +78,15 @@ impl Model {
         if sequence > self.newest_shipped() {
             self.shipped.push((now, sequence));
         }
+    }
+
+    /// A flush through the store was acknowledged, which covers this request.
+    pub(super) fn note_flushed(&mut self, sequence: u64) {
+        self.flushed = self.flushed.max(sequence);
+    }
+
+    pub(super) fn newest_flushed(&self) -> u64 {
+        self.flushed
     }
 
     pub(super) fn newest_shipped(&self) -> u64 {
