@@ -43,7 +43,7 @@ fn twins() -> [Vec<u8>; 2] {
             return [block, other];
         }
         found.push((change, bits));
-        found.sort_by(|a, b| b.0.cmp(&a.0));
+        found.sort_by_key(|entry| std::cmp::Reverse(entry.0));
     }
     unreachable!("33 changes of 32 bits")
 }
