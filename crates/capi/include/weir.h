@@ -54,7 +54,7 @@ int weir_abandon_update(int fd);
 #define WEIR_IOC_SET_SYNC _IOW('W', 3, unsigned int)
 /* From now on fdatabarrier follows each write of this open file that does not make it longer. */
 #define WEIR_IOC_ORDER_WRITES _IO('W', 4)
-/* The first two, for a program that has called sync_file_range or msync before. */
+/* The first two, for a program that has called msync before, or from Linux 6.16 on sync_file_range. */
 #define WEIR_IOC_FBARRIER_AFTER_PAGES _IO('W', 5)
 #define WEIR_IOC_FDATABARRIER_AFTER_PAGES _IO('W', 6)
 /* Updates of atomic files, and groups of files. */
