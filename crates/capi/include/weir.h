@@ -20,8 +20,8 @@ int fdatabarrier(int fd);
 
 /* Orders everything that was changed before on the filesystem of a file or directory, by any program, before everything that
  * is changed later, but for changes of atomic files (below) that are not synchronised. Elsewhere it is syncfs. 0, or -1 with errno as syncfs sets it; EOPNOTSUPP on a mount through FUSE that is not
- * Weir's, or of a server that is older than this call: the kernel does not pass syncfs on to it. On an
- * overlay whose upper directory is on a mount it orders nothing, as syncfs does nothing there: name the mount. */
+ * Weir's, or of a server that is older than this call: the kernel does not pass syncfs on to it. So it is
+ * on an overlay over a mount of Weir, which passes on neither call: name the mount. */
 int weir_order_tree(int fd);
 
 /* 1 if the file is on a mount of Weir, 0 if not, -1 with errno. */
