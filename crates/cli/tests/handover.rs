@@ -239,6 +239,47 @@ fn programs_do_not_notice_a_restart_of_other_mounts() {
     eprintln!("a plain image: the longest call over 4 restarts: {} ms", longest.as_millis());
 }
 
+/// A process with a number of its own choice in another namespace, which says when it gets the signal; and a restart
+/// there.
+const ELSEWHERE: &str = r#"
+said=$1 weir=$2 root=$3 number=$4
+echo $((number - 1)) > /proc/sys/kernel/ns_last_pid || exit 99
+python3 -c '
+import os, signal
+signal.signal(signal.SIGUSR2, lambda *_: os.write(1, b"signalled\n"))
+os.write(1, b"ready\n")
+while True: signal.pause()
+' > "$said" &
+[ $! = "$number" ] || exit 99
+until grep -q ready "$said"; do sleep 0.01; done
+"$weir" restart "$root" 2>&1
+cat "$said"
+"#;
+
+/// In another namespace of processes the server's number may be that of another process, which takes the signal for
+/// something else.
+#[test]
+fn another_process_with_the_servers_number_gets_no_signal() {
+    if !mounts() || !is_there("python3") {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    let number = place.status()["pid"].to_string();
+    let mut elsewhere = Command::new("unshare");
+    elsewhere
+        .args(["--pid", "--fork", "--mount-proc", "sh", "-c", ELSEWHERE, "sh"])
+        .arg(place.path().join("said"));
+    let output = elsewhere.arg(weir_program()).arg(&root).arg(number).output().unwrap();
+    if output.status.code() == Some(99) {
+        eprintln!("skipped: a process cannot be given a number here");
+        return;
+    }
+    let told = text(&output.stdout);
+    assert!(told.contains("its server cannot be restarted") && told.ends_with("ready\n"), "{told}");
+    place.umount();
+}
+
 /// Says of an open file that its `fsync` orders, has the server restarted, and calls it; a lock of another process is there still.
 const SAYER: &str = r#"
 import fcntl, os, struct, subprocess, sys
