@@ -156,6 +156,19 @@ fn python_keeps_order() {
     }
 }
 
+/// Elsewhere `fsync` and its structures are others.
+#[test]
+fn the_python_package_is_for_linux() {
+    if is_there("python3") {
+        let script = "import sys; sys.platform = 'darwin'; import weir_order";
+        let mut python = Command::new("python3");
+        python.args(["-B", "-c", script]).env("PYTHONPATH", of_project("languages/python"));
+        let output = python.output().unwrap();
+        let told = text(&output.stderr);
+        assert!(!output.status.success() && told.contains("ImportError: weir_order is for Linux"), "{told}");
+    }
+}
+
 #[test]
 fn go_keeps_order() {
     if mounts() && has_go(0) {

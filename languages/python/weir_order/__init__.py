@@ -5,6 +5,12 @@ flush instead. On other filesystems every call is a flush, so a program keeps it
 mount of Weir it is a flush of the mount's, of which no more than order is known: Kept.ORDERED.
 """
 
+import sys
+
+if sys.platform != "linux":
+    # What fsync keeps elsewhere, and how its structures lie, is not known here: macOS's does not flush the drive.
+    raise ImportError("weir_order is for Linux: call os.fsync, and on macOS fcntl.fcntl(fd, fcntl.F_FULLFSYNC)")
+
 import ctypes
 import enum
 import errno
