@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use crate::support::lag::status_now;
 use crate::support::overlay::Overlay;
 use crate::support::{Place, Server, fails, is_there, mounts, of_project, runs, text, works};
 
@@ -37,12 +38,18 @@ fn kill(mut writer: Child) {
 
 /// Has the example write in a directory of a mount, or of an overlay over it, and kills the mount's server under it as soon
 /// as the last number is durable: which that is.
-fn kill_under(mut server: Server, example: Example<'_>, directory: &Path) -> String {
+fn kill_under(place: &Place, mut server: Server, example: Example<'_>, directory: &Path) -> String {
     let (writer, mut line) = begin_writer(example, directory);
     assert_eq!(line(), "ordered", "on a mount");
-    let durable = (0..ACKNOWLEDGED).map(|_| line()).last().unwrap();
+    let number = (1..ACKNOWLEDGED).map(|_| line().parse::<u64>().unwrap()).last().unwrap();
+    let status = status_now(&place.mountpoint()).unwrap();
+    let durable = line();
     server.kill();
     kill(writer);
+    // A server that is killed while the machine goes on keeps more order than was asked for: so the calls are counted.
+    // Each number is ordered, but every hundredth one, which is durable.
+    let ordered = status["calls_ordered"].as_u64().unwrap();
+    assert!(ordered >= number - number / 100, "{ordered} calls that order for {number} numbers");
     durable
 }
 
@@ -55,7 +62,7 @@ fn kill_and_check(place: &Place, options: &[&str], example: Example<'_>) -> (Ser
     assert_eq!(line(), "durable", "on the host's filesystem");
     kill(writer);
 
-    let durable = kill_under(place.serve_as(options), example, &place.mountpoint());
+    let durable = kill_under(place, place.serve_as(options), example, &place.mountpoint());
     place.unmount();
     let server = place.serve();
     runs(&mut in_directory(example, &place.mountpoint(), &["check", &durable]));
@@ -70,7 +77,7 @@ fn keep_order_above(example: Example<'_>) {
     let (lower, merged) = (place.path().join("lower"), place.path().join("merged"));
     let Some(overlay) = Overlay::new(&lower, &place.mountpoint(), &merged) else { return };
     require_refusal(example, overlay.merged());
-    let durable = kill_under(server, example, overlay.merged());
+    let durable = kill_under(&place, server, example, overlay.merged());
     overlay.end();
     place.unmount();
     let _server = place.serve();
@@ -106,6 +113,8 @@ fn keep_order(example: Example<'_>) {
     keep_order_above(example);
     let place = Place::with_volume("64M");
     let (server, durable) = kill_and_check(&place, &[], example);
+    let epochs = || place.status()["epochs"].as_u64().unwrap();
+    let before = epochs();
     for (directory, kept) in [(place.path().join("host"), "durable"), (place.mountpoint(), "ordered")] {
         assert_eq!(
             runs(&mut in_directory(example, &directory, &["tree"])).trim(),
@@ -114,6 +123,7 @@ fn keep_order(example: Example<'_>) {
             directory.display()
         );
     }
+    assert!(epochs() > before, "the tree was not ordered");
     drop(server);
     refuse_other_servers(&place, example);
     place.mount(&[]);
