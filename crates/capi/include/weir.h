@@ -20,8 +20,8 @@ int fdatabarrier(int fd);
 
 /* Orders everything that was changed before on the filesystem of a file or directory, by any program, before everything that
  * is changed later, but for changes of atomic files (below) that are not synchronised. Elsewhere it is syncfs. 0, or -1 with errno as syncfs sets it; EOPNOTSUPP on a mount through FUSE that is not
- * Weir's, or of a server that is older than this call: the kernel does not pass syncfs on to it. On an
- * overlay whose upper directory is on a mount it orders nothing, as syncfs does nothing there: name the mount. */
+ * Weir's, or of a server that is older than this call: the kernel does not pass syncfs on to it. So it is
+ * on an overlay over a mount of Weir, which passes on neither call: name the mount. */
 int weir_order_tree(int fd);
 
 /* 1 if the file is on a mount of Weir, 0 if not, -1 with errno. */
@@ -54,7 +54,7 @@ int weir_abandon_update(int fd);
 #define WEIR_IOC_SET_SYNC _IOW('W', 3, unsigned int)
 /* From now on fdatabarrier follows each write of this open file that does not make it longer. */
 #define WEIR_IOC_ORDER_WRITES _IO('W', 4)
-/* The first two, for a program that has called sync_file_range or msync before. */
+/* The first two, for a program that has called msync before, or from Linux 6.16 on sync_file_range. */
 #define WEIR_IOC_FBARRIER_AFTER_PAGES _IO('W', 5)
 #define WEIR_IOC_FDATABARRIER_AFTER_PAGES _IO('W', 6)
 /* Updates of atomic files, and groups of files. */

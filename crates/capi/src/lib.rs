@@ -28,6 +28,8 @@ pub use updates::{abandon_update, begin_update, end_update, is_atomic, set_atomi
 
 /// The type of a mount through FUSE, in `statfs`.
 const FUSE_MAGIC: libc::__fsword_t = 0x6573_5546;
+/// That of an overlay.
+const OVERLAY_MAGIC: libc::__fsword_t = 0x794C_7630;
 
 /// Orders all that was written to a file and its inode before whatever is written later; `fsync` elsewhere.
 /// Answers 0, or -1 with errno as of `fsync`.
@@ -48,7 +50,7 @@ pub extern "C" fn fdatabarrier(fd: c_int) -> c_int {
 
 /// Orders all that was changed before on the filesystem of a file or directory, by any program, before whatever is changed
 /// later; `syncfs` elsewhere. Answers 0, or -1 with errno as of `syncfs`, or EOPNOTSUPP on another mount through FUSE, to whose server
-/// the kernel does not pass `syncfs`.
+/// the kernel does not pass `syncfs`, and on an overlay over a mount of Weir, which passes on neither call.
 // SAFETY: the name is this library's to give.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_order_tree(fd: c_int) -> c_int {
@@ -57,20 +59,22 @@ pub extern "C" fn weir_order_tree(fd: c_int) -> c_int {
     if unsafe { libc::syncfs(fd) } != 0 {
         return -1;
     }
-    if !may_be_weirs(fd) {
-        return 0;
-    }
-    // SAFETY: this request takes no argument, so no memory is read or written.
-    match unsafe { libc::ioctl(fd, ORDER_ALL as c_ulong) } {
-        0 => 0,
-        _ if !is_unknown_call() => -1,
-        // The number of a mount that is gone may belong to another filesystem now, where `syncfs` was all.
-        _ if !is_fuse(fd) => 0,
-        _ => {
-            // SAFETY: the place is this thread's own, and lives as long as the thread.
-            unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
-            -1
+    if may_be_weirs(fd) {
+        // SAFETY: this request takes no argument, so no memory is read or written.
+        match unsafe { libc::ioctl(fd, ORDER_ALL as c_ulong) } {
+            0 => return 0,
+            _ if !is_unknown_call() => return -1,
+            _ if is_fuse(fd) => return fail(libc::EOPNOTSUPP),
+            // The number of a mount that is gone may belong to another filesystem now.
+            _ => {}
         }
+    }
+    // Elsewhere `syncfs` was all, but on an overlay over a mount of Weir: it passes on attributes, and neither of these
+    // calls.
+    match is_of_type(fd, OVERLAY_MAGIC).then(|| weir_is_mounted(fd)) {
+        None | Some(0) => 0,
+        Some(1) => fail(libc::EOPNOTSUPP),
+        Some(failed) => failed,
     }
 }
 
@@ -156,15 +160,27 @@ fn may_be_weirs(fd: c_int) -> bool {
 }
 
 fn is_fuse(fd: c_int) -> bool {
+    is_of_type(fd, FUSE_MAGIC)
+}
+
+/// Whether a file is on a filesystem of this type.
+fn is_of_type(fd: c_int, magic: libc::__fsword_t) -> bool {
     // SAFETY: a statfs consists of numbers, of which zeros are values.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `found` is large enough for what fstatfs writes, as it has its type.
-    unsafe { libc::fstatfs(fd, &raw mut found) == 0 && found.f_type == FUSE_MAGIC }
+    unsafe { libc::fstatfs(fd, &raw mut found) == 0 && found.f_type == magic }
 }
 
 /// Whether the last call failed as one that the filesystem does not know.
 fn is_unknown_call() -> bool {
     matches!(errno(), libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP)
+}
+
+/// Fails by a cause.
+fn fail(cause: c_int) -> c_int {
+    // SAFETY: the place is this thread's own, and lives as long as the thread.
+    unsafe { *libc::__errno_location() = cause };
+    -1
 }
 
 fn errno() -> c_int {

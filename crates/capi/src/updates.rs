@@ -3,7 +3,7 @@
 
 use libc::{c_int, c_ulong};
 
-use super::{errno, may_be_weirs};
+use super::{errno, fail, may_be_weirs};
 
 /// `_IO('W', 7)`.
 const BEGIN_UPDATE: u32 = 0x5707;
@@ -153,12 +153,6 @@ fn is_weirs(fd: c_int) -> bool {
 
 fn unsupported() -> c_int {
     fail(libc::ENOTSUP)
-}
-
-fn fail(cause: c_int) -> c_int {
-    // SAFETY: it is this thread's own.
-    unsafe { *libc::__errno_location() = cause };
-    -1
 }
 
 #[cfg(test)]

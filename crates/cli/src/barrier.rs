@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 use weir::weir_order_tree;
 
 use crate::error::CliError;
@@ -27,6 +28,11 @@ pub(crate) fn run(arguments: &BarrierArguments) -> Result<(), CliError> {
     let file = file.map_err(|errno| failed(errno.into()))?;
     match weir_order_tree(file.as_raw_fd()) {
         0 => Ok(()),
-        _ => Err(failed(std::io::Error::last_os_error())),
+        _ => Err(match std::io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                CliError::NoBarrier(path.clone())
+            }
+            error => failed(error),
+        }),
     }
 }

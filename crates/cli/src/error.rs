@@ -125,6 +125,13 @@ pub(crate) enum CliError {
     /// What the server before has handed over cannot be used.
     #[error("cannot take a mount over: {0}")]
     Handover(HandoverError),
+    /// Nothing orders all of what is there.
+    #[error(
+        "cannot order what is on {}: Operation not supported; name the directory that a filesystem of Weir is \
+         mounted on: an overlay over it, weir disk, and servers from before this command do not take it",
+        .0.display()
+    )]
+    NoBarrier(PathBuf),
     /// The server of a mount cannot be restarted.
     #[error("{}: its server cannot be restarted: only that of an ext4 filesystem can; unmount it, and mount it again", .0.display())]
     NoRestart(PathBuf),

@@ -9,6 +9,9 @@ use crate::plain::counted;
 use crate::size::Size;
 use crate::status::{ASKED_READ_ONLY, Status};
 
+/// How much older than its interval a moment may be, in milliseconds: no disk that works takes so long for one.
+const LATE_MS: u64 = 5_000;
+
 /// Something that is wrong.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
@@ -93,6 +96,15 @@ fn findings(status: &Status) -> Vec<Finding> {
     if let Some(reads) = status.storage.volume.as_ref().and_then(|volume| volume.damage.line()) {
         add("failed_reads", format!("reads failed: {reads}"));
     }
+    if let Some((age_ms, interval_ms)) = status.moment().filter(|(age, most)| *age > (most + LATE_MS) as f64)
+    {
+        let what = format!(
+            "a crash would leave a tree of {:.0} s ago, and {interval_ms} ms and a transfer are promised: the \
+             disk below is too slow for what is written",
+            age_ms / 1e3
+        );
+        add("moment_late", what);
+    }
     if let Some(lost) = status.lost().map(|lost| lost.incomplete_files).filter(|files| *files > 0) {
         add(
             "lost_writes",
@@ -103,4 +115,29 @@ fn findings(status: &Status) -> Vec<Finding> {
         );
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a mount with `--moment 100ms` tells of itself, with this much of a moment's age in milliseconds.
+    fn status_with(age_ms: f64) -> Status {
+        let told = serde_json::json!({
+            "pid": 1, "storage": {"kind": "a volume"},
+            "requests": {"under_way": 0, "under_way_max": 0, "disk_commands": 0},
+            "sync": "durable", "moment_ms": 100, "moment_age_ms": age_ms, "engine": "dual", "read_only": null,
+            "commits": 0, "checkpoints": 0, "log_blocks_used": 0, "waits_for_transfer": 0, "epochs": 0,
+            "calls_durable": 0, "calls_ordered": 0, "flushes": 0, "flushes_saved": 0, "pages": 0, "pages_dirty": 0
+        });
+        serde_json::from_value(told).unwrap()
+    }
+
+    #[test]
+    fn a_moment_that_is_far_too_old_is_a_finding() {
+        assert!(Health::of_mount(&status_with(5_100.0)).healthy, "a slow disk");
+        let health = Health::of_mount(&status_with(30_000.0));
+        assert_eq!(health.findings.iter().map(|finding| finding.cause).collect::<Vec<_>>(), ["moment_late"]);
+        assert!(health.line().contains("a tree of 30 s ago, and 100 ms"), "{}", health.line());
+    }
 }

@@ -40,8 +40,9 @@ pub(crate) fn run(arguments: &RestartArguments) -> Result<(), CliError> {
         source: source.into(),
     };
     let server = pidfd_open(process, PidfdFlags::empty()).map_err(failed)?;
-    // The number is that of the server's own namespace of processes: here it may be another process, which the signal would end.
-    if !takes_signal(process, Signal::USR2) {
+    // The number is that of the server's own namespace of processes: here it may be another process, which the signal
+    // would end, or make do something else.
+    if !is_weirs(process) || !takes_signal(process, Signal::USR2) {
         return Err(no_restart());
     }
     pidfd_send_signal(&server, Signal::USR2).map_err(failed)?;
@@ -62,6 +63,12 @@ pub(crate) fn run(arguments: &RestartArguments) -> Result<(), CliError> {
         }
     }
     Err(CliError::Unanswered { path: path.clone(), seconds: arguments.timeout })
+}
+
+/// Whether a process was started as this program, by whatever name is made of its own: such as `mount.weir`.
+fn is_weirs(process: Pid) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", process.as_raw_pid()));
+    name.is_ok_and(|name| name.contains("weir"))
 }
 
 /// Whether a process has a handler for a signal.

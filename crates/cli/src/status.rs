@@ -278,6 +278,13 @@ impl Status {
         self.filesystem.as_ref().and_then(|found| found.remote_files).or(of_f2fs).unwrap_or(0)
     }
 
+    /// With moments: how old the tree is that a crash would leave now, and how old it may be but for a transfer, in
+    /// milliseconds.
+    pub(crate) fn moment(&self) -> Option<(f64, u64)> {
+        let found = self.filesystem.as_ref()?;
+        Some((found.moment_age_ms?, found.moment_ms?))
+    }
+
     /// Restarts of the server, if it can be restarted.
     pub(crate) fn restarts(&self) -> Option<&Restarts> {
         self.filesystem.as_ref().and_then(|found| found.restarts.as_ref())

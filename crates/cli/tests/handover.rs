@@ -31,8 +31,8 @@ fn rounds() -> u64 {
     std::env::var("WEIR_PROGRAM_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(20)
 }
 
-/// What no call takes, however busy the machine is. The bar is 1 s on an idle one.
-const LONGEST_CALL: Duration = Duration::from_secs(10);
+/// No call takes longer for a restart.
+const LONGEST_CALL: Duration = Duration::from_secs(1);
 
 /// A program that keeps a working directory, a mapping, and files without names on the mount, and checks them again and again.
 const HOLDER: &str = r#"
@@ -207,15 +207,30 @@ fn restart_under_load(place: &Place, source: &Path, more: &[&str], rounds: u64) 
     longest.max(held)
 }
 
+/// No call takes too long while the server of such a mount is restarted so often. A busy machine delays calls, too, so
+/// it may be once more.
+fn require_short_calls(of: &str, rounds: u64, restart: impl Fn() -> Duration) {
+    let within_bar = || {
+        let longest = restart();
+        eprintln!("{of}: the longest call over {rounds} restarts: {} ms", longest.as_millis());
+        longest < LONGEST_CALL
+    };
+    assert!(within_bar() || within_bar(), "{of}: calls waited {LONGEST_CALL:?} and longer, twice");
+}
+
+/// The same of a mount of a volume with these options.
+fn require_short_calls_on_volume(more: &[&str], rounds: u64) {
+    require_short_calls(&format!("{more:?}"), rounds, || {
+        let place = Place::with_volume("256M");
+        restart_under_load(&place, &place.volume(), more, rounds)
+    });
+}
+
 #[test]
 fn programs_do_not_notice_a_restart() {
-    if !mounts() || !is_there("python3") {
-        return;
+    if mounts() && is_there("python3") {
+        require_short_calls_on_volume(&[], rounds());
     }
-    let place = Place::with_volume("256M");
-    let longest = restart_under_load(&place, &place.volume(), &[], rounds());
-    eprintln!("the longest call over {} restarts: {} ms", rounds(), longest.as_millis());
-    assert!(longest < LONGEST_CALL, "{longest:?}");
 }
 
 /// With each option that changes what the server has to hand over.
@@ -227,16 +242,55 @@ fn programs_do_not_notice_a_restart_of_other_mounts() {
     let cases: [&[&str]; 4] =
         [&["--writeback-cache"], &["--no-open-requests"], &["--moment", "50ms"], &["--sync", "order"]];
     for more in cases {
-        let place = Place::with_volume("256M");
-        let longest = restart_under_load(&place, &place.volume(), more, 4);
-        eprintln!("{more:?}: the longest call over 4 restarts: {} ms", longest.as_millis());
-        assert!(longest < LONGEST_CALL, "{longest:?}");
+        require_short_calls_on_volume(more, 4);
     }
-    let place = Place::new();
-    let image = place.path().join("plain.img");
-    works(&["mkfs", image.to_str().unwrap(), "--size", "256M"]);
-    let longest = restart_under_load(&place, &image, &[], 4);
-    eprintln!("a plain image: the longest call over 4 restarts: {} ms", longest.as_millis());
+    require_short_calls("a plain image", 4, || {
+        let place = Place::new();
+        let image = place.path().join("plain.img");
+        works(&["mkfs", image.to_str().unwrap(), "--size", "256M"]);
+        restart_under_load(&place, &image, &[], 4)
+    });
+}
+
+/// A process with a number of its own choice in another namespace, which says when it gets the signal; and a restart
+/// there.
+const ELSEWHERE: &str = r#"
+said=$1 weir=$2 root=$3 number=$4
+echo $((number - 1)) > /proc/sys/kernel/ns_last_pid || exit 99
+python3 -c '
+import os, signal
+signal.signal(signal.SIGUSR2, lambda *_: os.write(1, b"signalled\n"))
+os.write(1, b"ready\n")
+while True: signal.pause()
+' > "$said" &
+[ $! = "$number" ] || exit 99
+until grep -q ready "$said"; do sleep 0.01; done
+"$weir" restart "$root" 2>&1
+cat "$said"
+"#;
+
+/// In another namespace of processes the server's number may be that of another process, which takes the signal for
+/// something else.
+#[test]
+fn another_process_with_the_servers_number_gets_no_signal() {
+    if !mounts() || !is_there("python3") {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    let number = place.status()["pid"].to_string();
+    let mut elsewhere = Command::new("unshare");
+    elsewhere
+        .args(["--pid", "--fork", "--mount-proc", "sh", "-c", ELSEWHERE, "sh"])
+        .arg(place.path().join("said"));
+    let output = elsewhere.arg(weir_program()).arg(&root).arg(number).output().unwrap();
+    if output.status.code() == Some(99) {
+        eprintln!("skipped: a process cannot be given a number here");
+        return;
+    }
+    let told = text(&output.stdout);
+    assert!(told.contains("its server cannot be restarted") && told.ends_with("ready\n"), "{told}");
+    place.umount();
 }
 
 /// Says of an open file that its `fsync` orders, has the server restarted, and calls it; a lock of another process is there still.
@@ -275,7 +329,8 @@ fn what_was_said_of_an_open_file_holds_in_the_next_server() {
     }
 }
 
-/// The server is killed at any time of a handover: what was acknowledged is there after the next mount, and nothing is damaged.
+/// The server is killed at any time of a handover: what was acknowledged is there after the next mount, and nothing is
+/// damaged; with each option that changes what is handed over.
 #[test]
 fn a_kill_in_a_handover_loses_nothing_that_is_durable() {
     if !mounts() {
@@ -283,8 +338,9 @@ fn a_kill_in_a_handover_loses_nothing_that_is_durable() {
     }
     let place = Place::with_volume("64M");
     let mut restarted = 0;
+    let options: [&[&str]; 4] = [&[], &["--moment", "50ms"], &["--writeback-cache"], &["--no-open-requests"]];
     for round in 0..rounds().min(16) {
-        let mut server = place.serve();
+        let mut server = place.serve_as(options[round as usize % options.len()]);
         let file = place.mountpoint().join("numbers");
         let gone = File::create(place.mountpoint().join("gone")).unwrap();
         gone.write_all_at(&[7; 40_000], 0).unwrap();

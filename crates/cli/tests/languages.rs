@@ -5,8 +5,10 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use crate::support::lag::status_now;
+use crate::support::overlay::Overlay;
 use crate::support::{Place, Server, fails, is_there, mounts, of_project, runs, text, works};
 
 /// Numbers that are durable before the server is killed.
@@ -21,35 +23,77 @@ fn in_directory(example: Example<'_>, directory: &Path, arguments: &[&str]) -> C
     command
 }
 
+/// Has the example write; what it says.
+fn begin_writer(example: Example<'_>, directory: &Path) -> (Child, impl FnMut() -> String) {
+    let mut command = in_directory(example, directory, &["write"]);
+    let mut writer = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut told = BufReader::new(writer.stdout.take().unwrap()).lines();
+    (writer, move || told.next().unwrap().unwrap())
+}
+
+fn kill(mut writer: Child) {
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+}
+
+/// Has the example write in a directory of a mount, or of an overlay over it, and kills the mount's server under it as soon
+/// as the last number is durable: which that is.
+fn kill_under(place: &Place, mut server: Server, example: Example<'_>, directory: &Path) -> String {
+    let (writer, mut line) = begin_writer(example, directory);
+    assert_eq!(line(), "ordered", "on a mount");
+    let number = (1..ACKNOWLEDGED).map(|_| line().parse::<u64>().unwrap()).last().unwrap();
+    let status = status_now(&place.mountpoint()).unwrap();
+    let durable = line();
+    server.kill();
+    kill(writer);
+    // A server that is killed while the machine goes on keeps more order than was asked for: so the calls are counted.
+    // Each number is ordered, but every hundredth one, which is durable.
+    let ordered = status["calls_ordered"].as_u64().unwrap();
+    assert!(ordered >= number - number / 100, "{ordered} calls that order for {number} numbers");
+    durable
+}
+
 /// Runs the example on the host's filesystem and on a mount with these options, kills the mount's server, mounts again, and has the
 /// example look at what is left. Returns the server, and what was durable last.
 fn kill_and_check(place: &Place, options: &[&str], example: Example<'_>) -> (Server, String) {
-    let first_lines = |directory: &Path, count: usize| {
-        let mut command = in_directory(example, directory, &["write"]);
-        let mut writer = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let told = BufReader::new(writer.stdout.take().unwrap());
-        let lines: Vec<String> = told.lines().take(count).map(Result::unwrap).collect();
-        (writer, lines)
-    };
-
     let beside = place.path().join("host");
     std::fs::create_dir_all(&beside).unwrap();
-    let (mut writer, lines) = first_lines(&beside, 1);
-    assert_eq!(lines, ["durable"], "on the host's filesystem");
-    writer.kill().unwrap();
-    writer.wait().unwrap();
+    let (writer, mut line) = begin_writer(example, &beside);
+    assert_eq!(line(), "durable", "on the host's filesystem");
+    kill(writer);
 
-    let mut server = place.serve_as(options);
-    let (mut writer, lines) = first_lines(&place.mountpoint(), 1 + ACKNOWLEDGED);
-    assert_eq!(lines[0], "ordered", "on a mount");
-    server.kill();
-    writer.kill().unwrap();
-    writer.wait().unwrap();
+    let durable = kill_under(place, place.serve_as(options), example, &place.mountpoint());
     place.unmount();
     let server = place.serve();
-    let durable = lines.last().unwrap().clone();
     runs(&mut in_directory(example, &place.mountpoint(), &["check", &durable]));
     (server, durable)
+}
+
+/// On an overlay over a mount whose `fsync` only orders no call says more than what was done: a barrier for the tree
+/// fails, and what is made durable is durable.
+fn keep_order_above(example: Example<'_>) {
+    let place = Place::with_volume("64M");
+    let server = place.serve_as(&["--sync", "order"]);
+    let (lower, merged) = (place.path().join("lower"), place.path().join("merged"));
+    let Some(overlay) = Overlay::new(&lower, &place.mountpoint(), &merged) else { return };
+    require_refusal(example, overlay.merged());
+    let durable = kill_under(&place, server, example, overlay.merged());
+    overlay.end();
+    place.unmount();
+    let _server = place.serve();
+    runs(&mut in_directory(example, &place.mountpoint().join("upper"), &["check", &durable]));
+}
+
+/// Where nothing can order the tree, the example and the command fail.
+fn require_refusal(example: Example<'_>, directory: &Path) {
+    let output = in_directory(example, directory, &["tree"]).output().unwrap();
+    let told = text(&output.stderr);
+    assert!(
+        !output.status.success() && told.contains("peration not supported"),
+        "{told}{}",
+        text(&output.stdout)
+    );
+    fails(&["barrier", directory.to_str().unwrap()], &["peration not supported", "name the directory"]);
 }
 
 /// The kernel does not pass `syncfs` on to a server of FUSE. One that does not know the call neither orders the tree nor makes it durable,
@@ -59,18 +103,18 @@ fn refuse_other_servers(place: &Place, example: Example<'_>) {
     let root = place.mountpoint();
     let directory = root.to_str().unwrap();
     works(&["disk", directory, "--volume", place.volume().to_str().unwrap()]);
-    let output = in_directory(example, &root, &["tree"]).output().unwrap();
-    let told = text(&output.stderr);
-    assert!(!output.status.success() && told.contains("peration not supported"), "{told}");
-    fails(&["barrier", directory], &["peration not supported"]);
+    require_refusal(example, &root);
     works(&["umount", directory]);
 }
 
 /// The same of an example with a log and a table, which also orders the tree.
 fn keep_order(example: Example<'_>) {
     keep_durable(example);
+    keep_order_above(example);
     let place = Place::with_volume("64M");
     let (server, durable) = kill_and_check(&place, &[], example);
+    let epochs = || place.status()["epochs"].as_u64().unwrap();
+    let before = epochs();
     for (directory, kept) in [(place.path().join("host"), "durable"), (place.mountpoint(), "ordered")] {
         assert_eq!(
             runs(&mut in_directory(example, &directory, &["tree"])).trim(),
@@ -79,6 +123,7 @@ fn keep_order(example: Example<'_>) {
             directory.display()
         );
     }
+    assert!(epochs() > before, "the tree was not ordered");
     drop(server);
     refuse_other_servers(&place, example);
     place.mount(&[]);
@@ -118,6 +163,19 @@ fn python_keeps_order() {
             command.env("PYTHONDONTWRITEBYTECODE", "1").arg(of_project("languages/python/wal.py"));
             command
         });
+    }
+}
+
+/// Elsewhere `fsync` and its structures are others.
+#[test]
+fn the_python_package_is_for_linux() {
+    if is_there("python3") {
+        let script = "import sys; sys.platform = 'darwin'; import weir_order";
+        let mut python = Command::new("python3");
+        python.args(["-B", "-c", script]).env("PYTHONPATH", of_project("languages/python"));
+        let output = python.output().unwrap();
+        let told = text(&output.stderr);
+        assert!(!output.status.success() && told.contains("ImportError: weir_order is for Linux"), "{told}");
     }
 }
 

@@ -5,13 +5,14 @@
 #![expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Place, error_of, mounts, weir, works};
+use crate::support::{Place, error_of, is_there, mounts, weir, works};
 
 /// Rounds of kills; the long run takes 50.
 fn rounds() -> u64 {
@@ -89,6 +90,50 @@ fn a_killed_server_leaves_the_tree_as_of_one_moment() {
         change_tree(&root, newest).unwrap();
         place.umount();
         place.check();
+    }
+}
+
+/// Maps two files, changes them, and gives them names: by a rename, and by a link. What it has mapped stays open.
+const NAME_MAPPED: &str = r#"
+import mmap, os, sys
+os.chdir(sys.argv[1])
+kept = []
+for name, give_name in [("renamed", os.rename), ("linked", os.link)]:
+    file = os.open("new-" + name, os.O_RDWR | os.O_CREAT)
+    os.truncate(file, 4096)
+    mapping = mmap.mmap(file, 4096)
+    mapping[:5] = b"hello"
+    kept.append(mapping)
+    give_name("new-" + name, name)
+print("named", flush=True)
+sys.stdin.read()
+"#;
+
+/// K1: a moment that has a file's new name has what was mapped of it before.
+#[test]
+fn what_was_mapped_is_in_the_moment_that_has_the_name() {
+    if !mounts() || !is_there("python3") {
+        return;
+    }
+    for more in [&[][..], &["--writeback-cache"]] {
+        let place = Place::with_volume("64M");
+        let mut server = place.serve_as(&[&["--moment", "10s"], more].concat());
+        let root = place.mountpoint();
+        let mut program = Command::new("python3");
+        program.args(["-c", NAME_MAPPED]).arg(&root);
+        let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        program.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+        // It takes a moment, and does not make the other files' pages come.
+        fs::File::create(root.join("other")).unwrap().sync_all().unwrap();
+        server.kill();
+        program.kill().unwrap();
+        program.wait().unwrap();
+        place.unmount();
+        place.mount(&[]);
+        for name in ["renamed", "linked"] {
+            assert!(fs::read(root.join(name)).unwrap().starts_with(b"hello"), "{name}, {more:?}");
+        }
+        place.umount();
     }
 }
 

@@ -27,8 +27,8 @@ fn require_failure(summary: &Summary<MomentTotals>, words: &str) {
     assert!(failure.contains(words), "{failure} was found, in place of {words:?}, in {:?}", summary.totals);
 }
 
-/// J11: what changes while a moment is taken, what is not committed, and what is not written, is seen by half; and a tree that is too
-/// old is seen.
+/// J11: what changes while a moment is taken, what is not committed, and what is not written, is seen by half; a tree that
+/// is too old is seen, and a call that was durable, or an unmount, and is not there.
 #[test]
 fn each_mutant_of_moments_is_found() {
     let reasons = [
@@ -37,6 +37,9 @@ fn each_mutant_of_moments_is_found() {
         (FsMutant::MomentUncommitted, "there is no such file"),
         (FsMutant::MomentUnwritten, "no moment had this tree"),
         (FsMutant::MomentLate, " old, and "),
+        (FsMutant::MomentUnawaited, "a durable call is lost"),
+        (FsMutant::MomentShared, "a durable call is lost"),
+        (FsMutant::MomentNotLast, "a durable call is lost"),
     ];
     for (mutant, words) in reasons {
         require_failure(&campaign(Some(mutant), None, 60_000), words);

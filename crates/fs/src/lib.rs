@@ -65,8 +65,9 @@
 //! - **J6** Times have the timer's granularity, so a second write within one tick changes no inode.
 //! - **J7** Freed blocks are given back as the journal says, and discarded when the newest transaction that freed them is
 //!   durable and nothing has allocated them.
-//! - **J11** With moments, a crash leaves the whole tree as it was at one moment, with each request whole or not there, and no
-//!   longer ago than the interval and a transfer. Updates of atomic files that are not synchronised are in no moment.
+//! - **J11** With moments, a crash leaves the whole tree as it was at one moment, with each request whole or not there,
+//!   no longer ago than the interval and a transfer, and not before a durable call that has returned. Updates of atomic
+//!   files that are not synchronised are in no moment.
 //!
 //! Rules without a number:
 //!

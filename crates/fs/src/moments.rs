@@ -99,15 +99,18 @@ impl Moments {
     /// # Errors
     /// What writing, committing or the storage failed by.
     pub(crate) async fn reach_durable(&self, fs: &Mounted) -> Result<(), FsError> {
-        let wanted = self.begun.get() + 1;
+        let shares_older = fs.options.rules.drops(FsMutant::MomentShared);
+        let wanted = self.begun.get() + u64::from(!shares_older);
         let permit = self.taking.acquire(1).await;
         if self.newest(|moment| moment.number) < Some(wanted) {
             fs.changes.all_or_abort(self.take(fs)).await?;
         }
         drop(permit);
         match self.newest(|moment| moment.mark.clone()) {
-            Some(mark) => Ok(mark.transferred().await.map_err(Rejected::Failed)?),
-            None => Ok(()),
+            Some(mark) if !fs.options.rules.drops(FsMutant::MomentUnawaited) => {
+                Ok(mark.transferred().await.map_err(Rejected::Failed)?)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -190,6 +193,9 @@ impl Moments {
         self.stopped.set(true);
         self.stop.notify(usize::MAX);
         let _permit = self.taking.acquire(1).await;
+        if fs.options.rules.drops(FsMutant::MomentNotLast) {
+            return Ok(());
+        }
         fs.changes.all_or_abort(self.take(fs)).await
     }
 }

@@ -55,6 +55,12 @@ pub enum FsMutant {
     MomentUnwritten,
     /// J11: a moment is taken after twice the interval.
     MomentLate,
+    /// J11: a durable call takes a moment, and does not wait for its mark.
+    MomentUnawaited,
+    /// J11: a durable call shares a moment that began before it.
+    MomentShared,
+    /// J11: no moment is taken before a mount is ended, though any mark counts from then on.
+    MomentNotLast,
     /// atomic: the updates of a group of atomic files go by a transaction each.
     UpdateSplit,
     /// atomic: the size of an atomic file, and what it writes, do not wait for a synchronisation call.

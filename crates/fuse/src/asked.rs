@@ -3,18 +3,23 @@
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 use rustix::io::Errno;
 use weir_runtime::Handle;
+use weir_storage::Rules;
 use weir_vfs::Filesystem;
 
 use crate::calls::{Calls, Hooks, SyncHook};
 use crate::control::SyncMode;
 use crate::files::Files;
 use crate::kernel::KernelCache;
+use crate::mutants::FuseMutant;
 use crate::notice_threads::NoticeThreads;
+use crate::notifier::Notifier;
 use crate::protocol::{Answer, Header, forgotten, opcode};
 use crate::remote_sync::RemoteSync;
 use crate::serve::{Service as _, answer_operation};
@@ -33,14 +38,27 @@ impl Asked {
     pub fn new(
         handle: &Handle,
         filesystem: Filesystem,
-        (sync, store): (SyncMode, Option<RemoteSync>),
+        promises: (SyncMode, Option<RemoteSync>),
         writeback_cache: bool,
+    ) -> LocalBoxFuture<'_, Asked> {
+        Asked::new_with_notices(handle, filesystem, promises, (writeback_cache, None), Rules::all())
+    }
+
+    /// The same for a kernel that gets notices by a file, if there is one, and need not heed them. Requests are answered by these rules.
+    pub fn new_with_notices(
+        handle: &Handle,
+        filesystem: Filesystem,
+        (sync, store): (SyncMode, Option<RemoteSync>),
+        (writeback_cache, notices): (bool, Option<File>),
+        rules: Rules<FuseMutant>,
     ) -> LocalBoxFuture<'_, Asked> {
         Box::pin(async move {
             let trimmed = filesystem.clone();
             let gate = Rc::default();
             let threads = NoticeThreads::new(handle, &gate);
-            let kernel = KernelCache::new(&filesystem, writeback_cache, Rc::default(), threads);
+            let notifier = Rc::new(OnceCell::new());
+            let _ = notices.map(|file| notifier.set(Notifier::new(Arc::new(file))));
+            let kernel = KernelCache::new(&filesystem, writeback_cache, notifier, threads, rules);
             let (handovers, counted) = (Rc::<Cell<u32>>::default(), Rc::<OnceCell<Box<SyncHook>>>::default());
             let count = Rc::clone(&handovers);
             let hook = move || -> Box<dyn Any> {

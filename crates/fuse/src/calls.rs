@@ -31,6 +31,7 @@ use crate::files::{Files, OpenFile};
 use crate::gate::Gate;
 use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
+use crate::mutants::FuseMutant;
 use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{NodeAttributes, WriteRequest};
 use crate::remote_sync::RemoteSync;
@@ -246,7 +247,7 @@ impl Calls {
         caller: Caller,
     ) -> Result<Entry, Errno> {
         // A file that gets its name when it is complete must not be empty after a crash.
-        self.take_over(inode).await?;
+        self.take_over_before_name(inode).await?;
         self.entry_of(caller.view_of(&self.filesystem).link_held(inode, parent, name).await).await
     }
 
@@ -260,9 +261,9 @@ impl Calls {
         // A file that takes another one's place without `fsync` must not be empty after a crash, as on ext4.
         let flags = RenameFlags::from_bits_retain(flags);
         let names: &[_] = if flags.contains(RenameFlags::EXCHANGE) { &[from, to] } else { &[from] };
-        for (directory, name) in names.iter().filter(|_| self.kernel.is_writeback) {
+        for (directory, name) in names {
             if let Ok(inode) = self.filesystem.lookup(*directory, name).await {
-                self.take_over(inode).await?;
+                self.take_over_before_name(inode).await?;
             }
         }
         if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE | RenameFlags::WHITEOUT).contains(flags) {
@@ -615,6 +616,22 @@ impl Calls {
     /// EAGAIN if too many wait for that.
     pub(crate) async fn take_over(&self, inode: InodeNumber) -> Result<(), Errno> {
         if !self.kernel.is_writeback || !self.files.may_be_dirty(inode) {
+            return Ok(());
+        }
+        self.kernel.take_pages(inode).await
+    }
+
+    /// The same before a file gets a name, also of what mappings have changed (K1). Without requests for opens any file
+    /// may be mapped, so none is asked for: each rename would cost the kernel's pages of the file.
+    ///
+    /// # Errors
+    /// As [`take_over`](Self::take_over).
+    async fn take_over_before_name(&self, inode: InodeNumber) -> Result<(), Errno> {
+        let may_be_kept = match self.kernel.is_writeback {
+            true => self.files.may_be_dirty(inode),
+            false => self.files.are_told && self.files.may_be_mapped(inode),
+        };
+        if !may_be_kept || self.kernel.rules.drops(FuseMutant::NamedBeforePages) {
             return Ok(());
         }
         self.kernel.take_pages(inode).await

@@ -2,8 +2,9 @@
 //!
 //! With the writeback cache, what programs write stays with the kernel as dirty pages, which it hands over when it likes,
 //! when a program closes or synchronises the file, and before it cuts it. Before an ioctl, an `lseek` that looks for holes,
-//! and a rename it does not. Where such a request means what was written before it, the server asks for the pages: it
-//! tells the kernel to forget what it has of the file, and the kernel hands over first what is dirty.
+//! a rename and a link it does not; and so it treats what mappings have changed, with that cache and without. Where
+//! such a request means what was written before it (K1), the server asks for the pages: it tells the kernel to forget
+//! what it has of the file, and the kernel hands over first what is dirty.
 //!
 //! The kernel does not say which pages are dirty. So the server asks where a program has the file open for writing.
 
@@ -13,9 +14,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use weir_storage::Rules;
 use weir_vfs::{Filesystem, InodeNumber};
 
 use crate::convert;
+use crate::mutants::FuseMutant;
 use crate::notice_threads::NoticeThreads;
 use crate::notifier::Notifier;
 use crate::protocol::node_id;
@@ -41,6 +44,8 @@ pub(crate) struct KernelCache {
     threads: NoticeThreads,
     /// The bytes of the direct writes that wait.
     direct_bytes: Rc<Cell<u64>>,
+    /// The rules that the mount keeps.
+    pub(crate) rules: Rules<FuseMutant>,
 }
 
 impl KernelCache {
@@ -49,6 +54,7 @@ impl KernelCache {
         is_writeback: bool,
         notifier: Rc<OnceCell<Notifier>>,
         threads: NoticeThreads,
+        rules: Rules<FuseMutant>,
     ) -> KernelCache {
         KernelCache {
             filesystem: filesystem.clone(),
@@ -56,6 +62,7 @@ impl KernelCache {
             notifier,
             threads,
             direct_bytes: Rc::default(),
+            rules,
         }
     }
 

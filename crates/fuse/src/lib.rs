@@ -31,6 +31,13 @@
 //!   each answer that tells the kernel of an inode holds it with the filesystem, and FORGET lets it go.
 //! - A server can pass its mount to the next one ([`MountState`]). The kernel keeps requests meanwhile, and none fails.
 //! - The kernel checks permissions, and no user but the one who mounted may look in, unless that was allowed.
+//!
+//! # Rules
+//!
+//! - **K1** What a program has changed of a file and the kernel keeps, by its writeback cache or for a mapping, is with
+//!   the filesystem before the file is closed, synchronised, renamed or linked. The kernel hands over at the first two
+//!   by itself; at the others the server asks, where it knows that a program has the file open. Without requests for
+//!   opens it does not know, and what mappings keep of a file that is renamed or linked stays with the kernel.
 
 #[cfg(feature = "asked")]
 mod asked;
@@ -52,6 +59,7 @@ mod handover;
 mod intake;
 mod kernel;
 mod lost;
+mod mutants;
 mod notice_threads;
 mod notifier;
 mod positions;
@@ -74,6 +82,8 @@ pub use control::SyncMode;
 pub use disk::DISK_NAME;
 pub use handover::{HandoverError, Inherited, MountState};
 pub use lost::Lost;
+#[cfg(any(feature = "asked", feature = "mutants"))]
+pub use mutants::FuseMutant;
 pub use remote_sync::RemoteSync;
 pub use serve::{Load, REQUEST_BYTES_UNDER_WAY_MAX};
 pub use server::{Server, ServerError, ServerOptions, StatusReader, absolute, require_device};

@@ -16,7 +16,7 @@ use futures_util::future::LocalBoxFuture;
 use thiserror::Error;
 use tracing::{info, warn};
 use weir_runtime::{Handle, Task};
-use weir_storage::Storage;
+use weir_storage::{Rules, Storage};
 use weir_vfs::{Filesystem, FsError};
 
 use crate::attachment::{Attachment, MountEnd, read_device_number};
@@ -167,8 +167,8 @@ impl Server {
             }));
             let gate = Rc::<Gate>::default();
             let threads = NoticeThreads::new(handle, &gate);
-            let kernel =
-                KernelCache::new(&filesystem, options.writeback_cache, Rc::clone(&notifier), threads);
+            let (cache, notices) = (options.writeback_cache, Rc::clone(&notifier));
+            let kernel = KernelCache::new(&filesystem, cache, notices, threads, Rules::all());
             let sync_hook = Rc::<OnceCell<Box<SyncHook>>>::default();
             let hooks = Hooks {
                 status: Box::new(move |files| {

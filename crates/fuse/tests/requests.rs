@@ -6,8 +6,9 @@ mod support;
 use support::trial::{cases, play_corpus};
 use support::{Sessions, Told, request};
 use weir_fuse::control::{STATUS_ATTRIBUTE, SYNC_ALL, VOLUME_ATTRIBUTE};
-use weir_fuse::{SnapshotCall, VolumeCall};
+use weir_fuse::{FuseMutant, SnapshotCall, VolumeCall};
 use weir_runtime::{Runtime, Simulation};
+use weir_storage::Rules;
 
 /// What the fuzz target has found worth keeping: each case a file of bytes that make up a session.
 #[test]
@@ -114,4 +115,32 @@ fn more_is_forgotten_than_was_told() {
     ]
     .concat();
     assert_eq!(Sessions::new().play(&data), Told { done: 5, refused: 1 });
+}
+
+/// How often the kernel is asked for a file's pages in a session that makes one, open with these flags, and gives it
+/// names.
+fn asked_for_pages(how: u8, flags: u32, mutant: Option<FuseMutant>) -> usize {
+    let create = [&flags.to_ne_bytes()[..], &0o644_u32.to_ne_bytes(), &[0; 8], b"new\0"].concat();
+    let data = [
+        vec![how],
+        request(35, 0, &create),
+        // Directories and files get their names by the root's number, which the session puts in place of the zeros.
+        request(12, 0, &[&[0; 8][..], b"new\0renamed\0"].concat()),
+        [&[13, 0, 14, 7 << 1][..], &[0; 8], b"other\0"].concat(),
+    ]
+    .concat();
+    let told = Sessions::new().notices(&data, Rules::but(mutant));
+    // All pages from the first one on: the offset and the length.
+    told.chunks(40).filter(|notice| notice[24..40] == [0; 16]).count()
+}
+
+/// K1: before a rename and a link, where a program may have pages with the kernel.
+#[test]
+fn a_file_gets_a_name_behind_what_the_kernel_keeps_of_it() {
+    const WRITE_ONLY: u32 = 0x8041;
+    const READ_WRITE: u32 = 0x8042;
+    assert_eq!(asked_for_pages(0, READ_WRITE, None), 2, "it may be mapped");
+    assert_eq!(asked_for_pages(0, WRITE_ONLY, None), 0);
+    assert_eq!(asked_for_pages(2, WRITE_ONLY, None), 2, "the kernel has a writeback cache");
+    assert_eq!(asked_for_pages(0, READ_WRITE, Some(FuseMutant::NamedBeforePages)), 0);
 }

@@ -24,11 +24,16 @@ pub struct Lag {
     pub behind: bool,
 }
 
-/// What the mount on `root` says now; none if its server has ended.
-pub fn lag_of(root: &Path) -> Option<Lag> {
+/// The status of the mount on `root`, as its server tells it at once; none if that has ended.
+pub fn status_now(root: &Path) -> Option<Value> {
     let mut bytes = vec![0; 1 << 16];
     let found = getxattr(root, "user.weir.status", &mut bytes[..]).ok()?;
-    let status: Value = serde_json::from_slice(&bytes[..found]).ok()?;
+    serde_json::from_slice(&bytes[..found]).ok()
+}
+
+/// What the mount on `root` says now; none if its server has ended.
+pub fn lag_of(root: &Path) -> Option<Lag> {
+    let status = status_now(root)?;
     let line = &status["replication"];
     let number = |name: &str| line[name].as_u64();
     let behind = line["behind"].as_bool()?;

@@ -16,11 +16,12 @@ const DOCUMENT: &str = "docs/RULES.md";
 const COLUMNS: usize = 120;
 
 /// The families: a letter, what it is about, and the crates whose documentation defines its rules.
-const FAMILIES: [(char, &str, &[&str]); 10] = [
+const FAMILIES: [(char, &str, &[&str]); 11] = [
     ('S', "what every storage promises", &["storage"]),
     ('E', "what the block layer promises", &["block"]),
     ('J', "what the journal promises", &["journal", "fs"]),
     ('L', "what F2FS promises", &["lfs"]),
+    ('K', "what a mount has the kernel hand over", &["fuse"]),
     ('I', "what a copy out of an image keeps", &["image"]),
     ('V', "what the volume promises", &["volume"]),
     ('F', "what the emulated firmware keeps", &["flash"]),

@@ -10,14 +10,17 @@ mod in_memory;
 pub mod trial;
 
 use std::cell::RefCell;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use weir_ext4::check::check;
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::{BLOCK_BYTES, FileType, acl::DEFAULT};
-use weir_fuse::{Asked, SyncMode};
+use weir_fuse::{Asked, FuseMutant, SyncMode};
 use weir_runtime::Handle;
-use weir_storage::{Image, Lba};
+use weir_storage::{Image, Lba, Rules};
 use weir_vfs::{Expect, FsError, NewNode};
 
 use in_memory::{InMemory, LIST, mount};
@@ -81,12 +84,22 @@ impl Sessions {
         })
     }
 
+    /// The notices that the kernel gets in a session, by these rules: their bytes.
+    pub fn notices(&self, data: &[u8], rules: Rules<FuseMutant>) -> Vec<u8> {
+        let (mut notices, writer) = std::io::pipe().expect("a pipe");
+        let writer = File::from(OwnedFd::from(writer));
+        run(async |clock| self.session(&clock, data, (Some(writer), rules)).await);
+        let mut told = Vec::new();
+        notices.read_to_end(&mut told).expect("a pipe");
+        told
+    }
+
     /// One case of the fuzz target: the first byte says how it is mounted, and [`next`] how requests follow.
     ///
     /// # Panics
     /// If an answer makes no sense, the session does not end, or what it leaves is not whole.
     pub fn play(&self, data: &[u8]) -> Told {
-        let told = run(async |clock| self.session(&clock, data).await);
+        let told = run(async |clock| self.session(&clock, data, (None, Rules::all())).await);
         within_memory();
         told
     }
@@ -107,11 +120,17 @@ impl Sessions {
         })
     }
 
-    async fn session(&self, clock: &Handle, data: &[u8]) -> Told {
+    async fn session(
+        &self,
+        clock: &Handle,
+        data: &[u8],
+        (notices, rules): (Option<File>, Rules<FuseMutant>),
+    ) -> Told {
         let (fs, disk) = mount(clock, &self.image).await.expect("mounted");
         let (how, requests) = data.split_first().unwrap_or((&0, &[]));
         let sync = if how & 1 == 0 { SyncMode::Durable } else { SyncMode::Order };
-        let asked = Rc::new(Asked::new(clock, fs.clone().into(), (sync, None), how & 2 != 0).await);
+        let (mounted, kernel) = (fs.clone().into(), (how & 2 != 0, notices));
+        let asked = Rc::new(Asked::new_with_notices(clock, mounted, (sync, None), kernel, rules).await);
         let (told, known) =
             (Rc::new(RefCell::new(Told::default())), Rc::new(RefCell::new(self.nodes.clone())));
         let (mut left, mut under_way) = (requests, Vec::new());

@@ -225,8 +225,9 @@ impl MomentRun {
         fs: &BarrierFs,
         history: &Rc<RefCell<History>>,
     ) -> Result<(), String> {
+        let began = self.handle.now();
         match fs.unmount().await {
-            Ok(()) => {}
+            Ok(()) => history.borrow_mut().note_durable(began),
             Err(_) if has_stopped(fs) => return Ok(()),
             Err(error) => return Err(format!("unmounting: {error}")),
         }
