@@ -57,7 +57,7 @@ pub(crate) struct ReplicationArguments {
 /// A volume that is being shipped.
 pub(crate) struct Shipping {
     pub(crate) replication: Replication,
-    task: Task<Result<(), weir_replica::ReplicaError>>,
+    task: Task<Result<(), ReplicaError>>,
     url: String,
     /// The state in the store that the volume lies on, with --cache.
     base: Option<ReplicaStorage>,

@@ -9,11 +9,11 @@
 //! - **R1** The log in the store is one chain: an object is made only where none is, behind the one whose hash it carries.
 //! - **R2** Only what is durable on the volume's disk is shipped.
 //! - **R3** A catch-up group is one step: it counts when its last object is there, and it ends at a request that is no older
-//!   than anything that it read. Only a volume that has all of that goes on with one that was cut.
+//!   than anything that it read; only a volume that has all of that goes on with one that was cut.
 //! - **R4** A replica has one writer: a new one takes the next epoch and the next place in the log, and the one before meets it
 //!   there and stops, or meets the newer checkpoint with which that place was collected.
 //! - **R5** A restored state is one after a request, whole, and everything in it was compared with its checksum.
-//! - **R6** A checkpoint is the state after its request, and counts when all its parts are there. The log from an older one on takes
+//! - **R6** A checkpoint is the state after its request, and counts when all its parts are there; the log from an older one on takes
 //!   the place of one that cannot be read, if it is whole.
 //! - **R7** Collection keeps what a kept state needs.
 //! - **R8** The store is no further behind than the bounds say, or writers wait.
