@@ -162,7 +162,8 @@ mod tests {
     /// An answer means the same whatever the key has in it, and whatever the words of its text are.
     #[test]
     fn a_status_is_read_from_the_answer_and_not_from_the_key() {
-        let answers: [(String, fn(String) -> StoreError); 20] = [
+        type Meaning = fn(String) -> StoreError;
+        let answers: [(String, Meaning); 20] = [
             ("HTTP error: error sending request".to_owned(), StoreError::Unreachable),
             ("no answer within 60s".to_owned(), StoreError::Unreachable),
             (xml("503 Service Unavailable", "SlowDown"), StoreError::Unreachable),
