@@ -1,18 +1,11 @@
 //! Files that are to be in an object store when `fsync` returns: it waits, it fails where the store has nothing, and only the owner says
 //! so (R12).
 
-#[path = "../../fs/tests/support/in_memory.rs"]
-mod in_memory;
-#[path = "../../storage/tests/support/trial.rs"]
-mod trial;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use in_memory::mount;
 use rustix::io::Errno;
-use trial::run;
 use weir_ext4::{Mkfs, ROOT_INODE};
 use weir_format::{BLOCK_BYTES, FileType};
 use weir_fs::BarrierFs;
@@ -21,6 +14,9 @@ use weir_fuse::{Asked, RemoteSync, SyncMode};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Image, Lba};
 use weir_vfs::NewNode;
+
+use crate::support::in_memory::mount;
+use crate::support::trial::run;
 
 /// Blocks of the filesystem.
 const BLOCKS: u64 = 2048;

@@ -1,14 +1,12 @@
 //! Requests that no kernel sends are answered, or refused; none panics or hangs, and the filesystem stays whole.
 
-#[path = "support/requests.rs"]
-mod support;
-
-use support::trial::{cases, play_corpus};
-use support::{Sessions, Told, request};
 use weir_fuse::control::{STATUS_ATTRIBUTE, SYNC_ALL, VOLUME_ATTRIBUTE};
 use weir_fuse::{FuseMutant, SnapshotCall, VolumeCall};
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::Rules;
+
+use crate::support::trial::{cases, play_corpus};
+use crate::support::{Sessions, Told, request};
 
 /// What the fuzz target has found worth keeping: each case a file of bytes that make up a session.
 #[test]

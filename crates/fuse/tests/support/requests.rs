@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "each caller uses a part of it")]
 
 #[path = "../../../fs/tests/support/in_memory.rs"]
-mod in_memory;
+pub mod in_memory;
 #[path = "../../../storage/tests/support/trial.rs"]
 pub mod trial;
 
