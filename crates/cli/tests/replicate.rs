@@ -508,7 +508,7 @@ fn a_mount_whose_store_is_silent_at_the_start_begins_if_writers_never_wait() {
     setxattr(root.join("a"), "user.weir.sync", b"remote", XattrFlags::empty()).unwrap();
     assert!(File::open(root.join("a")).unwrap().sync_all().is_err(), "it is not there");
     wait_until("it is overdue", || replication(&place)["overdue"] == true);
-    assert!(replication(&place)["trouble"].to_string().contains("does not answer"));
+    wait_until("it says why", || replication(&place)["trouble"].to_string().contains("does not answer"));
     assert_eq!(place.status()["health"]["findings"][0]["cause"], "replication_behind");
     seaweed.resume();
     wait_until("it is shipped", || File::open(root.join("a")).unwrap().sync_all().is_ok());

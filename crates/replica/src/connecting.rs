@@ -23,7 +23,7 @@ use crate::writer::Writer;
 /// Ships a volume, at once or when its store answers.
 pub enum Shipper {
     /// The replica is open.
-    Open(Uploader),
+    Open(Box<Uploader>),
     /// The store has not answered.
     Connecting(Connecting),
 }
@@ -69,7 +69,7 @@ impl Shipper {
                 let connecting = Connecting { handle, volume, access, options, replication, position, why };
                 Ok(Shipper::Connecting(connecting))
             }
-            opened => Ok(Shipper::Open(Uploader::begin(handle, volume, opened?, bounds).await?)),
+            opened => Ok(Uploader::begin(handle, volume, opened?, bounds).await?.into()),
         }
     }
 
@@ -119,7 +119,7 @@ impl Shipper {
 
 impl From<Uploader> for Shipper {
     fn from(uploader: Uploader) -> Shipper {
-        Shipper::Open(uploader)
+        Shipper::Open(Box::new(uploader))
     }
 }
 

@@ -43,7 +43,7 @@ fn twins() -> [Vec<u8>; 2] {
             return [block, other];
         }
         found.push((change, bits));
-        found.sort_by_key(|entry| std::cmp::Reverse(entry.0));
+        found.sort_by_key(|(change, _)| std::cmp::Reverse(*change));
     }
     unreachable!("33 changes of 32 bits")
 }

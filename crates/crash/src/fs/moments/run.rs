@@ -1,6 +1,6 @@
 //! One run: rounds of programs, with the power cut at events of each.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::rc::Rc;
@@ -66,6 +66,8 @@ pub(super) struct MomentRun {
     subject: Subject,
     promise: Promise,
     found: Rc<RefCell<Cuts<MomentTotals>>>,
+    /// The observer cuts the power without a draw.
+    cuts_always: Rc<Cell<bool>>,
     /// What was done in the current round.
     story: Rc<RefCell<Vec<String>>>,
 }
@@ -104,6 +106,7 @@ impl MomentRun {
             subject: Subject { options, programs: 1 + random.below(PROGRAMS.len() as u64) as usize, room },
             promise: Promise { interval, transfer },
             found: Rc::new(RefCell::new(found)),
+            cuts_always: Rc::default(),
             story: Rc::default(),
         }
     }
@@ -231,7 +234,10 @@ impl MomentRun {
             Err(_) if has_stopped(fs) => return Ok(()),
             Err(error) => return Err(format!("unmounting: {error}")),
         }
+        // Seldom is a volume unmounted, and what promises more then is seen by a cut before the next mount alone.
+        self.cuts_always.set(true);
         ground.visit_now();
+        self.cuts_always.set(false);
         ground.rest();
         let fs = self.mount(ground).await?;
         let (_, trees) = find_trees(&fs, self.subject.programs).await?;
@@ -246,7 +252,7 @@ impl MomentRun {
     /// Cuts the power, on copies, at one of so many events of the disk from now on.
     fn cut_at_events(&self, ground: &Ground, fs: &BarrierFs, history: &Rc<RefCell<History>>, of: u64) {
         let (found, history, clock) = (Rc::clone(&self.found), Rc::clone(history), self.handle.clone());
-        let (subject, fs) = (self.subject, fs.clone());
+        let (subject, fs, cuts_always) = (self.subject, fs.clone(), Rc::clone(&self.cuts_always));
         let chance = RefCell::new(self.handle.random("events"));
         // What was found in each state of this round.
         let known = RefCell::new(BTreeMap::new());
@@ -255,7 +261,7 @@ impl MomentRun {
             if has_stopped(&fs) {
                 history.borrow_mut().note_stop(now);
             }
-            if !found.sees_event() || chance.borrow_mut().below(of) > 0 {
+            if !found.sees_event() || !cuts_always.get() && chance.borrow_mut().below(of) > 0 {
                 return;
             }
             let history = &mut *history.borrow_mut();
