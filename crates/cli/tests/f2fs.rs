@@ -110,7 +110,7 @@ fn what_is_synchronised_on_a_mount_outlives_its_server() {
         write_tree(&expected);
         runs(Command::new("diff").args(["-r", "--no-dereference"]).args([&expected, &root.join("tree")]));
         fs::remove_dir_all(root.join("tree")).unwrap();
-        place.unmount();
+        place.umount();
         assert!(works(&["fsck", path]).starts_with("clean: 2 inodes in use"));
     }
 }

@@ -99,7 +99,7 @@ fn require_refusal(example: Example<'_>, directory: &Path) {
 /// The kernel does not pass `syncfs` on to a server of FUSE. One that does not know the call neither orders the tree nor makes it durable,
 /// and nothing says that it did.
 fn refuse_other_servers(place: &Place, example: Example<'_>) {
-    place.unmount();
+    place.umount();
     let root = place.mountpoint();
     let directory = root.to_str().unwrap();
     works(&["disk", directory, "--volume", place.volume().to_str().unwrap()]);

@@ -324,19 +324,30 @@ fn a_volume_is_shipped_to_s3_and_restored() {
     works(&["volume", "check", volume]);
 }
 
-/// A store that answers nothing, not even that it refuses: `fsync` fails, a mount without that promise goes on, and both end.
-#[test]
-fn a_store_that_falls_silent_holds_neither_fsync_nor_the_end_of_a_mount() {
+/// A volume to be mounted, and a store that speaks S3.
+fn place_with_s3() -> Option<(Place, Seaweed)> {
     if !mounts() || !is_there_weed() {
-        return;
+        return None;
     }
     let place = Place::with_volume("64M");
     let seaweed = Seaweed::start(place.path());
-    let (volume, root) = (place.volume(), place.mountpoint());
-    let url = "s3://test/silent";
-    let arguments = ["mount", volume.to_str().unwrap(), root.to_str().unwrap(), "--replicate", url];
-    let arguments = [&arguments[..], &["--patience", "3s"]].concat();
-    runs(&mut weir_in(&seaweed, &[&arguments[..], &["--sync", "remote"]].concat()));
+    Some((place, seaweed))
+}
+
+/// Mounts the volume with these options, and ships it to this URL, with little patience.
+fn mount_shipped(place: &Place, seaweed: &Seaweed, url: &str, options: &[&str]) -> Command {
+    let mut command = weir_in(seaweed, &["mount", "--replicate", url, "--patience", "3s"]);
+    command.args(options).args([place.volume(), place.mountpoint()]);
+    command
+}
+
+/// A store that answers nothing, not even that it refuses: `fsync` fails, a mount without that promise goes on, and both end.
+#[test]
+fn a_store_that_falls_silent_holds_neither_fsync_nor_the_end_of_a_mount() {
+    let Some((place, seaweed)) = place_with_s3() else { return };
+    let (volume, root, url) = (place.volume(), place.mountpoint(), "s3://test/silent");
+    let mount = |options: &[&str]| mount_shipped(&place, &seaweed, url, options);
+    runs(&mut mount(&["--sync", "remote"]));
     let synchronised = |name: &str, content: &[u8]| {
         let mut file = File::create(root.join(name))?;
         file.write_all(content)?;
@@ -355,7 +366,7 @@ fn a_store_that_falls_silent_holds_neither_fsync_nor_the_end_of_a_mount() {
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     seaweed.resume();
     // Without the third promise writers wait for the store, but not at the end of the mount.
-    runs(&mut weir_in(&seaweed, &arguments));
+    runs(&mut mount(&[]));
     synchronised("d", &[4; 100_000]).unwrap();
     wait_until("it is shipped", || replication(&place)["behind"] == false);
     seaweed.stop();
@@ -486,18 +497,12 @@ fn fsync_of_one_file_waits_for_the_store() {
 /// With writers that never wait a mount begins without its store, says so, and ships when it answers; any other one names that option.
 #[test]
 fn a_mount_whose_store_is_silent_at_the_start_begins_if_writers_never_wait() {
-    if !mounts() || !is_there_weed() {
-        return;
-    }
-    let place = Place::with_volume("64M");
-    let seaweed = Seaweed::start(place.path());
-    let (volume, root) = (place.volume(), place.mountpoint());
-    let url = "s3://test/later";
-    let arguments = ["mount", volume.to_str().unwrap(), root.to_str().unwrap(), "--replicate", url];
-    let arguments = [&arguments[..], &["--patience", "3s"]].concat();
+    let Some((place, seaweed)) = place_with_s3() else { return };
+    let (root, url) = (place.mountpoint(), "s3://test/later");
+    let mount = |options: &[&str]| mount_shipped(&place, &seaweed, url, options);
     seaweed.stop();
-    is_refused(&weir_in(&seaweed, &arguments).output().unwrap(), &["does not answer", "--never-wait"]);
-    let begun = weir_in(&seaweed, &[&arguments[..], &["--never-wait"]].concat()).output().unwrap();
+    is_refused(&mount(&[]).output().unwrap(), &["does not answer", "--never-wait"]);
+    let begun = mount(&["--never-wait"]).output().unwrap();
     assert!(
         begun.status.success() && error_of(&begun).contains("is served without the store"),
         "{}",

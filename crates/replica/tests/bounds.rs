@@ -10,16 +10,7 @@ use weir_replica::{
 use weir_storage::{BLOCK_BYTES, Rejected, StorageError, StreamId, flush, submit_when_free};
 use weir_volume::{Backlog, TapBounds, VolumeMutant};
 
-use crate::world::{World, bounds, options, simulate};
-
-const LATENCY: StoreFaults = StoreFaults {
-    delay_max: Duration::from_millis(40),
-    lost_answers: 0,
-    lost_requests: 0,
-    repeated: 0,
-    list_age: Duration::ZERO,
-    ignores_condition: false,
-};
+use crate::world::{LATENCY, World, bounds, options, simulate};
 
 #[test]
 fn ten_ordered_writes_a_second_cost_two_requests_a_second_at_most_and_idle_none() {

@@ -10,17 +10,9 @@ use weir_runtime::Task;
 use weir_storage::Rules;
 use weir_volume::TapBounds;
 
-use crate::world::{World, options, simulate};
+use crate::world::{LATENCY, World, options, simulate};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const SLOW: StoreFaults = StoreFaults {
-    delay_max: Duration::from_millis(40),
-    lost_answers: 0,
-    lost_requests: 0,
-    repeated: 0,
-    list_age: Duration::ZERO,
-    ignores_condition: false,
-};
 
 /// Ships the volume for writers that never wait.
 async fn ship(world: &World, options: ReplicaOptions) -> (Replication, Task<Result<(), ReplicaError>>) {
@@ -35,7 +27,7 @@ async fn ship(world: &World, options: ReplicaOptions) -> (Replication, Task<Resu
 fn what_waits_for_the_store_is_acknowledged_when_it_is_there() {
     for mutant in [None, Some(ReplicaMutant::RemoteUnawaited)] {
         simulate(1, async |handle| {
-            let mut world = World::new(&handle, SLOW).await;
+            let mut world = World::new(&handle, LATENCY).await;
             let options = ReplicaOptions { rules: Rules::but(mutant), ..options() };
             let (replication, _task) = ship(&world, options).await;
             for lba in 0..5 {
@@ -52,7 +44,7 @@ fn what_waits_for_the_store_is_acknowledged_when_it_is_there() {
 #[test]
 fn what_waits_for_a_silent_store_fails_when_patience_is_over_and_may_succeed_later() {
     simulate(2, async |handle| {
-        let mut world = World::new(&handle, SLOW).await;
+        let mut world = World::new(&handle, LATENCY).await;
         let (replication, task) = ship(&world, options()).await;
         world.write(1, 4).await;
         replication.ship_placed(&world.volume, PATIENCE).await.unwrap();
@@ -86,7 +78,7 @@ fn what_waits_for_a_silent_store_fails_when_patience_is_over_and_may_succeed_lat
 #[test]
 fn what_waits_for_a_store_that_answers_waits_for_as_long_as_it_takes() {
     simulate(3, async |handle| {
-        let slow = StoreFaults { delay_max: Duration::from_secs(20), ..SLOW };
+        let slow = StoreFaults { delay_max: Duration::from_secs(20), ..LATENCY };
         let mut world = World::new(&handle, slow).await;
         world.play(60).await;
         let (replication, _task) = ship(&world, options()).await;

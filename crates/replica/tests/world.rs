@@ -18,6 +18,16 @@ use weir_volume::{Format, TapBounds, Volume, VolumeMutant, VolumeOptions};
 /// Logical blocks that are used.
 pub const BLOCKS: u32 = 48;
 
+/// A store that is slow, and nothing else is wrong with it.
+pub const LATENCY: StoreFaults = StoreFaults {
+    delay_max: Duration::from_millis(40),
+    lost_answers: 0,
+    lost_requests: 0,
+    repeated: 0,
+    list_age: Duration::ZERO,
+    ignores_condition: false,
+};
+
 /// What each block holds: the number of the write, 0 for zeros.
 pub type Content = BTreeMap<u32, u64>;
 
