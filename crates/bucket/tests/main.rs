@@ -53,7 +53,7 @@ fn a_directory_creates_an_object_once_and_lists_in_order() {
     done.unwrap();
 }
 
-/// An object of somebody else under a key of a replica takes no memory, however large it is.
+/// A foreign object under a key of a replica takes no memory, however large it is.
 #[test]
 fn an_object_that_is_larger_than_any_of_a_replica_is_not_read() {
     let directory = tempfile::tempdir().unwrap();

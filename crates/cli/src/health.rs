@@ -121,7 +121,7 @@ fn findings(status: &Status) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// What a mount with `--moment 100ms` tells of itself, with this much of a moment's age in milliseconds.
+    /// The status of a mount with `--moment 100ms` whose newest moment is so many milliseconds old.
     fn status_with(age_ms: f64) -> Status {
         let told = serde_json::json!({
             "pid": 1, "storage": {"kind": "a volume"},

@@ -401,16 +401,19 @@ impl Drop for Bound {
     }
 }
 
+/// A volume to be mounted, and the URL of the directory `store`, on which the directory `disk` is to be bound.
+fn place_with_store_on_disk() -> Option<(Place, String)> {
+    let (place, url) = mounts().then(place_with_store)?;
+    fs::create_dir(place.path().join("disk")).unwrap();
+    Some((place, url))
+}
+
 /// The disk of a store is unmounted under it: plainly that is refused; lazily, nothing goes into the bare directory, and no `fsync`
 /// says that it did.
 #[test]
 fn a_store_whose_disk_is_unmounted_does_not_answer_and_gets_no_hole() {
-    if !mounts() {
-        return;
-    }
-    let (place, url) = place_with_store();
+    let Some((place, url)) = place_with_store_on_disk() else { return };
     let (store, disk) = (place.path().join("store"), place.path().join("disk"));
-    fs::create_dir(&disk).unwrap();
     let bound = Bound::new(&disk, &store);
     let root = place.mount(&["--replicate", &url, "--sync", "remote", "--patience", "2s"]);
     let synchronised = |name: &str| {
@@ -450,12 +453,8 @@ fn a_store_whose_disk_is_unmounted_does_not_answer_and_gets_no_hole() {
 /// `fsync` of one file waits for the store, and fails while that does not answer; the others are durable here.
 #[test]
 fn fsync_of_one_file_waits_for_the_store() {
-    if !mounts() {
-        return;
-    }
-    let (place, url) = place_with_store();
+    let Some((place, url)) = place_with_store_on_disk() else { return };
     let (store, disk) = (place.path().join("store"), place.path().join("disk"));
-    fs::create_dir(&disk).unwrap();
     let bound = Bound::new(&disk, &store);
     let root = place.mount(&["--replicate", &url, "--never-wait", "--lag", "1h", "--patience", "2s"]);
     let set = |name: &str, mode: &str| {

@@ -33,7 +33,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// `writeback_cache` says that who asks keeps what programs write; it cannot be asked for its pages. `store` is waited for where
+    /// `writeback_cache` says that the kernel keeps what programs write; it cannot be asked for its pages. `store` is waited for where
     /// a file is to be there.
     pub fn new(
         handle: &Handle,

@@ -53,7 +53,7 @@ impl Store {
     }
 }
 
-/// Who asks, and of which node.
+/// A caller, and the node that it asks for.
 struct Asking<'a>(&'a Asked, u32, u64);
 
 impl Asking<'_> {

@@ -1,6 +1,6 @@
 //! The *beginning* of what a reader reads: the newest checkpoint before the wanted state that can be read, or the first object of the
-//! log. A newer checkpoint that is damaged is passed over, which loses nothing where the log from the older one on is whole: whoever
-//! begins there proves that, up to behind the newest checkpoint (R6).
+//! log. A newer checkpoint that is damaged is passed over, which loses nothing where the log from the older one on is whole: a
+//! reader that begins there proves that, up to behind the newest checkpoint (R6).
 
 use weir_storage::Rules;
 

@@ -40,7 +40,7 @@ pub struct CheckReport {
 }
 
 impl Fault {
-    /// The fault of one object that an error tells of, if it does.
+    /// The fault of the object that an error names; none if it names no object.
     pub(crate) fn of_object(error: &ReplicaError) -> Option<Fault> {
         match error {
             ReplicaError::Store(StoreError::Missing(key) | StoreError::Oversized { key, .. })

@@ -37,7 +37,7 @@ pub(crate) struct CutGroup {
 }
 
 impl CutGroup {
-    /// Whether a volume has everything that the group has read: nobody else has opened the volume between, and the crash, or the older
+    /// Whether a volume has everything that the group has read: no other program has opened the volume between, and the crash, or the older
     /// copy that was opened, lacks none of it.
     pub(crate) fn is_of(&self, volume: Position) -> bool {
         self.generation + 1 == volume.generation && self.durable <= volume.opened_at
