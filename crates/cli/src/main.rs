@@ -9,6 +9,7 @@
 mod ask_volume;
 mod barrier;
 mod bench;
+mod block_server;
 mod branch_status;
 mod by_name;
 mod cache;

@@ -7,18 +7,18 @@ use clap::{Args, ValueEnum};
 use futures_util::future::OptionFuture;
 use futures_util::{FutureExt as _, select_biased};
 use tracing::Level;
+use weir_export::{Export, ExportOptions, FlushMode};
 use weir_fuse::VolumeCall;
-use weir_nbd::{CONNECTIONS_MAX, Connections, Export, ExportOptions, FlushMode, NbdServer};
 use weir_runtime::{Event, Handle};
 use weir_storage::flush;
 use weir_volume::{Completion, VolumeOptions};
 
+use crate::block_server::{Access, ClientArguments, Clients};
 use crate::error::CliError;
 use crate::log_line::LogLine;
 use crate::replication::{ReplicationArguments, Shipping};
 use crate::serve_status::{ServedStatus, answer_all, require_room_for_status, status_address};
 use crate::service::{self, Service, ServiceArguments};
-use crate::socket_address::SocketAddress;
 use crate::stack::Stack;
 use crate::sync_promise::SyncPromise;
 use crate::{grow, status};
@@ -28,10 +28,8 @@ use crate::{grow, status};
 pub(crate) struct ServeArguments {
     /// A volume, in a file or on a block device
     volume: PathBuf,
-    /// Where NBD clients connect: unix:PATH, a socket that only this user can use; or tcp:PORT on 127.0.0.1, which every
-    /// user of this machine can use
-    #[arg(long, value_name = "unix:PATH|tcp:PORT")]
-    nbd: SocketAddress,
+    #[command(flatten)]
+    clients: ClientArguments,
     /// What FLUSH and FUA promise, and so a guest's fsync
     #[arg(long, value_enum, default_value_t = SyncPromise::Durable)]
     sync: SyncPromise,
@@ -65,13 +63,14 @@ enum Answer {
 /// Runs the command.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     arguments.service.log_format().set();
-    require_room_for_status(&arguments.nbd)?;
+    let access = arguments.clients.access()?;
+    require_room_for_status(access.address())?;
     service::run(&arguments.service, &arguments.volume, MAPPED_FROM, async |handle, service| {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
-        let (address, uri) = (&arguments.nbd, arguments.nbd.uri());
-        let message = format!("serving on {address}; clients connect to {uri}; SIGTERM ends it");
+        let uri = access.uri();
+        let message = format!("serving on {access}; clients connect to {uri}; SIGTERM ends it");
         LogLine::new(Level::INFO, "serving", message).with("uri", uri).print();
     }
     Ok(())
@@ -130,8 +129,9 @@ async fn serve_stack(
     let options = ExportOptions { read_only: arguments.read_only, flush, ..ExportOptions::default() };
     // A volume keeps order.
     let export = Export::new(stack.storage(), options).map_err(|_| CliError::NoOrder)?;
-    let (listener, _socket_file) = arguments.nbd.listen(handle)?;
-    let status_socket = status_address(&arguments.nbd).map(|address| address.listen(handle)).transpose()?;
+    let access = arguments.clients.access()?;
+    let listening = access.listen(handle)?;
+    let status_socket = status_address(access.address()).map(|address| address.listen(handle)).transpose()?;
     if flush == FlushMode::Order {
         let message = "--sync order: FLUSH and FUA only order here. Writes for which a guest's fsync has returned may be lost in a \
                        crash, newest first.";
@@ -140,13 +140,13 @@ async fn serve_stack(
     stack.warn_of_readers(handle, &arguments.volume).await;
     stack.tell_of_unused().await;
     let export = Rc::new(export);
-    let mut server = NbdServer::start(handle, listener, Rc::clone(&export));
+    let mut server = listening.start_server(handle, &export);
     let (status_listener, _status_file) = status_socket.unzip();
     let stop_answers = Event::new();
     let answering = status_listener.map(|listener| {
         let view =
-            View { handle: handle.clone(), stack: Rc::clone(stack), export, clients: server.connections() };
-        let served = describe(arguments, &view.export);
+            View { handle: handle.clone(), stack: Rc::clone(stack), export, clients: server.clients() };
+        let served = describe(arguments, &access, &view.export);
         let asked = handle.clone();
         let path = arguments.volume.clone();
         let stop = stop_answers.listen();
@@ -155,12 +155,12 @@ async fn serve_stack(
             answer_all(&asked, listener, answer, stop).await;
         })
     });
-    let started = LogLine::new(Level::INFO, "started", format!("serving on {}", arguments.nbd));
+    let started = LogLine::new(Level::INFO, "started", format!("serving on {access}"));
     let stop = service.announce(handle, started)?.until_end();
     let ended = select_biased! {
         () = stop.fuse() => Ok(()),
         source = server.failed().fuse() => {
-            Err(CliError::ListenerFailed { address: arguments.nbd.to_string(), source })
+            Err(CliError::ListenerFailed { address: access.to_string(), source })
         }
     };
     shipping.into_iter().for_each(|shipping| shipping.begin_end(handle));
@@ -176,7 +176,7 @@ struct View {
     handle: Handle,
     stack: Rc<Stack>,
     export: Rc<Export>,
-    clients: Rc<Connections>,
+    clients: Clients,
 }
 
 impl View {
@@ -189,23 +189,23 @@ impl View {
     }
 
     async fn status(&self, served: &ServedStatus) -> String {
-        let (clients, bytes) = (self.clients.count() as u64, self.export.bytes());
+        let (clients, bytes) = (self.clients.count(), self.export.bytes());
         let served = ServedStatus { clients, bytes, ..served.clone() };
         status::of_served(&self.handle, &self.stack, self.export.requests_under_way(), served).await
     }
 }
 
-fn describe(arguments: &ServeArguments, export: &Export) -> ServedStatus {
+fn describe(arguments: &ServeArguments, access: &Access, export: &Export) -> ServedStatus {
     let name = |value: Option<clap::builder::PossibleValue>| {
         value.map(|value| value.get_name().to_owned()).unwrap_or_default()
     };
     ServedStatus {
-        address: arguments.nbd.to_string(),
+        address: access.to_string(),
         bytes: export.bytes(),
         sync: name(arguments.sync.to_possible_value()),
         answer: name(arguments.answer.to_possible_value()),
         read_only: arguments.read_only,
         clients: 0,
-        clients_max: CONNECTIONS_MAX as u64,
+        clients_max: access.clients_max(),
     }
 }

@@ -1,8 +1,8 @@
 //! What `fsync` promises: on a mount, and to the guests of a volume that is served.
 
 use clap::ValueEnum;
+use weir_export::FlushMode;
 use weir_fuse::SyncMode;
-use weir_nbd::FlushMode;
 
 use crate::error::CliError;
 

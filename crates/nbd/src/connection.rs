@@ -4,13 +4,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, select_biased};
+use weir_export::{Export, Load, UnderWay};
 use weir_runtime::Handle;
 use zerocopy::FromBytes as _;
 
 use crate::error::NbdError;
-use crate::export::Export;
 use crate::inbox::Inbox;
-use crate::load::{Load, UnderWay};
 use crate::negotiation::{Agreed, negotiate};
 use crate::outbox::Outbox;
 use crate::protocol::{PAYLOAD_MAX, REQUEST_MAGIC, RequestHeader, command};

@@ -1,4 +1,4 @@
-//! Why a connection ended, or an export cannot be.
+//! Why a connection ended.
 
 use std::io;
 
@@ -40,8 +40,3 @@ pub enum NbdError {
     #[error("the client did not finish negotiating within 10 s")]
     Slow,
 }
-
-/// The storage cannot order without a flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the storage keeps no order by itself: serve a volume, or let flushes make durable")]
-pub struct NoOrder;

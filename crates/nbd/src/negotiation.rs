@@ -1,14 +1,14 @@
 //! What client and server agree on before the first request: the fixed newstyle negotiation.
 
+use weir_export::Export;
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::error::NbdError;
-use crate::export::Export;
 use crate::inbox::Inbox;
 use crate::protocol::{
     ALLOCATION, ALLOCATION_ID, OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHeader, OptionReplyHeader,
-    PAYLOAD_MAX, SERVER_MAGIC, handshake, info, option, option_reply,
+    PAYLOAD_MAX, SERVER_MAGIC, export_flags, handshake, info, option, option_reply,
 };
 use crate::transport::Transport;
 
@@ -51,6 +51,24 @@ impl<'a> OptionData<'a> {
     }
 }
 
+/// The requests that a client may send which has agreed so far.
+fn flags_of(export: &Export, agreed: Agreed) -> u16 {
+    use export_flags as flags;
+    // A flush covers what was answered on any connection (N1). Reads in one piece are a flag of structured replies.
+    let fragments = if agreed.structured { flags::SEND_DF } else { 0 };
+    let always = flags::HAS_FLAGS
+        | flags::SEND_FLUSH
+        | flags::SEND_FUA
+        | flags::SEND_CACHE
+        | flags::CAN_MULTI_CONN
+        | fragments;
+    if export.is_read_only() {
+        return always | flags::READ_ONLY;
+    }
+    let zeros = if export.discards() { flags::SEND_TRIM | flags::SEND_FAST_ZERO } else { 0 };
+    always | flags::SEND_WRITE_ZEROES | zeros
+}
+
 /// Agrees with a client on how it is served; none if it wants nothing.
 pub(crate) async fn negotiate<T: Transport>(
     inbox: &mut Inbox<T>,
@@ -85,7 +103,7 @@ pub(crate) async fn negotiate<T: Transport>(
         let data = inbox.take(length as usize).await?;
         if option == option::EXPORT_NAME {
             let without_zeros = flags & u32::from(handshake::NO_ZEROES) != 0;
-            transport.send(&export_reply(export, data, without_zeros)?).await?;
+            transport.send(&export_reply(export, agreed, data, without_zeros)?).await?;
             return Ok(Some(agreed));
         }
         let (reply, ends) = option_answer(export, option, data, &mut agreed);
@@ -100,12 +118,17 @@ pub(crate) async fn negotiate<T: Transport>(
 }
 
 /// The reply to EXPORT_NAME, which cannot be refused but by dropping the client.
-fn export_reply(export: &Export, name: &[u8], without_zeros: bool) -> Result<Vec<u8>, NbdError> {
+fn export_reply(
+    export: &Export,
+    agreed: Agreed,
+    name: &[u8],
+    without_zeros: bool,
+) -> Result<Vec<u8>, NbdError> {
     if !name.is_empty() {
         return Err(NbdError::UnknownExport(String::from_utf8_lossy(name).into_owned()));
     }
     let mut reply = export.bytes().to_be_bytes().to_vec();
-    reply.extend_from_slice(&export.flags().to_be_bytes());
+    reply.extend_from_slice(&flags_of(export, agreed).to_be_bytes());
     reply.extend_from_slice(if without_zeros { &[] } else { &ZEROS });
     Ok(reply)
 }
@@ -124,10 +147,10 @@ fn option_answer(export: &Export, option: u32, data: &[u8], agreed: &mut Agreed)
             agreed.structured = true;
             Ok(false)
         }
-        option::INFO | option::GO => {
-            export_info(export, data, |info| push_reply(&mut reply, option, option_reply::INFO, info))
-                .map(|()| option == option::GO)
-        }
+        option::INFO | option::GO => export_info(export, *agreed, data, |info| {
+            push_reply(&mut reply, option, option_reply::INFO, info)
+        })
+        .map(|()| option == option::GO),
         option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
             let sets = option == option::SET_META_CONTEXT;
             meta_contexts(data, sets, agreed).map(|is_chosen| {
@@ -159,7 +182,7 @@ fn push_reply(reply: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
 }
 
 /// What INFO and GO tell: the export always, and the sizes of requests, asked for or not.
-fn export_info(export: &Export, data: &[u8], mut push: impl FnMut(&[u8])) -> Result<(), u32> {
+fn export_info(export: &Export, agreed: Agreed, data: &[u8], mut push: impl FnMut(&[u8])) -> Result<(), u32> {
     let mut data = OptionData(data);
     let name = data.text().ok_or(option_reply::INVALID)?;
     let count = data.bytes(size_of::<U16>()).and_then(|bytes| U16::read_from_bytes(bytes).ok());
@@ -171,7 +194,7 @@ fn export_info(export: &Export, data: &[u8], mut push: impl FnMut(&[u8])) -> Res
     }
     let mut told = info::EXPORT.to_be_bytes().to_vec();
     told.extend_from_slice(&export.bytes().to_be_bytes());
-    told.extend_from_slice(&export.flags().to_be_bytes());
+    told.extend_from_slice(&flags_of(export, agreed).to_be_bytes());
     push(&told);
     let mut told = info::BLOCK_SIZE.to_be_bytes().to_vec();
     SIZES.iter().for_each(|size| told.extend_from_slice(&size.to_be_bytes()));

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use weir_export::Load;
 use weir_runtime::Event;
 
-use crate::load::Load;
 use crate::transport::Transport;
 
 /// Replies of less than this are sent together.

@@ -1,9 +1,12 @@
 //! Replies as bytes.
 
+use weir_export::Extent;
 use zerocopy::IntoBytes as _;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
-use crate::protocol::{ALLOCATION_ID, CHUNK_MAGIC, ChunkHeader, SIMPLE_REPLY_MAGIC, SimpleReply, chunk};
+use crate::protocol::{
+    ALLOCATION_ID, CHUNK_MAGIC, ChunkHeader, HOLE_READS_ZERO, SIMPLE_REPLY_MAGIC, SimpleReply, chunk,
+};
 
 /// The number of success.
 pub(crate) const NO_ERROR: u32 = 0;
@@ -37,14 +40,15 @@ pub(crate) fn data_chunk(cookie: u64, offset: u64, bytes: u32) -> Vec<u8> {
     reply
 }
 
-/// Extents with the state of their blocks, in turn.
-pub(crate) fn status_chunk(cookie: u64, extents: &[(u32, u32)]) -> Vec<u8> {
-    let bytes = size_of::<U32>() + size_of_val(extents);
+/// Extents in turn, each with the state of its blocks.
+pub(crate) fn status_chunk(cookie: u64, extents: &[Extent]) -> Vec<u8> {
+    let bytes = size_of::<U32>() + extents.len() * 2 * size_of::<U32>();
     let mut reply = only_chunk(cookie, chunk::BLOCK_STATUS, bytes as u32);
     reply.extend_from_slice(&ALLOCATION_ID.to_be_bytes());
-    for (length, state) in extents {
-        reply.extend_from_slice(&length.to_be_bytes());
-        reply.extend_from_slice(&state.to_be_bytes());
+    for Extent { bytes, reads_zeros } in extents {
+        // A request is about fewer than 4 GiB.
+        reply.extend_from_slice(&(*bytes as u32).to_be_bytes());
+        reply.extend_from_slice(&if *reads_zeros { HOLE_READS_ZERO } else { 0 }.to_be_bytes());
     }
     reply
 }

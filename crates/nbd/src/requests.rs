@@ -1,13 +1,10 @@
 //! One request: what it asks for is checked and done, and its reply is made.
 
-use std::io::ErrorKind;
 use std::ops::Range;
 
-use thiserror::Error;
 use tracing::{debug, warn};
-use weir_storage::{Rejected, StorageError};
+use weir_export::{Export, RequestError};
 
-use crate::export::Export;
 use crate::negotiation::Agreed;
 use crate::protocol::{PAYLOAD_MAX, RequestHeader, command, command_flags};
 use crate::reply::{NO_ERROR, data_chunk, error_chunk, simple_reply, status_chunk};
@@ -15,43 +12,20 @@ use crate::reply::{NO_ERROR, data_chunk, error_chunk, simple_reply, status_chunk
 /// Bytes of memory that a reply takes which tells extents, at most.
 const STATUS_BYTES: usize = 16 << 10;
 
-/// Why a request was not carried out.
-#[derive(Debug, Error)]
-enum RequestError {
-    #[error("the export is read-only")]
-    ReadOnly,
-    #[error("{0}")]
-    Invalid(&'static str),
-    #[error("the write ends beyond the last byte of the export")]
-    BeyondEnd,
-    #[error("zeros would have to be written, which is not fast")]
-    NotFast,
-    #[error(transparent)]
-    Storage(#[from] Rejected),
-}
-
-impl RequestError {
-    /// The protocol's number, which is the number that Linux has for it.
-    fn number(&self) -> u32 {
-        const EPERM: u32 = 1;
-        const EIO: u32 = 5;
-        const EINVAL: u32 = 22;
-        const ENOSPC: u32 = 28;
-        const ENOTSUP: u32 = 95;
-        match self {
-            RequestError::ReadOnly => EPERM,
-            RequestError::Invalid(_) => EINVAL,
-            RequestError::NotFast => ENOTSUP,
-            RequestError::BeyondEnd | RequestError::Storage(Rejected::Failed(StorageError::NoSpace)) => {
-                ENOSPC
-            }
-            RequestError::Storage(Rejected::Failed(StorageError::Device { cause, .. }))
-                if *cause == ErrorKind::StorageFull =>
-            {
-                ENOSPC
-            }
-            RequestError::Storage(_) => EIO,
-        }
+/// The protocol's number for what went wrong, which is the number that Linux has for it.
+fn error_number(error: &RequestError, asked: u16) -> u32 {
+    const EPERM: u32 = 1;
+    const EIO: u32 = 5;
+    const EINVAL: u32 = 22;
+    const ENOSPC: u32 = 28;
+    const ENOTSUP: u32 = 95;
+    match error {
+        RequestError::ReadOnly => EPERM,
+        RequestError::BeyondEnd if !matches!(asked, command::WRITE | command::WRITE_ZEROES) => EINVAL,
+        RequestError::BeyondEnd | RequestError::NoSpace(_) => ENOSPC,
+        RequestError::Invalid(_) => EINVAL,
+        RequestError::NotFast => ENOTSUP,
+        RequestError::Storage(_) => EIO,
     }
 }
 
@@ -71,28 +45,21 @@ pub(crate) async fn answer(
     request: &RequestHeader,
     payload: &[u8],
 ) -> Vec<u8> {
-    let cookie = request.cookie.get();
-    export.begin_request();
-    let performed = perform(export, agreed, request, payload).await;
-    export.end_request();
-    let error = match performed {
+    let (cookie, command) = (request.cookie.get(), request.command.get());
+    let _under_way = export.begin_request();
+    let error = match perform(export, agreed, request, payload).await {
         Ok(reply) => return reply,
         Err(error) => error,
     };
-    match &error {
-        RequestError::Storage(_) => warn!(
-            name: "request_failed",
-            %error, command = request.command.get(), "a request failed"
-        ),
-        _ => debug!(
-            name: "request_refused",
-            %error, command = request.command.get(), "a request was refused"
-        ),
+    match error.is_of_storage() {
+        true => warn!(name: "request_failed", %error, command, "a request failed"),
+        false => debug!(name: "request_refused", %error, command, "a request was refused"),
     }
-    if agreed.structured && matches!(request.command.get(), command::READ | command::BLOCK_STATUS) {
-        return error_chunk(cookie, error.number(), &error.to_string());
+    let number = error_number(&error, command);
+    if agreed.structured && matches!(command, command::READ | command::BLOCK_STATUS) {
+        return error_chunk(cookie, number, &error.to_string());
     }
-    simple_reply(cookie, error.number(), 0)
+    simple_reply(cookie, number, 0)
 }
 
 async fn perform(
@@ -148,8 +115,8 @@ fn check(export: &Export, agreed: Agreed, request: &RequestHeader) -> Result<Ran
     if request.flags.get() & !(known | flags::FUA) != 0 {
         return Err(RequestError::Invalid("a flag that the command has not"));
     }
-    if changes && export.is_read_only() {
-        return Err(RequestError::ReadOnly);
+    if changes {
+        export.require_writable()?;
     }
     if length == 0 || request.command.get() == command::READ && length > PAYLOAD_MAX {
         return Err(RequestError::Invalid("a length of 0, or of more than 32 MiB"));
@@ -158,16 +125,9 @@ fn check(export: &Export, agreed: Agreed, request: &RequestHeader) -> Result<Ran
         return Err(RequestError::Invalid("block status without a context that was agreed on"));
     }
     if request.flags.get() & flags::FAST_ZERO != 0
-        && (request.flags.get() & flags::NO_HOLE != 0 || !export.has_fast_zeros())
+        && (request.flags.get() & flags::NO_HOLE != 0 || !export.discards())
     {
         return Err(RequestError::NotFast);
     }
-    let start = request.offset.get();
-    match start.checked_add(length.into()).filter(|end| *end <= export.bytes()) {
-        Some(end) => Ok(start..end),
-        None if matches!(request.command.get(), command::WRITE | command::WRITE_ZEROES) => {
-            Err(RequestError::BeyondEnd)
-        }
-        None => Err(RequestError::Invalid("the range ends beyond the last byte of the export")),
-    }
+    export.range(request.offset.get(), length.into())
 }

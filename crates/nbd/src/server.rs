@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, select_biased};
 use tracing::{info, warn};
+use weir_export::Export;
 use weir_runtime::{Event, Handle, Listener, Socket, Task};
 
 use crate::connection::serve_connection;
-use crate::export::Export;
 
 /// Clients that are served at one time; others are turned away.
 pub const CONNECTIONS_MAX: usize = 32;

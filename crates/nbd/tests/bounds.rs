@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use weir_nbd::{BYTES_MAX, ExportOptions, NbdMutant, REQUESTS_MAX};
+use weir_export::{BYTES_MAX, ExportMutant, ExportOptions, REQUESTS_MAX};
 use weir_runtime::{Buffer, Event, Runtime, Simulation};
 use weir_storage::{
     BLOCK_BYTES, Capabilities, Command, Completer, Rejected, Rules, Storage, StorageError, Ticket,
@@ -51,7 +51,7 @@ impl Storage for Patient {
 }
 
 /// The most requests that are under way of a client that reads so many bytes each, without waiting for replies.
-fn most_under_way(bytes: u32, mutant: Option<NbdMutant>) -> usize {
+fn most_under_way(bytes: u32, mutant: Option<ExportMutant>) -> usize {
     const REQUESTS: usize = 500;
     let runtime = Runtime::simulated(Simulation::default());
     let handle = runtime.handle();
@@ -92,5 +92,5 @@ fn requests_and_bytes_under_way_have_limits() {
 
 #[test]
 fn n3_requests_without_a_limit_are_noticed() {
-    assert!(most_under_way(4096, Some(NbdMutant::LoadUnbounded)) > REQUESTS_MAX as usize);
+    assert!(most_under_way(4096, Some(ExportMutant::LoadUnbounded)) > REQUESTS_MAX as usize);
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rand::RngExt as _;
-use weir_nbd::{Export, ExportOptions, FlushMode, NbdMutant};
+use weir_export::{Export, ExportMutant, ExportOptions, FlushMode};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Image, Lba, Ordering, Rules, Storage,
@@ -199,7 +199,7 @@ async fn build(handle: &Handle, ground: Ground) -> (Rc<dyn Storage>, Rc<Adversar
 }
 
 /// Plays one run and judges what cuts leave; the states, or what is wrong with one.
-fn run(seed: u64, ground: Ground, mode: FlushMode, mutant: Option<NbdMutant>) -> Result<usize, String> {
+fn run(seed: u64, ground: Ground, mode: FlushMode, mutant: Option<ExportMutant>) -> Result<usize, String> {
     let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
     let handle = runtime.handle();
     let states = Rc::new(RefCell::new(Vec::new()));
@@ -259,21 +259,21 @@ fn what_was_answered_is_kept_over_power_cuts_and_kills() {
 }
 
 /// Whether one of some runs finds the mutant.
-fn is_found(ground: Ground, mode: FlushMode, mutant: NbdMutant) -> bool {
+fn is_found(ground: Ground, mode: FlushMode, mutant: ExportMutant) -> bool {
     (0..20).any(|seed| run(seed, ground, mode, Some(mutant)).is_err())
 }
 
 #[test]
 fn n1_early_answers_are_noticed() {
     for ground in [Ground::Volume, Ground::Barriers] {
-        assert!(is_found(ground, FlushMode::Durable, NbdMutant::FlushEarly), "{ground:?}");
-        assert!(is_found(ground, FlushMode::Durable, NbdMutant::FuaEarly), "{ground:?}");
+        assert!(is_found(ground, FlushMode::Durable, ExportMutant::FlushEarly), "{ground:?}");
+        assert!(is_found(ground, FlushMode::Durable, ExportMutant::FuaEarly), "{ground:?}");
     }
 }
 
 #[test]
 fn n2_a_flush_that_orders_nothing_is_noticed() {
-    assert!(is_found(Ground::Barriers, FlushMode::Order, NbdMutant::OrderSkipped));
+    assert!(is_found(Ground::Barriers, FlushMode::Order, ExportMutant::OrderSkipped));
 }
 
 #[test]
@@ -307,5 +307,5 @@ fn a_flush_covers_the_writes_of_other_connections() {
     };
     let all: Vec<u64> = (1..=BLOCKS).collect();
     assert!(left(None).iter().all(|versions| *versions == all));
-    assert!(left(Some(NbdMutant::FlushEarly)).iter().any(|versions| *versions != all));
+    assert!(left(Some(ExportMutant::FlushEarly)).iter().any(|versions| *versions != all));
 }

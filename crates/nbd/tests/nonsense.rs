@@ -2,7 +2,8 @@
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
-use weir_nbd::{ExportOptions, NbdError, Transport};
+use weir_export::ExportOptions;
+use weir_nbd::{NbdError, Transport};
 use weir_runtime::{Runtime, Simulation};
 
 use crate::support::{

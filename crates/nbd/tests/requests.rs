@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_nbd::{Export, ExportOptions, FlushMode, NbdError, PAYLOAD_MAX};
+use weir_export::{Export, ExportOptions, FlushMode};
+use weir_nbd::{NbdError, PAYLOAD_MAX};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{Capabilities, Storage as _};
 
@@ -10,6 +11,9 @@ use crate::support::{
     ACK, BLOCK_STATUS, CACHE, Client, DISCONNECT, FAST_ZERO, FLUSH, FUA, GO, NO_HOLE, ONE_EXTENT, READ,
     STRUCTURED_REPLY, TRIM, WRITE, WRITE_ZEROES, export, request, worst_disk, worst_volume,
 };
+
+/// An option that asks what the export is.
+const INFO: u32 = 6;
 
 const EPERM: u32 = 1;
 const EINVAL: u32 = 22;
@@ -164,7 +168,6 @@ fn a_read_only_export_refuses_changes() {
 fn options_are_answered_as_they_should_be() {
     const LIST: u32 = 3;
     const STARTTLS: u32 = 5;
-    const INFO: u32 = 6;
     const LIST_META_CONTEXT: u32 = 9;
     const SET_META_CONTEXT: u32 = 10;
     const UNSUPPORTED: u32 = 1 << 31 | 1;
@@ -229,6 +232,26 @@ fn the_old_way_to_name_an_export_is_answered() {
         };
         runtime.block_on(script).unwrap();
     }
+}
+
+#[test]
+fn reads_in_one_piece_are_offered_with_structured_replies_alone() {
+    const SEND_DF: u16 = 1 << 7;
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let script = async {
+        let (volume, _disk) = worst_volume(&handle, 2048).await;
+        let client = Client::connect(&handle, &export(volume, ExportOptions::default()));
+        client.greet().await;
+        let offers_df = async || {
+            let replies = client.ask(INFO, &[0; 6]).await;
+            u16::from_be_bytes(replies[0].1[10..12].try_into().unwrap()) & SEND_DF != 0
+        };
+        assert!(!offers_df().await);
+        client.ask(STRUCTURED_REPLY, &[]).await;
+        assert!(offers_df().await);
+    };
+    runtime.block_on(script).unwrap();
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_nbd::{Export, ExportOptions, NbdError, Transport, serve_connection};
+use weir_export::{Export, ExportOptions};
+use weir_nbd::{NbdError, Transport, serve_connection};
 use weir_runtime::{Handle, Receiver, Sender, Task, channel};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Storage};
 use weir_volume::{Format, LossWindow, Volume, VolumeOptions};

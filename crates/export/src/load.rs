@@ -6,7 +6,7 @@ use std::rc::Rc;
 use weir_runtime::Event;
 use weir_storage::Rules;
 
-use crate::mutants::NbdMutant;
+use crate::mutants::ExportMutant;
 
 /// Requests of one connection under way at most.
 pub const REQUESTS_MAX: u32 = 256;
@@ -16,55 +16,58 @@ pub const BYTES_MAX: u64 = 16 << 20;
 
 /// What is under way on a connection.
 #[derive(Default)]
-pub(crate) struct Load {
+pub struct Load {
     requests: Cell<u32>,
     bytes: Cell<u64>,
     changed: Event,
-    rules: Rules<NbdMutant>,
+    rules: Rules<ExportMutant>,
 }
 
 impl Load {
-    pub(crate) fn new(rules: Rules<NbdMutant>) -> Load {
+    /// Nothing is under way.
+    #[must_use]
+    pub fn new(rules: Rules<ExportMutant>) -> Load {
         Load { rules, ..Load::default() }
     }
 
     /// Waits until one more request may be under way.
-    pub(crate) async fn has_room(&self) {
+    pub async fn has_room(&self) {
         while (self.requests.get() >= REQUESTS_MAX || self.bytes.get() >= BYTES_MAX)
-            && !self.rules.drops(NbdMutant::LoadUnbounded)
+            && !self.rules.drops(ExportMutant::LoadUnbounded)
         {
             self.changed.listen().await;
         }
     }
 
     /// Waits until no request is under way.
-    pub(crate) async fn is_idle(&self) {
+    pub async fn is_idle(&self) {
         while self.requests.get() > 0 {
             self.changed.listen().await;
         }
     }
 
     /// So many bytes of replies wait for the client.
-    pub(crate) fn add_bytes(&self, bytes: usize) {
+    pub fn add_bytes(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes as u64);
     }
 
     /// They wait no more.
-    pub(crate) fn remove_bytes(&self, bytes: usize) {
+    pub fn remove_bytes(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() - bytes as u64);
         self.changed.notify(usize::MAX);
     }
 }
 
 /// A request under way, until dropped.
-pub(crate) struct UnderWay {
+pub struct UnderWay {
     load: Rc<Load>,
     bytes: usize,
 }
 
 impl UnderWay {
     /// It takes so many bytes of memory.
-    pub(crate) fn new(load: &Rc<Load>, bytes: usize) -> UnderWay {
+    #[must_use]
+    pub fn new(load: &Rc<Load>, bytes: usize) -> UnderWay {
         load.requests.set(load.requests.get() + 1);
         load.add_bytes(bytes);
         UnderWay { load: Rc::clone(load), bytes }

@@ -1,9 +1,9 @@
-//! Servers that drop one rule each, for tests that show that the breach is noticed.
+//! Exports that drop one rule each, for tests that show that the breach is noticed.
 
 /// What a mutant does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "mutants"), allow(dead_code, reason = "named where the rule is kept"))]
-pub enum NbdMutant {
+pub enum ExportMutant {
     /// N1: a flush is answered before anything is durable.
     FlushEarly,
     /// N1: a write with FUA is answered when it is transferred.
