@@ -7,7 +7,7 @@ use weir_crash::{Campaign as _, Counts as _, Plan, RunOptions, Summary, Totals, 
 
 /// Distinct crash states of each of these seeds: a sample. `weir crash campaign` runs them at their length.
 const STATES: u64 = 5_000;
-const SEEDS: std::ops::Range<u64> = 101..105;
+const SEEDS: std::ops::Range<u64> = 101..103;
 
 fn expect_no_failure(summary: &Summary<Totals>) {
     if let Some(failure) = &summary.failure {
@@ -30,7 +30,7 @@ fn a_volume_keeps_its_promises_in_every_crash_state() {
     // A campaign that never meets a checkpoint, cleaning, or a second power cut shows little.
     assert!(totals.events_checkpoint > totals.events / 20, "{totals:?}");
     assert!(totals.events_cleaning > totals.events / 20, "{totals:?}");
-    assert!(totals.states_depth_1 > 1_000 && totals.states_depth_2 > 500, "{totals:?}");
+    assert!(totals.states_depth_1 > 500 && totals.states_depth_2 > 250, "{totals:?}");
     assert!(totals.events_exhaustive > totals.events / 10, "{totals:?}");
 }
 
