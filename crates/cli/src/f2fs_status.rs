@@ -7,6 +7,7 @@ use weir_vfs::MountedCalls as _;
 
 use crate::size::Size;
 use crate::status::{FULL_BELOW, LostStatus, Space, durable_but_for};
+use crate::sync_promise::SyncPromise;
 
 /// What a mounted F2FS is doing, since it was mounted.
 #[derive(Debug, Deserialize, Serialize)]
@@ -50,12 +51,12 @@ impl F2fsStatus {
     /// That of a mounted filesystem.
     pub(crate) fn from_mounted(
         filesystem: &F2fs,
-        (only_orders, writeback_cache): (bool, bool),
+        (sync, writeback_cache): (SyncPromise, bool),
         files: FileCounts,
     ) -> F2fsStatus {
         let found = filesystem.statistics();
         F2fsStatus {
-            sync: if only_orders { "order" } else { "durable" }.to_owned(),
+            sync: sync.name().to_owned(),
             writeback_cache,
             read_only: filesystem.read_only().map(|reason| reason.to_string()),
             full_below: filesystem.read_only() == Some(FULL_BELOW),
@@ -83,7 +84,7 @@ impl F2fsStatus {
     pub(crate) fn lines(&self, space: &Space) -> Vec<(&'static str, String)> {
         let promise = match self.sync == "order" {
             true => "order only (--sync order)".to_owned(),
-            false => durable_but_for(self.order_files, self.remote_files),
+            false => durable_but_for(&self.sync, self.order_files, self.remote_files),
         };
         let mut lines = vec![
             ("filesystem", "F2FS".to_owned()),

@@ -60,7 +60,7 @@ pub(crate) struct MountArguments {
     size: Option<Size>,
     /// What fsync and its like promise
     #[arg(long, value_enum, default_value_t = SyncPromise::Durable)]
-    sync: SyncPromise,
+    pub(crate) sync: SyncPromise,
     /// On ext4: how the journal commits, see docs/mount.md [default: dual where the storage keeps barriers, otherwise jbd2]
     #[arg(long, value_enum, conflicts_with = "read_only")]
     engine: Option<JournalEngine>,
@@ -478,7 +478,7 @@ async fn serve_filesystem(
     let successor = arguments.successor((source, mountpoint), taken_over.as_ref(), shipping.is_some());
     let status = {
         let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());
-        let promises = (options.sync, options.writeback_cache);
+        let promises = (arguments.sync, options.writeback_cache);
         let (by_mounting, restarts) = (status::flushes(&filesystem), successor.restarts());
         async move |load, files| {
             let since = (by_mounting, restarts.borrow().clone());

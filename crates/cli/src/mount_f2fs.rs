@@ -52,7 +52,7 @@ pub(crate) async fn serve(
     };
     let status = {
         let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());
-        let promises = (options.sync, options.writeback_cache);
+        let promises = (arguments.sync, options.writeback_cache);
         async move |load, files| status::of_f2fs(&handle, &stack, &filesystem, promises, (load, files)).await
     };
     let trim = {

@@ -60,6 +60,16 @@ enum Answer {
     Disk,
 }
 
+impl Answer {
+    /// Its name on the command line and in a status.
+    fn name(self) -> &'static str {
+        match self {
+            Answer::Placed => "placed",
+            Answer::Disk => "disk",
+        }
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     arguments.service.log_format().set();
@@ -196,14 +206,11 @@ impl View {
 }
 
 fn describe(arguments: &ServeArguments, access: &Access, export: &Export) -> ServedStatus {
-    let name = |value: Option<clap::builder::PossibleValue>| {
-        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
-    };
     ServedStatus {
         address: access.to_string(),
         bytes: export.bytes(),
-        sync: name(arguments.sync.to_possible_value()),
-        answer: name(arguments.answer.to_possible_value()),
+        sync: arguments.sync.name().to_owned(),
+        answer: arguments.answer.name().to_owned(),
         read_only: arguments.read_only,
         clients: 0,
         clients_max: access.clients_max(),

@@ -30,6 +30,9 @@ pub(crate) const ANSWER_MAX: usize = 4096;
 /// What the answer to one begins with that was done.
 pub(crate) const DONE: &str = "done: ";
 
+/// What FLUSH and `fsync` promise that wait for an object store, too.
+pub(crate) const DURABLE_IN_STORE: &str = "durability, here and in the object store";
+
 /// What a status says of what is served.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct ServedStatus {
@@ -51,7 +54,7 @@ impl ServedStatus {
         let ServedStatus { address, bytes, sync, answer, read_only, clients, clients_max } = self;
         let promise = match sync.as_str() {
             "order" => "order only (--sync order)",
-            "remote" => "durability, here and in the object store",
+            "remote" => DURABLE_IN_STORE,
             _ => "durability",
         };
         let answered = if answer == "disk" { "when the disk has it" } else { "when it is in the log" };

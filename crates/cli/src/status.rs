@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use weir_fs::{Answered, BarrierFs, Engine};
 use weir_fuse::control::STATUS_ATTRIBUTE;
-use weir_fuse::{FileCounts, Load, Lost, SyncMode};
+use weir_fuse::{FileCounts, Load, Lost};
 use weir_lfs::F2fs;
 use weir_runtime::Handle;
 use weir_storage::StorageError;
@@ -24,9 +24,10 @@ use crate::plain::counted;
 use crate::replica_mount::ReplicaLine;
 use crate::replication::ReplicationLine;
 use crate::restarts::Restarts;
-use crate::serve_status::{ServedStatus, ask_server, socket_of};
+use crate::serve_status::{DURABLE_IN_STORE, ServedStatus, ask_server, socket_of};
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
+use crate::sync_promise::SyncPromise;
 use crate::time_limit::run_within;
 use crate::{Verdict, journal_mode, memory, print};
 
@@ -116,7 +117,7 @@ struct RequestsStatus {
 /// The status of a filesystem.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct FilesystemStatus {
-    /// What `fsync` promises.
+    /// What `fsync` promises: `durable`, `order` or `remote`.
     sync: String,
     /// With moments: how old the tree may be that a crash leaves, but for a transfer, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -309,7 +310,7 @@ pub(crate) async fn of_filesystem(
     handle: &Handle,
     stack: &Stack,
     filesystem: &BarrierFs,
-    (sync, writeback_cache): (SyncMode, bool),
+    (sync, writeback_cache): (SyncPromise, bool),
     (load, files): (Load, FileCounts),
     (by_mounting, restarts): (u64, Restarts),
 ) -> String {
@@ -323,7 +324,7 @@ pub(crate) async fn of_filesystem(
         load,
         memory::bounds(stack, Some(filesystem.memory_bound()), load.request_bytes_max),
         Some(FilesystemStatus {
-            sync: if sync == SyncMode::Order || !flushes_at_all { "order" } else { "durable" }.to_owned(),
+            sync: if flushes_at_all { sync } else { SyncPromise::Order }.name().to_owned(),
             moment_ms: found.moments.map(|interval| interval.as_millis() as u64),
             moment_age_ms: found.moment_age.map(|age| age.as_secs_f64() * 1e3),
             writeback_cache,
@@ -383,10 +384,10 @@ pub(crate) async fn of_f2fs(
     handle: &Handle,
     stack: &Stack,
     filesystem: &F2fs,
-    (sync, writeback_cache): (SyncMode, bool),
+    (sync, writeback_cache): (SyncPromise, bool),
     (load, files): (Load, FileCounts),
 ) -> String {
-    let found = F2fsStatus::from_mounted(filesystem, (sync == SyncMode::Order, writeback_cache), files);
+    let found = F2fsStatus::from_mounted(filesystem, (sync, writeback_cache), files);
     status_document(handle, stack, load, None, None, Some(found)).await
 }
 
@@ -542,10 +543,13 @@ fn lines(status: &Status, health: &Health, space: Option<&Space>) -> String {
     lines.join("\n")
 }
 
-/// What `fsync` promises where it promises durability, but for files with an attribute: to order only, and to wait for the store.
-pub(crate) fn durable_but_for(order_files: Option<u64>, remote_files: Option<u64>) -> String {
+/// What `fsync` promises by a promise's name that is not only to order, but for files with an attribute: to order only, and to wait
+/// for the store.
+pub(crate) fn durable_but_for(sync: &str, order_files: Option<u64>, remote_files: Option<u64>) -> String {
+    let durability =
+        if sync == SyncPromise::Remote.name() { DURABLE_IN_STORE } else { "durability" }.to_owned();
     let (Some(order), Some(remote)) = (order_files, remote_files) else {
-        return "durability; files with user.weir.sync are being counted".to_owned();
+        return durability + "; files with user.weir.sync are being counted";
     };
     let but_for = [("order only", order), ("also in the store", remote)];
     let but_for = but_for.into_iter().filter(|(_, files)| *files > 0);
@@ -553,7 +557,7 @@ pub(crate) fn durable_but_for(order_files: Option<u64>, remote_files: Option<u64
         let files = counted(files, "file", "files");
         format!("; {what} for {files} (user.weir.sync)")
     });
-    format!("durability{}", but_for.collect::<String>())
+    durability + &but_for.collect::<String>()
 }
 
 /// A time in whole seconds, if it is that.
@@ -570,7 +574,7 @@ fn of_files(found: &FilesystemStatus, Space { all, free, .. }: &Space) -> Vec<(&
             format!("order only (--engine {NO_BARRIERS}); durable later")
         }
         (true, _) => "order only (--sync order)".to_owned(),
-        (false, order_files) => durable_but_for(order_files, found.remote_files),
+        (false, order_files) => durable_but_for(&found.sync, order_files, found.remote_files),
     };
     let mut lines = vec![
         ("fsync promises", promise),

@@ -19,6 +19,15 @@ pub(crate) enum SyncPromise {
 }
 
 impl SyncPromise {
+    /// Its name on the command line and in a status.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            SyncPromise::Durable => "durable",
+            SyncPromise::Order => "order",
+            SyncPromise::Remote => "remote",
+        }
+    }
+
     /// Whether it waits for an object store.
     pub(crate) fn waits_for_store(self) -> bool {
         self == SyncPromise::Remote

@@ -230,6 +230,7 @@ fn a_mount_ships_while_it_serves_and_after_it_was_killed() {
     drop(server);
     place.umount();
     let mountpoint = place.mount(&["--replicate", &url, "--sync", "remote"]);
+    assert_eq!(place.status()["sync"], "remote");
     fs::write(mountpoint.join("c"), b"in the store").unwrap();
     runs(Command::new("sync").arg(mountpoint.join("c")));
     // It is in the store when the call returns.
