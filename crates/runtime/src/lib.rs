@@ -21,6 +21,7 @@
 //! | [`Random`] | a seeded stream a label |
 //! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
 //! | [`Listener`], [`Socket`] | connections of other programs, in wall time |
+//! | [`UblkQueue`], [`control_ublk`] | block devices of the kernel that this process serves, in wall time |
 //! | [`release_unused`] | returns unused memory of buffers and the heap to the system |
 //! | [`Remote`] | the runtime as other threads see it |
 //! | [`run_on_threads`], [`share_among_threads`] | work that shares nothing, on several threads |
@@ -63,6 +64,7 @@ mod tasks;
 mod threads;
 mod timer;
 mod trace;
+mod ublk;
 mod uring;
 mod work;
 
@@ -86,6 +88,8 @@ pub use sleep::Sleep;
 pub use socket::{Listener, Socket};
 pub use task::Task;
 pub use threads::{cores, run_on_threads, share_among_threads};
+pub use ublk::UblkQueue;
 #[cfg(feature = "fuse-queues")]
 pub use uring::fuse_queues::{FuseQueues, FuseRequest};
+pub use uring::ublk::{UBLK_DESCRIPTION_BYTES, UblkControl, control_ublk};
 pub use work::Work;

@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::uring::ublk::QueueCommand;
 use crate::uring::{Operation, Request, Uring};
 use crate::{Buffer, RingFull};
 
@@ -131,6 +132,16 @@ impl Ring {
     /// [`RingFull`].
     pub fn writable(&self, file: &Arc<File>, done: impl FnOnce(Outcome) + 'static) -> Result<(), RingFull> {
         self.queue(file, Request::Writable, done)
+    }
+
+    /// Completes when a request has come in a place of a ublk device's queue.
+    pub(crate) fn ublk(
+        &self,
+        device: &Arc<File>,
+        command: QueueCommand,
+        done: impl FnOnce(Outcome) + 'static,
+    ) -> Result<(), RingFull> {
+        self.queue(device, Request::Ublk(command), done)
     }
 
     fn queue(

@@ -18,9 +18,11 @@ use io_uring::{IoUring, opcode};
 
 #[cfg(feature = "fuse-queues")]
 pub(crate) mod fuse_queues;
+pub(crate) mod ublk;
 
 use crate::buffer::Table;
 use crate::{Buffer, Outcome};
+use ublk::QueueCommand;
 
 /// Queued operations that are handed to the kernel without waiting for the end of the loop's pass.
 const SUBMIT_BATCH: usize = 32;
@@ -43,6 +45,14 @@ pub(crate) struct Operation {
     pub(crate) file: Arc<File>,
     pub(crate) request: Request,
     pub(crate) done: Done,
+}
+
+impl Operation {
+    /// Whether it is work for the kernel, of which it gets a limited amount, and uses memory: a wait for a request to a
+    /// block device is none and uses none.
+    fn is_counted(&self) -> bool {
+        !matches!(self.request, Request::Ublk(_))
+    }
 }
 
 /// What to do, with the memory it takes.
@@ -69,6 +79,8 @@ pub(crate) enum Request {
     Readable,
     /// Ends when the file takes bytes, or never will again.
     Writable,
+    /// Ends when a request has come in a place of a block device. It has no limit but the number of places.
+    Ublk(QueueCommand),
 }
 
 impl Request {
@@ -77,7 +89,7 @@ impl Request {
         match self {
             Request::Read { buffer, .. } => Some(buffer),
             Request::Write { .. } | Request::Datasync | Request::PunchHole { .. } => None,
-            Request::Readable | Request::Writable => None,
+            Request::Readable | Request::Writable | Request::Ublk(_) => None,
         }
     }
 }
@@ -85,7 +97,8 @@ impl Request {
 /// An io_uring and what is in flight on it.
 pub(crate) struct Uring {
     ring: IoUring,
-    /// One place an operation, the user data of its entry; one more than the limit, for the wake-up read.
+    /// One place an operation, the user data of its entry; one more than the limit, for the wake-up read, and more for
+    /// what has no limit.
     slab: Vec<Option<Operation>>,
     free: Vec<usize>,
     limit: usize,
@@ -136,11 +149,12 @@ impl Uring {
 
     /// Takes an operation in, or gives it back when there is no room.
     pub(crate) fn queue(&mut self, operation: Operation) -> Result<(), Operation> {
-        if self.room() == 0 {
+        let is_counted = operation.is_counted();
+        if self.closed || is_counted && self.room() == 0 {
             return Err(operation);
         }
         self.push(operation)?;
-        self.in_flight += 1;
+        self.in_flight += usize::from(is_counted);
         if self.unsubmitted >= SUBMIT_BATCH {
             self.submit();
         }
@@ -152,7 +166,10 @@ impl Uring {
         if self.ring.submission().is_full() {
             self.submit();
         }
-        let Some(place) = self.free.pop() else { return Err(operation) };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.slab.push(None);
+            self.slab.len() - 1
+        });
         let entry = self.entry(&mut operation).user_data(place as u64);
         // SAFETY: the entry points into the operation's buffer, whose memory does not move when the buffer
         // does, and names its open file. The slab owns both until the completion with this user data is
@@ -199,6 +216,7 @@ impl Uring {
                 .build(),
             Request::Readable => opcode::PollAdd::new(fd, READABLE).build(),
             Request::Writable => opcode::PollAdd::new(fd, WRITABLE).build(),
+            Request::Ublk(command) => command.entry(fd),
         }
     }
 
@@ -280,7 +298,7 @@ impl Uring {
                 self.wake = None;
                 continue;
             }
-            self.in_flight -= 1;
+            self.in_flight -= usize::from(operation.is_counted());
             let code = completion.result();
             let result = u32::try_from(code).map_err(|_| io::Error::from_raw_os_error(-code));
             self.finished.push((operation.done, Outcome { result, buffer: operation.request.into_buffer() }));
@@ -330,7 +348,7 @@ impl Uring {
     }
 
     fn has_operations(&self) -> bool {
-        self.slab.iter().any(Option::is_some)
+        self.slab.iter().flatten().any(Operation::is_counted)
     }
 
     /// Gives up when nothing has completed for `CLOSE_PATIENCE`.
