@@ -5,12 +5,19 @@ use std::io;
 use std::rc::Rc;
 
 use clap::Args;
+use tracing::Level;
 use weir_export::Export;
 use weir_nbd::{CONNECTIONS_MAX, Connections, NbdServer};
 use weir_runtime::{Handle, Listener};
+use weir_ublk::{Left, UblkServer, path_of};
 
 use crate::error::CliError;
+use crate::log_line::LogLine;
+use crate::serve_status::socket_beside_device;
 use crate::socket_address::{SocketAddress, SocketFile};
+
+/// Devices that the kernel numbers.
+const UBLK_NUMBERS: i64 = 1 << 20;
 
 /// Arguments that say how clients get at the volume: one of them.
 #[derive(Debug, Args)]
@@ -20,13 +27,19 @@ pub(crate) struct ClientArguments {
     /// user of this machine can use
     #[arg(long, value_name = "unix:PATH|tcp:PORT")]
     nbd: Option<SocketAddress>,
+    /// Show the volume as the block device /dev/ublkbN of this machine; as root, where the kernel has ublk_drv (Linux 6.5
+    /// or later)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..UBLK_NUMBERS))]
+    ublk: Option<u32>,
 }
 
 impl ClientArguments {
     /// The protocol, and where.
     pub(crate) fn access(&self) -> Result<Access, CliError> {
-        let mut nbd = self.nbd.iter().map(|address| Access::Nbd(address.clone()));
-        nbd.next_back().ok_or(CliError::Usage("say how clients get at the volume: --nbd unix:PATH"))
+        let nbd = self.nbd.iter().map(|address| Access::Nbd(address.clone()));
+        let ublk = self.ublk.iter().map(|number| Access::Ublk(*number, socket_beside_device(*number)));
+        let missing = "say how clients get at the volume: --nbd unix:PATH, or --ublk N";
+        nbd.chain(ublk).next_back().ok_or(CliError::Usage(missing))
     }
 }
 
@@ -34,19 +47,24 @@ impl ClientArguments {
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
     Nbd(SocketAddress),
+    /// The device's number, and the address beside which the socket for the status is.
+    Ublk(u32, SocketAddress),
 }
 
 impl fmt::Display for Access {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address().fmt(formatter)
+        match self {
+            Access::Nbd(address) => address.fmt(formatter),
+            Access::Ublk(number, _) => path_of(*number).display().fmt(formatter),
+        }
     }
 }
 
 impl Access {
-    /// The socket for clients.
+    /// The socket for clients, or where it would be: that for the status is beside it.
     pub(crate) fn address(&self) -> &SocketAddress {
         match self {
-            Access::Nbd(address) => address,
+            Access::Nbd(address) | Access::Ublk(_, address) => address,
         }
     }
 
@@ -54,6 +72,15 @@ impl Access {
     pub(crate) fn uri(&self) -> String {
         match self {
             Access::Nbd(address) => address.uri(),
+            Access::Ublk(number, _) => path_of(*number).display().to_string(),
+        }
+    }
+
+    /// For people: what clients do.
+    pub(crate) fn invitation(&self) -> String {
+        match self {
+            Access::Nbd(address) => format!("clients connect to {}", address.uri()),
+            Access::Ublk(..) => "programs use it as any disk".to_owned(),
         }
     }
 
@@ -61,32 +88,50 @@ impl Access {
     pub(crate) fn clients_max(&self) -> u64 {
         match self {
             Access::Nbd(_) => CONNECTIONS_MAX as u64,
+            Access::Ublk(..) => 1,
         }
     }
 
-    /// Listens there; clients wait until the server starts.
-    pub(crate) fn listen(&self, handle: &Handle) -> Result<Listening, CliError> {
+    /// Listens there; clients wait until the server starts, of the volume with this identity.
+    pub(crate) async fn listen(&self, handle: &Handle, volume: u64) -> Result<Listening, CliError> {
         match self {
             Access::Nbd(address) => {
                 let (listener, file) = address.listen(handle)?;
                 Ok(Listening::Nbd(listener, file))
             }
+            Access::Ublk(number, _) => {
+                UblkServer::require_free(handle, *number, volume).await?;
+                Ok(Listening::Ublk { number: *number, volume })
+            }
         }
     }
 }
 
-/// A socket on which a server can start.
+/// Where a server can start.
 pub(crate) enum Listening {
     Nbd(Listener, Option<SocketFile>),
+    /// A device's number, and the identity of its volume.
+    Ublk {
+        number: u32,
+        volume: u64,
+    },
 }
 
 impl Listening {
     /// Serves an export.
-    pub(crate) fn start_server(self, handle: &Handle, export: &Rc<Export>) -> BlockServer {
+    pub(crate) async fn start_server(
+        self,
+        handle: &Handle,
+        export: &Rc<Export>,
+    ) -> Result<BlockServer, CliError> {
         match self {
             Listening::Nbd(listener, socket_file) => {
                 let server = NbdServer::start(handle, listener, Rc::clone(export));
-                BlockServer::Nbd(server, socket_file)
+                Ok(BlockServer::Nbd(server, socket_file))
+            }
+            Listening::Ublk { number, volume } => {
+                let server = UblkServer::start(handle, number, volume, export).await?;
+                Ok(BlockServer::Ublk(server, number))
             }
         }
     }
@@ -95,6 +140,7 @@ impl Listening {
 /// A server that runs, and its socket's file.
 pub(crate) enum BlockServer {
     Nbd(NbdServer, Option<SocketFile>),
+    Ublk(UblkServer, u32),
 }
 
 impl BlockServer {
@@ -102,6 +148,7 @@ impl BlockServer {
     pub(crate) fn clients(&self) -> Clients {
         match self {
             BlockServer::Nbd(server, _) => Clients::Nbd(server.connections()),
+            BlockServer::Ublk(..) => Clients::Kernel,
         }
     }
 
@@ -109,20 +156,33 @@ impl BlockServer {
     pub(crate) async fn failed(&mut self) -> io::Error {
         match self {
             BlockServer::Nbd(server, _) => server.failed().await,
+            BlockServer::Ublk(server, _) => server.failed().await,
         }
     }
 
-    /// Takes no more requests, answers those under way, and removes the socket's file.
-    pub(crate) async fn stop(self) {
+    /// Takes no more requests, answers those under way, and removes the socket's file or the device.
+    pub(crate) async fn stop(self) -> Result<(), CliError> {
         match self {
             BlockServer::Nbd(server, _file) => server.stop().await,
+            BlockServer::Ublk(server, number) => {
+                if let Left::Waiting(user) = server.stop().await? {
+                    let device = path_of(number).display().to_string();
+                    let message = format!(
+                        "{device} is in use ({user}), so it stays, and what is asked of it waits: run the command again, then unmount it \
+                         or end its user before the next SIGTERM"
+                    );
+                    LogLine::new(Level::WARN, "device_waits", message).with("device", device).print();
+                }
+            }
         }
+        Ok(())
     }
 }
 
 /// The clients of a server.
 pub(crate) enum Clients {
     Nbd(Rc<Connections>),
+    Kernel,
 }
 
 impl Clients {
@@ -130,6 +190,7 @@ impl Clients {
     pub(crate) fn count(&self) -> u64 {
         match self {
             Clients::Nbd(connections) => connections.count() as u64,
+            Clients::Kernel => 1,
         }
     }
 }

@@ -148,6 +148,9 @@ pub(crate) enum CliError {
         address: String,
         source: std::io::Error,
     },
+    /// There is no block device.
+    #[error(transparent)]
+    Ublk(#[from] weir_ublk::UblkError),
     /// Another server has the socket.
     #[error("{path}: a server listens there already: name another socket, or end that server", path = .0.display())]
     ServedThere(PathBuf),

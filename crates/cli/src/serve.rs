@@ -1,4 +1,4 @@
-//! `weir serve`: a volume for virtual machines and tools, by a socket.
+//! `weir serve`: a volume for virtual machines and tools, by a socket or as a block device.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     })?;
     if !arguments.service.is_foreground() {
         let uri = access.uri();
-        let message = format!("serving on {access}; clients connect to {uri}; SIGTERM ends it");
+        let message = format!("serving on {access}; {}; SIGTERM ends it", access.invitation());
         LogLine::new(Level::INFO, "serving", message).with("uri", uri).print();
     }
     Ok(())
@@ -140,7 +140,8 @@ async fn serve_stack(
     // A volume keeps order.
     let export = Export::new(stack.storage(), options).map_err(|_| CliError::NoOrder)?;
     let access = arguments.clients.access()?;
-    let listening = access.listen(handle)?;
+    let identity = stack.volume().map_or(0, |volume| volume.identity());
+    let listening = access.listen(handle, identity).await?;
     let status_socket = status_address(access.address()).map(|address| address.listen(handle)).transpose()?;
     if flush == FlushMode::Order {
         let message = "--sync order: FLUSH and FUA only order here. Writes for which a guest's fsync has returned may be lost in a \
@@ -150,7 +151,7 @@ async fn serve_stack(
     stack.warn_of_readers(handle, &arguments.volume).await;
     stack.tell_of_unused().await;
     let export = Rc::new(export);
-    let mut server = listening.start_server(handle, &export);
+    let mut server = listening.start_server(handle, &export).await?;
     let (status_listener, _status_file) = status_socket.unzip();
     let stop_answers = Event::new();
     let answering = status_listener.map(|listener| {
@@ -174,11 +175,11 @@ async fn serve_stack(
         }
     };
     shipping.into_iter().for_each(|shipping| shipping.begin_end(handle));
-    server.stop().await;
+    let stopped = server.stop().await;
     // A volume that is being made larger cannot be closed.
     stop_answers.notify(usize::MAX);
     OptionFuture::from(answering).await;
-    ended
+    ended.and(stopped)
 }
 
 /// What a status is made of.

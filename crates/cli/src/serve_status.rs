@@ -93,10 +93,17 @@ fn status_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The socket of a server of which `weir status` is asked, as `unix:PATH`.
+/// Where the socket for clients of a block device would be; only root can make one there.
+pub(crate) fn socket_beside_device(number: u32) -> SocketAddress {
+    SocketAddress::Unix(format!("/run/weir-ublk{number}").into())
+}
+
+/// The socket of a server of which `weir status` is asked, as `unix:PATH` or `/dev/ublkbN`.
 pub(crate) fn socket_of(asked: &Path) -> Option<PathBuf> {
-    match asked.to_str()?.parse() {
-        Ok(SocketAddress::Unix(path)) => Some(path),
+    let asked = asked.to_str()?;
+    let device = asked.strip_prefix("/dev/ublkb").and_then(|number| number.parse().ok());
+    match device.map(socket_beside_device).or_else(|| asked.parse().ok()) {
+        Some(SocketAddress::Unix(path)) => Some(path),
         _ => None,
     }
 }

@@ -63,3 +63,4 @@ mod sync_modes;
 mod system_mount;
 mod tidy;
 mod torn_pages;
+mod ublk;

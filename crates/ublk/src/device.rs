@@ -1,0 +1,278 @@
+//! A device: it is made, or taken up from a server that was killed; shown; and at the end removed, or left to the next
+//! server.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, select_biased};
+use rustix::io::Errno;
+use rustix::process::configure_io_flusher_behavior;
+use weir_export::Export;
+use weir_runtime::{Handle, UblkControl, UblkQueue, control_ublk};
+use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
+
+use crate::error::UblkError;
+use crate::places::Serving;
+use crate::protocol::{DeviceInfo, PLACES, Parameters, features, state};
+use crate::users::claim;
+
+/// How long the kernel may take to notice that a server was killed: more than the 30 s after which it looks at
+/// requests, which it does where each place had one.
+const NOTICED_WITHIN: Duration = Duration::from_secs(60);
+/// How long a server that runs may take to end.
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
+/// When to look again.
+const RETRY: Duration = Duration::from_millis(10);
+/// How long the end waits for other programs to let go of a device that is shown no more.
+const REMOVED_WITHIN: Duration = Duration::from_secs(5);
+
+/// What became of a device at the end of its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It is gone.
+    Nothing,
+    /// It is used, by what is named here, so it waits for the next server.
+    Waiting(String),
+}
+
+/// A block device that is served. Its requests are answered as long as its runtime runs.
+pub struct UblkServer {
+    device: Device,
+    queue: Rc<UblkQueue>,
+    serving: Serving,
+}
+
+/// The path of the block device with a number.
+#[must_use]
+pub fn path_of(number: u32) -> PathBuf {
+    format!("/dev/ublkb{number}").into()
+}
+
+impl UblkServer {
+    /// Refuses a number whose device belongs to another server or volume than the one with this identity.
+    ///
+    /// # Errors
+    /// [`UblkError`]; also where the kernel has no ublk, or does not admit this process to it.
+    pub async fn require_free(handle: &Handle, number: u32, volume: u64) -> Result<(), UblkError> {
+        let device = Device { handle: handle.clone(), number };
+        device.require_features().await?;
+        device.info().await?.map_or(Ok(()), |info| device.require_own(&info, volume))
+    }
+
+    /// Shows an export as the device with a number, which returns when programs can use it. `volume` is the identity of
+    /// what is exported: a device that a killed server of the same has left is taken up, and the requests that it had
+    /// not answered come again.
+    ///
+    /// # Errors
+    /// [`UblkError`]. The device is as it was then.
+    pub async fn start(
+        handle: &Handle,
+        number: u32,
+        volume: u64,
+        export: &Rc<Export>,
+    ) -> Result<UblkServer, UblkError> {
+        // So that writing back dirty pages, which this server is there for, waits for no memory that only this would
+        // free. The kernel refuses it to those who lack CAP_SYS_RESOURCE.
+        let _ = configure_io_flusher_behavior(true);
+        let device = Device { handle: handle.clone(), number };
+        device.require_features().await?;
+        let is_new = device.prepare(volume, &Parameters::of(export)).await?;
+        let started = device.show(export, is_new).await;
+        if started.is_err() && is_new {
+            // What is left otherwise is removed by the next server.
+            let _ = device.remove().await;
+        }
+        let (queue, serving) = started?;
+        Ok(UblkServer { device, queue, serving })
+    }
+
+    /// Waits until the kernel takes the device away; why.
+    pub async fn failed(&mut self) -> io::Error {
+        self.serving.failed().await
+    }
+
+    /// Removes the device. One that is used is left instead, with all begun requests answered: what programs ask for
+    /// then waits for the next server.
+    ///
+    /// # Errors
+    /// [`UblkError::Kernel`] where the kernel keeps the device.
+    pub async fn stop(self) -> Result<Left, UblkError> {
+        let UblkServer { device, queue, serving } = self;
+        let path = path_of(device.number);
+        let claimed = device.handle.blocking(move || claim(&path)).await;
+        match claimed.unwrap_or_else(|_| Err("a program, perhaps: no thread can look".to_owned())) {
+            Err(user) => {
+                serving.end().await;
+                Ok(Left::Waiting(user))
+            }
+            Ok(claimed) => {
+                // As long as it is claimed, nothing mounts it.
+                device.control("stop", UblkControl::Stop, 0, Vec::new()).await?;
+                drop(claimed);
+                serving.ended().await;
+                drop(queue);
+                device.remove().await?;
+                Ok(Left::Nothing)
+            }
+        }
+    }
+}
+
+/// A device, by its number.
+struct Device {
+    handle: Handle,
+    number: u32,
+}
+
+impl Device {
+    /// Sends a command on a thread of its own, since it may wait for requests to be answered.
+    async fn try_control(&self, command: UblkControl, data: u64, buffer: Vec<u8>) -> io::Result<Vec<u8>> {
+        let number = self.number;
+        let sent = self.handle.blocking(move || control_ublk(command, number, data, buffer)).await;
+        sent.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)))
+    }
+
+    async fn control(
+        &self,
+        doing: &'static str,
+        command: UblkControl,
+        data: u64,
+        buffer: Vec<u8>,
+    ) -> Result<Vec<u8>, UblkError> {
+        let sent = self.try_control(command, data, buffer).await;
+        sent.map_err(|source| self.refused(doing, source))
+    }
+
+    fn refused(&self, doing: &'static str, source: io::Error) -> UblkError {
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOENT) => UblkError::NoModule,
+            Some(Errno::ACCESS | Errno::PERM) => UblkError::NotPermitted(source),
+            _ => UblkError::Kernel { doing, number: self.number, source },
+        }
+    }
+
+    async fn require_features(&self) -> Result<(), UblkError> {
+        let needed = features::NEEDED;
+        let found = match self.try_control(UblkControl::GetFeatures, 0, vec![0; 8]).await {
+            Ok(found) => u64::read_from_bytes(&found).unwrap_or(0),
+            // Kernels before 6.5 do not know the command.
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NODEV) => 0,
+                _ => return Err(self.refused("look for", error)),
+            },
+        };
+        if found & needed == needed { Ok(()) } else { Err(UblkError::OldKernel { found, needed }) }
+    }
+
+    /// What the device is; none if it is not there.
+    async fn info(&self) -> Result<Option<DeviceInfo>, UblkError> {
+        let buffer = DeviceInfo::new_zeroed().as_bytes().to_vec();
+        match self.try_control(UblkControl::GetInfo, 0, buffer).await {
+            Ok(found) => Ok(DeviceInfo::read_from_bytes(&found).ok()),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(None),
+            Err(error) => Err(self.refused("look at", error)),
+        }
+    }
+
+    /// Makes the device, or takes it up; whether it is new. Devices of others are left alone.
+    async fn prepare(&self, volume: u64, parameters: &Parameters) -> Result<bool, UblkError> {
+        let began = self.handle.now();
+        loop {
+            let Some(info) = self.info().await? else {
+                self.add(volume, parameters).await?;
+                return Ok(true);
+            };
+            self.require_own(&info, volume)?;
+            match info.state {
+                // A server was killed before it had shown the device, or after it had taken it away.
+                state::DEAD => self.remove().await?,
+                state::QUIESCED if self.take_up(parameters).await? => return Ok(false),
+                // Its server was killed just now, and the kernel has not noticed.
+                _ => {
+                    let patience = if runs(info.process) { ENDED_WITHIN } else { NOTICED_WITHIN };
+                    if self.handle.now().since(began) > patience {
+                        return Err(self.served(&info));
+                    }
+                }
+            }
+            self.handle.sleep(RETRY).await;
+        }
+    }
+
+    fn require_own(&self, info: &DeviceInfo, volume: u64) -> Result<(), UblkError> {
+        match info.state {
+            _ if info.volume == volume => Ok(()),
+            state::LIVE => Err(self.served(info)),
+            _ => Err(UblkError::Foreign { number: self.number }),
+        }
+    }
+
+    fn served(&self, info: &DeviceInfo) -> UblkError {
+        UblkError::Served { number: self.number, process: info.process }
+    }
+
+    async fn add(&self, volume: u64, parameters: &Parameters) -> Result<(), UblkError> {
+        let info = DeviceInfo::new(self.number, volume).as_bytes().to_vec();
+        self.control("make", UblkControl::Add, 0, info).await?;
+        let parameters = parameters.as_bytes().to_vec();
+        let set = self.control("describe", UblkControl::SetParameters, 0, parameters).await;
+        if set.is_err() {
+            let _ = self.remove().await;
+        }
+        set.map(drop)
+    }
+
+    /// Takes up a device whose server is gone; whether the kernel is ready for that.
+    async fn take_up(&self, parameters: &Parameters) -> Result<bool, UblkError> {
+        let buffer = parameters.as_bytes().to_vec();
+        let found = self.control("look at", UblkControl::GetParameters, 0, buffer).await?;
+        let found = Parameters::read_from_bytes(&found).unwrap_or_default();
+        // The volume may have grown.
+        if found.bytes() > parameters.bytes() || found.is_read_only() != parameters.is_read_only() {
+            return Err(UblkError::Changed {
+                number: self.number,
+                device: found.bytes(),
+                export: parameters.bytes(),
+                read_only: (found.is_read_only(), parameters.is_read_only()),
+            });
+        }
+        match self.try_control(UblkControl::StartRecovery, 0, Vec::new()).await {
+            Ok(_) => Ok(true),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => Ok(false),
+            Err(error) => Err(self.refused("take up", error)),
+        }
+    }
+
+    /// Begins to answer requests, and shows the device to programs.
+    async fn show(&self, export: &Rc<Export>, is_new: bool) -> Result<(Rc<UblkQueue>, Serving), UblkError> {
+        let queue = UblkQueue::open(&self.handle, self.number, PLACES);
+        let opened = queue.map_err(|source| UblkError::Kernel { doing: "open", number: self.number, source });
+        let queue = Rc::new(opened?);
+        let serving = Serving::start(&self.handle, export, &queue);
+        let command = if is_new { UblkControl::Start } else { UblkControl::EndRecovery };
+        let process = u64::from(std::process::id());
+        match self.control("show", command, process, Vec::new()).await {
+            Ok(_) => Ok((queue, serving)),
+            Err(error) => {
+                serving.end().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the device, which is not shown. Programs that still have it open may keep its number for a while.
+    async fn remove(&self) -> Result<(), UblkError> {
+        select_biased! {
+            removed = self.control("remove", UblkControl::Delete, 0, Vec::new()).fuse() => removed.map(drop),
+            () = self.handle.sleep(REMOVED_WITHIN).fuse() => Ok(()),
+        }
+    }
+}
+
+/// Whether a process runs; one that has ended and waits for its parent has no program.
+fn runs(process: i32) -> bool {
+    fs::read_link(format!("/proc/{process}/exe")).is_ok()
+}

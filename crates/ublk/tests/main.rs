@@ -1,0 +1,5 @@
+//! The tests of this crate from outside, as one program.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod requests;
