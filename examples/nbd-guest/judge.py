@@ -7,179 +7,14 @@ README.md beside it says what it needs. It ends with 0 if all is well, and with 
 damaged.
 """
 
-import argparse
-import glob
 import os
 import random
 import signal
-import socket
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../f2fs-kernel"))
-from guest import add_modules  # noqa: E402
-
-MODULES = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"]
-RECORD = 4096
-PLAIN = 16
-IMAGE_MIB = 768
-
-
-def run(*command, **more):
-    return subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more
-    ).stdout
-
-
-class Served:
-    """A volume with a copy of an image, and its server."""
-
-    def __init__(self, weir, path, image, options=()):
-        self.weir, self.path, self.socket, self.options = weir, path, path + ".sock", list(options)
-        run(weir, "volume", "create", path, "--size", f"{2 * IMAGE_MIB}M", "--logical", f"{IMAGE_MIB}M")
-        self.start(["--sync", "durable"])
-        run("nbdcopy", "--flush", image, self.uri())
-        self.end()
-        self.start(self.options)
-
-    def uri(self):
-        return f"nbd+unix:///?socket={self.socket}"
-
-    def start(self, options):
-        command = [self.weir, "serve", self.path, "--nbd", f"unix:{self.socket}", "--foreground", *options]
-        self.process = subprocess.Popen(command)
-        for _ in range(1000):
-            try:
-                with socket.socket(socket.AF_UNIX) as client:
-                    client.connect(self.socket)
-                return
-            except OSError:
-                time.sleep(0.01)
-        sys.exit("the server does not start")
-
-    def end(self, how=signal.SIGTERM):
-        self.process.send_signal(how)
-        self.process.wait()
-
-    def blockdev(self, name):
-        server = f"server.type=unix,server.path={self.socket},reconnect-delay=60"
-        return f"driver=nbd,node-name={name},{server},cache.direct=on"
-
-    def copy_out(self, path):
-        """Checks the volume, and copies what it holds to a file."""
-        print(run(self.weir, "volume", "check", self.path).strip())
-        self.start(["--read-only"])
-        run("nbdcopy", self.uri(), path)
-        self.end()
-
-
-class Ground:
-    """Where it works: what the guest boots, and the images that its disks begin with."""
-
-    def __init__(self, options, work):
-        self.options, self.work = options, work
-        self.kernel = glob.glob(f"{options.kernel}/boot/vmlinuz-*")[0]
-        self.records = os.path.join(work, "records")
-        run("gcc", "-O2", "-static", "-o", self.records, os.path.join(HERE, "records.c"))
-        self.initial = self.build_initial(os.path.join(work, "first"))
-        self.root = self.build_image("root.img", self.build_root(os.path.join(work, "root")))
-        self.empty = self.build_image("empty.img")
-
-    def build_initial(self, tree):
-        """The initial file system: modules, and what mounts the root."""
-        added = {}
-        for module in MODULES:
-            add_modules(self.options.kernel, module, added)
-        self.make_folders(tree, ["bin", "dev", "proc", "new", "modules"])
-        for nth, (name, module) in enumerate(added.items()):
-            with open(os.path.join(tree, f"modules/{nth:02}-{name}.ko"), "wb") as file:
-                file.write(module)
-        self.install(self.options.busybox, tree, "bin/busybox")
-        self.install(os.path.join(HERE, "init"), tree, "init")
-        path = os.path.join(self.work, "initial")
-        with open(path, "wb") as file:
-            pack = "find . | bin/busybox cpio -o -H newc 2>/dev/null"
-            subprocess.run(pack, shell=True, cwd=tree, stdout=file, check=True)
-        return path
-
-    def build_root(self, tree):
-        self.make_folders(tree, ["bin", "dev", "proc", "mnt/b", "mnt/c", "mnt/d"])
-        self.install(self.options.busybox, tree, "bin/busybox")
-        self.install(os.path.join(HERE, "task"), tree, "task")
-        self.install(self.records, tree, "bin/records")
-        return tree
-
-    def build_image(self, name, tree=None):
-        """An image with ext4, of what is in a directory."""
-        path = os.path.join(self.work, name)
-        content = ["-d", tree] if tree else []
-        run("mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0", *content, path, f"{IMAGE_MIB}M")
-        return path
-
-    @staticmethod
-    def make_folders(tree, folders):
-        for folder in folders:
-            os.makedirs(os.path.join(tree, folder))
-
-    @staticmethod
-    def install(source, tree, name):
-        run("install", "-m", "755", source, os.path.join(tree, name))
-
-    def boot(self, disks, **settings):
-        """Starts the guest with disks, each as QEMU describes one. Its output is what it acknowledges."""
-        told = " ".join(f"{name}={value}" for name, value in settings.items())
-        command = [
-            "qemu-system-x86_64",
-            "-accel",
-            "tcg",
-            "-m",
-            "512",
-            "-display",
-            "none",
-            "-no-reboot",
-            "-nic",
-            "none",
-            "-monitor",
-            "none",
-            "-kernel",
-            self.kernel,
-            "-initrd",
-            self.initial,
-            "-append",
-            f"console=ttyS0 quiet panic=-1 {told}",
-            "-serial",
-            f"file:{self.console()}",
-            "-serial",
-            "stdio",
-        ]
-        for nth, disk in enumerate(disks):
-            command += ["-blockdev", disk, "-device", f"virtio-blk-pci,drive=disk{nth},write-cache=on"]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def measure_host(self):
-        """The same calls on the host's own filesystem, a second."""
-        return float(run(self.records, "rate", os.path.join(self.work, "appended"), "2").split()[-1])
-
-    def console(self):
-        return os.path.join(self.work, "console")
-
-    def judge_console(self):
-        """What the guest and its kernel complain about."""
-        with open(self.console(), encoding="utf-8", errors="replace") as file:
-            text = file.read()
-        bad = ("FAILED", "error", "EXT4-fs (", "BUG", "hung", "Oops", "panic")
-        lines = [
-            line
-            for line in text.splitlines()
-            if any(word in line for word in bad) and "mounted filesystem" not in line
-        ]
-        return lines + (
-            [] if "guest: is done" in text else ["the guest has not come to its end", text[-600:]]
-        )
+from ground import Ground, Served, judge_files, parse_options, print_rates, run
 
 
 def measure_rates(ground):
@@ -199,25 +34,15 @@ def measure_rates(ground):
     disks.append(f"driver=raw,node-name=disk3,{file},cache.direct=on")
     hosts = [ground.measure_host()]
     guest = ground.boot(disks, TASK="rate", ROUNDS=options.rounds, TIME=options.seconds)
-    rates = {directory: [] for directory in ("/mnt/b", "/mnt/c", "/mnt/d")}
-    for line in guest.stdout:
-        path, rate = line.split()
-        rates[os.path.dirname(path)].append(float(rate))
+    rates = ground.read_rates(guest)
     guest.wait()
     hosts.append(ground.measure_host())
     for one in served:
         one.end()
         print(run(options.weir, "volume", "check", one.path).strip())
-    print_rates(hosts, *rates.values())
-    return ground.judge_console()
-
-
-def print_rates(hosts, order, durable, image):
     print(f"the host's own filesystem, before and after: {hosts[0]:.0f} and {hosts[1]:.0f} a second")
-    for name, found in [("order", order), ("durable", durable), ("host's image", image)]:
-        print(f"{name:13} {statistics.median(found):.0f} a second ({min(found):.0f} to {max(found):.0f})")
-    ratios = [one / other for one, other in zip(order, image)]
-    print(f"order / host's image {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    print_rates("host's image", *rates.values())
+    return ground.judge_console()
 
 
 def kill_servers(ground):
@@ -246,42 +71,8 @@ def kill_servers(ground):
     return ground.judge_console() + judge_files(ground, served, acknowledged, ended)
 
 
-def judge_files(ground, served, acknowledged, ended):
-    """What is wrong with what the guest has left."""
-    image, wrong = os.path.join(ground.work, "out.img"), []
-    served.copy_out(image)
-    checked = subprocess.run(["e2fsck", "-fn", image], capture_output=True, text=True, check=False)
-    if checked.returncode:
-        wrong.append(f"e2fsck: {checked.returncode}\n{checked.stdout[-1500:]}")
-    for name, each in [("records", 1), ("plain", PLAIN if ended else 0)]:
-        path = os.path.join(ground.work, name)
-        subprocess.run(["debugfs", "-R", f"dump /{name} {path}", image], capture_output=True, check=False)
-        with open(path, "rb") as file:
-            bad = [
-                nth
-                for nth in range(acknowledged * each)
-                if file.read(RECORD) != (nth // each).to_bytes(8, "little") * (RECORD // 8)
-            ]
-        print(f"/{name}: {acknowledged * each} records looked at, {len(bad)} are wrong")
-        if bad:
-            wrong.append(f"/{name}: records that are not as written: {bad[:10]}")
-    return wrong
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    add = parser.add_argument
-    add("--weir", required=True, help="the program weir")
-    add("--kernel", required=True, help="the directory that a package with a kernel was unpacked to")
-    add("--busybox", required=True, help="a busybox that is linked statically")
-    add("--work", help="a directory for images, 6 GB [default: that for temporary files]")
-    add("--rounds", type=int, default=3, help="rounds of rates [default: 3]")
-    add("--seconds", type=int, default=5, help="seconds of each rate [default: 5]")
-    add("--kills", type=int, default=20, help="kills [default: 20]")
-    add("--seed", type=int, default=1, help="which moments the kills are at [default: 1]")
-    add("case", choices=["rate", "kill"])
-    add("server", nargs="*", help="with kill: options of `weir serve`, after --")
-    options = parser.parse_args()
+    options = parse_options(__doc__)
     with tempfile.TemporaryDirectory(dir=options.work) as work:
         ground = Ground(options, work)
         wrong = measure_rates(ground) if options.case == "rate" else kill_servers(ground)
