@@ -20,7 +20,7 @@
 //! | [`Cores`] | simulated processor cores: what host threads and their context switches cost |
 //! | [`Random`] | a seeded stream a label |
 //! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
-//! | [`Listener`], [`Socket`] | connections of other programs, in wall time |
+//! | [`Listener`], [`Socket`], [`PolledFile`] | connections of other programs, and files that they share, in wall time |
 //! | [`UblkQueue`], [`control_ublk`] | block devices of the kernel that this process serves, in wall time |
 //! | [`release_unused`] | returns unused memory of buffers and the heap to the system |
 //! | [`Remote`] | the runtime as other threads see it |
@@ -49,6 +49,7 @@ mod error;
 mod executor;
 mod handle;
 mod instant;
+mod polled;
 mod random;
 mod ready;
 mod remote;
@@ -78,6 +79,7 @@ pub use cpu_latency::CpuLatencyGuard;
 pub use error::{Cancelled, RemoteError, RingFull, RuntimeError, Stalled};
 pub use handle::{GiveWay, Handle, YieldNow};
 pub use instant::Instant;
+pub use polled::PolledFile;
 pub use random::Random;
 pub use remote::Remote;
 pub use ring::{Outcome, Ring};

@@ -182,6 +182,11 @@ impl Ring {
         self.0.borrow_mut().submit();
     }
 
+    /// Ends what waits for `file` to be readable or writable, with an outcome that is an error.
+    pub(crate) fn cancel_waits(&self, file: &Arc<File>) {
+        self.0.borrow_mut().cancel_waits(|of| Arc::ptr_eq(of, file));
+    }
+
     /// Operations queued or in the kernel.
     pub fn in_flight(&self) -> usize {
         self.0.borrow().in_flight()

@@ -317,7 +317,7 @@ impl Uring {
         self.closed = true;
         // Ends the wake-up read; if this fails the read is cancelled below.
         let _ = (&*self.event).write(&1u64.to_ne_bytes());
-        self.cancel_waits();
+        self.cancel_waits(|_| true);
         let mut finished = self.wait_for_all();
         if self.has_operations() {
             let patience = Timespec::from(CLOSE_PATIENCE);
@@ -331,14 +331,14 @@ impl Uring {
         finished
     }
 
-    /// Cancels the operations that wait for other processes and have no time limit.
-    fn cancel_waits(&mut self) {
+    /// Cancels the operations that wait for other processes and have no time limit, of the files that `of` says.
+    pub(crate) fn cancel_waits(&mut self, of: impl Fn(&Arc<File>) -> bool) {
         // The kernel can cancel only what it has been given.
         self.submit();
         let waits = |operation: &Option<Operation>| {
-            operation
-                .as_ref()
-                .is_some_and(|operation| matches!(operation.request, Request::Readable | Request::Writable))
+            operation.as_ref().is_some_and(|operation| {
+                matches!(operation.request, Request::Readable | Request::Writable) && of(&operation.file)
+            })
         };
         for place in (0..self.slab.len()).filter(|&place| waits(&self.slab[place])) {
             let wait = CancelBuilder::user_data(place as u64);
