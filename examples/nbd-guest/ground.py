@@ -27,24 +27,34 @@ def run(*command, **more):
     ).stdout
 
 
-class Served:
-    """A volume, with a copy of an image if there is one, and its server."""
+def describe_disk(name, driver):
+    """A disk that QEMU itself reads and writes, as its arguments."""
+    node = f"{driver},node-name={name},cache.direct=on"
+    return ["-blockdev", node, "-device", f"virtio-blk-pci,drive={name},write-cache=on"]
 
-    def __init__(self, weir, path, image=None, options=()):
+
+class Served:
+    """A volume, with a copy of an image if there is one, and its server, for a guest by `protocol`."""
+
+    def __init__(self, weir, path, image=None, options=(), protocol="--nbd"):
         self.weir, self.path, self.socket, self.options = weir, path, path + ".sock", list(options)
+        self.protocol = protocol
         if not image:
             return
         run(weir, "volume", "create", path, "--size", f"{2 * IMAGE_MIB}M", "--logical", f"{IMAGE_MIB}M")
-        self.start(["--sync", "durable"])
+        self.start(["--sync", "durable"], "--nbd")
         run("nbdcopy", "--flush", image, self.uri())
         self.end()
-        self.start(self.options)
+        self.start()
 
     def uri(self):
         return f"nbd+unix:///?socket={self.socket}"
 
-    def start(self, options):
-        command = [self.weir, "serve", self.path, "--nbd", f"unix:{self.socket}", "--foreground", *options]
+    def start(self, options=None, protocol=None):
+        """Starts the server: for the guest, or with options and a protocol for something else."""
+        told = self.options if options is None else options
+        address = [protocol or self.protocol, f"unix:{self.socket}"]
+        command = [self.weir, "serve", self.path, *address, "--foreground", *told]
         self.process = subprocess.Popen(command)
         for _ in range(1000):
             try:
@@ -59,14 +69,18 @@ class Served:
         self.process.send_signal(how)
         self.process.wait()
 
-    def blockdev(self, name):
+    def disk(self, name):
+        """The guest's disk, as arguments of QEMU."""
+        if self.protocol == "--vhost-user":
+            chardev = f"socket,id={name},path={self.socket},reconnect=1"
+            return ["-chardev", chardev, "-device", f"vhost-user-blk-pci,chardev={name}"]
         server = f"server.type=unix,server.path={self.socket},reconnect-delay=60"
-        return f"driver=nbd,node-name={name},{server},cache.direct=on"
+        return describe_disk(name, f"driver=nbd,{server}")
 
     def copy_out(self, path):
         """Checks the volume, and copies what it holds to a file."""
         print(run(self.weir, "volume", "check", self.path).strip())
-        self.start(["--read-only"])
+        self.start(["--read-only"], "--nbd")
         run("nbdcopy", self.uri(), path)
         self.end()
 
@@ -131,7 +145,7 @@ class Ground:
         run("install", "-m", "755", source, os.path.join(tree, name))
 
     def boot(self, disks, **settings):
-        """Starts the guest with disks, each as QEMU describes one. Its output is what it acknowledges."""
+        """Starts the guest with disks, each as arguments. Its output is what it acknowledges."""
         told = " ".join(f"{name}={value}" for name, value in settings.items())
         command = [
             "qemu-system-x86_64",
@@ -142,6 +156,11 @@ class Ground:
             "qemu64,-cx16",
             "-m",
             "1024",
+            # Memory that a server of vhost-user can map, too.
+            "-object",
+            "memory-backend-memfd,id=memory,size=1024M,share=on",
+            "-machine",
+            "memory-backend=memory",
             "-display",
             "none",
             "-no-reboot",
@@ -160,8 +179,8 @@ class Ground:
             "-serial",
             "stdio",
         ]
-        for nth, disk in enumerate(disks):
-            command += ["-blockdev", disk, "-device", f"virtio-blk-pci,drive=disk{nth},write-cache=on"]
+        for disk in disks:
+            command += disk
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     @staticmethod
@@ -225,14 +244,16 @@ def judge_files(ground, served, acknowledged, ended):
     return wrong
 
 
-def parse_options(description):
-    """The options of a judge."""
+def parse_options(description, *flags):
+    """The options of a judge, some of them its own: a name and a help each."""
     parser = argparse.ArgumentParser(description=description.split("\n\n", maxsplit=1)[0])
     add = parser.add_argument
     add("--weir", required=True, help="the program weir")
     add("--kernel", required=True, help="the directory that a package with a kernel was unpacked to")
     add("--busybox", required=True, help="a busybox that is linked statically")
     add("--work", help="a directory for images, 6 GB [default: that for temporary files]")
+    for name, told in flags:
+        add(name, action="store_true", help=told)
     add("--rounds", type=int, default=3, help="rounds of rates [default: 3]")
     add("--seconds", type=int, default=5, help="seconds of each rate [default: 5]")
     add("--kills", type=int, default=20, help="kills [default: 20]")

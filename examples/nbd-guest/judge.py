@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A guest under QEMU, without KVM, whose disks are volumes that `weir serve` serves by NBD.
+"""A guest under QEMU, without KVM, whose disks are volumes that `weir serve` serves, by NBD or by vhost-user-blk.
 
-    python3 judge.py --weir PROGRAM --kernel DIRECTORY --busybox PROGRAM rate|kill [-- SERVER'S OPTIONS]
+    python3 judge.py --weir PROGRAM --kernel DIRECTORY --busybox PROGRAM [--vhost-user] rate|kill
+        [-- SERVER'S OPTIONS]
 
 README.md beside it says what it needs. It ends with 0 if all is well, and with 1 if something is lost or
 damaged.
@@ -14,14 +15,20 @@ import sys
 import tempfile
 import time
 
-from ground import Ground, Served, judge_files, parse_options, print_rates, run
+from ground import Ground, Served, describe_disk, judge_files, parse_options, print_rates, run
+
+
+def serve(ground, name, image, server):
+    """A volume with a copy of an image, served for the guest with options."""
+    protocol = "--vhost-user" if ground.options.vhost_user else "--nbd"
+    return Served(ground.options.weir, os.path.join(ground.work, name), image, server, protocol)
 
 
 def measure_rates(ground):
     """Rates of append and fsync: on volumes in order and durable, and on an image in a file, in turns."""
     options, work = ground.options, ground.work
     served = [
-        Served(options.weir, os.path.join(work, f"disk{nth}.weir"), image, ["--sync", sync])
+        serve(ground, f"disk{nth}.weir", image, ["--sync", sync])
         for nth, (image, sync) in enumerate(
             [(ground.root, "durable"), (ground.empty, "order"), (ground.empty, "durable")]
         )
@@ -29,9 +36,9 @@ def measure_rates(ground):
     raw = os.path.join(work, "raw.img")
     # Each block has its place on the host's disk before.
     run("dd", f"if={ground.empty}", f"of={raw}", "bs=1M", "conv=fsync")
-    disks = [one.blockdev(f"disk{nth}") for nth, one in enumerate(served)]
+    disks = [one.disk(f"disk{nth}") for nth, one in enumerate(served)]
     file = f"file.driver=file,file.filename={raw},file.cache.direct=on"
-    disks.append(f"driver=raw,node-name=disk3,{file},cache.direct=on")
+    disks.append(describe_disk("disk3", f"driver=raw,{file}"))
     hosts = [ground.measure_host()]
     guest = ground.boot(disks, TASK="rate", ROUNDS=options.rounds, TIME=options.seconds)
     rates = ground.read_rates(guest)
@@ -48,8 +55,8 @@ def measure_rates(ground):
 def kill_servers(ground):
     """Kills the server of the guest's root again and again. In the end all that was acknowledged is there."""
     options = ground.options
-    served = Served(options.weir, os.path.join(ground.work, "root.weir"), ground.root, options.server)
-    guest = ground.boot([served.blockdev("disk0")], TASK="keep")
+    served = serve(ground, "root.weir", ground.root, options.server)
+    guest = ground.boot([served.disk("disk0")], TASK="keep")
     chance, acknowledged = random.Random(options.seed), 0
     for _ in range(options.kills):
         for _ in range(chance.randrange(5, 40)):
@@ -58,7 +65,7 @@ def kill_servers(ground):
             acknowledged += 1
         time.sleep(chance.random() * 0.05)
         served.end(signal.SIGKILL)
-        served.start(options.server)
+        served.start()
     guest.stdin.write("stop\n")
     guest.stdin.flush()
     numbers = guest.stdout.read().split()
@@ -72,7 +79,7 @@ def kill_servers(ground):
 
 
 def main():
-    options = parse_options(__doc__)
+    options = parse_options(__doc__, ("--vhost-user", "serve by vhost-user-blk [default: NBD]"))
     with tempfile.TemporaryDirectory(dir=options.work) as work:
         ground = Ground(options, work)
         wrong = measure_rates(ground) if options.case == "rate" else kill_servers(ground)

@@ -16,7 +16,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../nbd-guest"))
-from ground import Ground, Served, judge_files, parse_options, print_rates, run  # noqa: E402
+from ground import Ground, Served, describe_disk, judge_files, parse_options, print_rates, run  # noqa: E402
 
 
 class UblkGround(Ground):
@@ -31,7 +31,7 @@ class UblkGround(Ground):
 
     def start(self, **settings):
         file = f"file.driver=file,file.filename={self.root},file.cache.direct=on"
-        return self.boot([f"driver=raw,node-name=disk0,{file},cache.direct=on"], **settings)
+        return self.boot([describe_disk("disk0", f"driver=raw,{file}")], **settings)
 
 
 def measure_rates(ground):

@@ -10,6 +10,7 @@ use weir_export::Export;
 use weir_nbd::{CONNECTIONS_MAX, Connections, NbdServer};
 use weir_runtime::{Handle, Listener};
 use weir_ublk::{Left, UblkServer, path_of};
+use weir_vhost::{Frontends, VhostOptions, VhostServer};
 
 use crate::error::CliError;
 use crate::log_line::LogLine;
@@ -31,6 +32,19 @@ pub(crate) struct ClientArguments {
     /// or later)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..UBLK_NUMBERS))]
     ublk: Option<u32>,
+    /// Where a virtual machine monitor connects by vhost-user-blk, one at a time: a socket that only this user can use
+    #[arg(long, value_name = "unix:PATH", value_parser = unix_address)]
+    vhost_user: Option<SocketAddress>,
+}
+
+/// A socket that can carry files.
+fn unix_address(text: &str) -> Result<SocketAddress, String> {
+    match text.parse()? {
+        address @ SocketAddress::Unix(_) => Ok(address),
+        SocketAddress::Tcp(_) => {
+            Err("write unix:PATH: memory is shared by a socket of this machine".to_owned())
+        }
+    }
 }
 
 impl ClientArguments {
@@ -38,8 +52,10 @@ impl ClientArguments {
     pub(crate) fn access(&self) -> Result<Access, CliError> {
         let nbd = self.nbd.iter().map(|address| Access::Nbd(address.clone()));
         let ublk = self.ublk.iter().map(|number| Access::Ublk(*number, socket_beside_device(*number)));
-        let missing = "say how clients get at the volume: --nbd unix:PATH, or --ublk N";
-        nbd.chain(ublk).next_back().ok_or(CliError::Usage(missing))
+        let vhost_user = self.vhost_user.iter().map(|address| Access::VhostUser(address.clone()));
+        let missing =
+            "say how clients get at the volume: --nbd unix:PATH, --vhost-user unix:PATH, or --ublk N";
+        nbd.chain(vhost_user).chain(ublk).next().ok_or(CliError::Usage(missing))
     }
 }
 
@@ -47,6 +63,7 @@ impl ClientArguments {
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
     Nbd(SocketAddress),
+    VhostUser(SocketAddress),
     /// The device's number, and the address beside which the socket for the status is.
     Ublk(u32, SocketAddress),
 }
@@ -54,7 +71,7 @@ pub(crate) enum Access {
 impl fmt::Display for Access {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Access::Nbd(address) => address.fmt(formatter),
+            Access::Nbd(address) | Access::VhostUser(address) => address.fmt(formatter),
             Access::Ublk(number, _) => path_of(*number).display().fmt(formatter),
         }
     }
@@ -64,7 +81,7 @@ impl Access {
     /// The socket for clients, or where it would be: that for the status is beside it.
     pub(crate) fn address(&self) -> &SocketAddress {
         match self {
-            Access::Nbd(address) | Access::Ublk(_, address) => address,
+            Access::Nbd(address) | Access::VhostUser(address) | Access::Ublk(_, address) => address,
         }
     }
 
@@ -72,6 +89,7 @@ impl Access {
     pub(crate) fn uri(&self) -> String {
         match self {
             Access::Nbd(address) => address.uri(),
+            Access::VhostUser(address) => address.to_string(),
             Access::Ublk(number, _) => path_of(*number).display().to_string(),
         }
     }
@@ -79,7 +97,7 @@ impl Access {
     /// For people: what clients do.
     pub(crate) fn invitation(&self) -> String {
         match self {
-            Access::Nbd(address) => format!("clients connect to {}", address.uri()),
+            Access::Nbd(_) | Access::VhostUser(_) => format!("clients connect to {}", self.uri()),
             Access::Ublk(..) => "programs use it as any disk".to_owned(),
         }
     }
@@ -88,7 +106,7 @@ impl Access {
     pub(crate) fn clients_max(&self) -> u64 {
         match self {
             Access::Nbd(_) => CONNECTIONS_MAX as u64,
-            Access::Ublk(..) => 1,
+            Access::VhostUser(_) | Access::Ublk(..) => 1,
         }
     }
 
@@ -98,6 +116,10 @@ impl Access {
             Access::Nbd(address) => {
                 let (listener, file) = address.listen(handle)?;
                 Ok(Listening::Nbd(listener, file))
+            }
+            Access::VhostUser(address) => {
+                let (listener, file) = address.listen(handle)?;
+                Ok(Listening::VhostUser(listener, file))
             }
             Access::Ublk(number, _) => {
                 UblkServer::require_free(handle, *number, volume).await?;
@@ -110,6 +132,7 @@ impl Access {
 /// Where a server can start.
 pub(crate) enum Listening {
     Nbd(Listener, Option<SocketFile>),
+    VhostUser(Listener, Option<SocketFile>),
     /// A device's number, and the identity of its volume.
     Ublk {
         number: u32,
@@ -118,11 +141,12 @@ pub(crate) enum Listening {
 }
 
 impl Listening {
-    /// Serves an export.
+    /// Serves an export, which a guest may tell by a name.
     pub(crate) async fn start_server(
         self,
         handle: &Handle,
         export: &Rc<Export>,
+        name: &str,
     ) -> Result<BlockServer, CliError> {
         match self {
             Listening::Nbd(listener, socket_file) => {
@@ -133,6 +157,11 @@ impl Listening {
                 let server = UblkServer::start(handle, number, volume, export).await?;
                 Ok(BlockServer::Ublk(server, number))
             }
+            Listening::VhostUser(listener, socket_file) => {
+                let options = VhostOptions { serial: name.to_owned(), ..VhostOptions::default() };
+                let server = VhostServer::start(handle, listener, Rc::clone(export), options);
+                Ok(BlockServer::VhostUser(server, socket_file))
+            }
         }
     }
 }
@@ -140,6 +169,7 @@ impl Listening {
 /// A server that runs, and its socket's file.
 pub(crate) enum BlockServer {
     Nbd(NbdServer, Option<SocketFile>),
+    VhostUser(VhostServer, Option<SocketFile>),
     Ublk(UblkServer, u32),
 }
 
@@ -148,6 +178,7 @@ impl BlockServer {
     pub(crate) fn clients(&self) -> Clients {
         match self {
             BlockServer::Nbd(server, _) => Clients::Nbd(server.connections()),
+            BlockServer::VhostUser(server, _) => Clients::VhostUser(server.frontends()),
             BlockServer::Ublk(..) => Clients::Kernel,
         }
     }
@@ -156,6 +187,7 @@ impl BlockServer {
     pub(crate) async fn failed(&mut self) -> io::Error {
         match self {
             BlockServer::Nbd(server, _) => server.failed().await,
+            BlockServer::VhostUser(server, _) => server.failed().await,
             BlockServer::Ublk(server, _) => server.failed().await,
         }
     }
@@ -164,6 +196,7 @@ impl BlockServer {
     pub(crate) async fn stop(self) -> Result<(), CliError> {
         match self {
             BlockServer::Nbd(server, _file) => server.stop().await,
+            BlockServer::VhostUser(server, _file) => server.stop().await,
             BlockServer::Ublk(server, number) => {
                 if let Left::Waiting(user) = server.stop().await? {
                     let device = path_of(number).display().to_string();
@@ -182,6 +215,7 @@ impl BlockServer {
 /// The clients of a server.
 pub(crate) enum Clients {
     Nbd(Rc<Connections>),
+    VhostUser(Rc<Frontends>),
     Kernel,
 }
 
@@ -190,6 +224,7 @@ impl Clients {
     pub(crate) fn count(&self) -> u64 {
         match self {
             Clients::Nbd(connections) => connections.count() as u64,
+            Clients::VhostUser(frontends) => frontends.count() as u64,
             Clients::Kernel => 1,
         }
     }

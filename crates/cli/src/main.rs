@@ -151,7 +151,7 @@ enum Command {
     Restart(restart::RestartArguments),
     /// Show a volume or an emulated device as one file, for a loop device
     Disk(disk::DiskArguments),
-    /// Serve a volume to virtual machines and tools, as a network block device (NBD)
+    /// Serve a volume to virtual machines and tools: by NBD, or by vhost-user-blk
     Serve(serve::ServeArguments),
     /// Make, show, check, repair, resize and upgrade volumes
     #[command(subcommand)]

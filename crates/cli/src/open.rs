@@ -67,13 +67,15 @@ fn process_text(process: u32) -> String {
     }
 }
 
-/// Where a process serves a volume by NBD, as its arguments have it; none of another process.
+/// Where a process serves a volume by a socket, as its arguments have it; none of another process.
 fn served_address(process: u32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{process}/cmdline")).ok()?;
     let arguments: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-    let at = arguments.iter().position(|argument| argument.starts_with("--nbd"))?;
-    let address =
-        arguments[at].strip_prefix("--nbd=").or_else(|| arguments.get(at + 1).map(|next| &**next))?;
+    let address = ["--nbd", "--vhost-user"].into_iter().find_map(|option| {
+        let at = arguments.iter().position(|argument| argument.starts_with(option))?;
+        let behind = arguments[at].strip_prefix(option)?.strip_prefix('=');
+        behind.or_else(|| arguments.get(at + 1).map(|next| &**next))
+    })?;
     arguments.iter().any(|argument| argument == "serve").then(|| address.to_owned())
 }
 

@@ -151,7 +151,8 @@ async fn serve_stack(
     stack.warn_of_readers(handle, &arguments.volume).await;
     stack.tell_of_unused().await;
     let export = Rc::new(export);
-    let mut server = listening.start_server(handle, &export).await?;
+    let name = arguments.volume.file_name().unwrap_or_default().to_string_lossy();
+    let mut server = listening.start_server(handle, &export, &name).await?;
     let (status_listener, _status_file) = status_socket.unzip();
     let stop_answers = Event::new();
     let answering = status_listener.map(|listener| {

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "it ends a server that is busy")]
 
 mod client;
+mod vhost_user;
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -28,15 +29,20 @@ struct Served {
     server: Child,
     /// Kept open, so that the server can say something.
     told: BufReader<ChildStderr>,
+    protocol: &'static str,
     more: Vec<&'static str>,
 }
 
 impl Served {
     fn new(size: &str, more: &[&'static str]) -> Served {
+        Served::by("--nbd", size, more)
+    }
+
+    fn by(protocol: &'static str, size: &str, more: &[&'static str]) -> Served {
         let place = Place::new();
         works(&["volume", "create", place.volume().to_str().unwrap(), "--size", size]);
-        let (server, told) = serve(&place, more);
-        Served { place, server, told, more: more.to_vec() }
+        let (server, told) = serve_by(protocol, &place, more);
+        Served { place, server, told, protocol, more: more.to_vec() }
     }
 
     fn socket(&self) -> PathBuf {
@@ -55,7 +61,7 @@ impl Served {
     fn restart(&mut self) {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
-        (self.server, self.told) = serve(&self.place, &self.more);
+        (self.server, self.told) = serve_by(self.protocol, &self.place, &self.more);
     }
 
     /// Ends the server by SIGTERM; whether it was content.
@@ -72,12 +78,16 @@ impl Drop for Served {
     }
 }
 
+fn serve(place: &Place, more: &[&str]) -> (Child, BufReader<ChildStderr>) {
+    serve_by("--nbd", place, more)
+}
+
 /// Starts a server and waits until clients can connect. One that was killed before may hold on to the volume and to its
 /// socket for a moment, by processes that other tests are starting.
-fn serve(place: &Place, more: &[&str]) -> (Child, BufReader<ChildStderr>) {
+fn serve_by(protocol: &str, place: &Place, more: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let (volume, socket) = (place.volume(), place.path().join("socket"));
     let address = format!("unix:{}", socket.display());
-    let arguments = ["serve", "--foreground", volume.to_str().unwrap(), "--nbd", &address];
+    let arguments = ["serve", "--foreground", volume.to_str().unwrap(), protocol, &address];
     let mut served = None;
     wait_until("it serves", || {
         let mut server = weir(&[&arguments[..], more].concat()).stderr(Stdio::piped()).spawn().unwrap();
@@ -467,7 +477,7 @@ fn a_volume_that_is_served_read_only_does_not_grow() {
     works(&["volume", "create", volume.to_str().unwrap(), "--size", "64M"]);
     File::options().write(true).open(&volume).unwrap().set_len(256 << 20).unwrap();
     let (server, told) = serve(&place, &["--read-only"]);
-    let mut served = Served { place, server, told, more: vec!["--read-only"] };
+    let mut served = Served { place, server, told, protocol: "--nbd", more: vec!["--read-only"] };
     let before = served.client().bytes();
     let asked = format!("unix:{}", served.socket().display());
     for more in [&[][..], &["--size", "256M"], &["--size", "1G"]] {
