@@ -18,7 +18,7 @@ use crate::serve_status::socket_beside_device;
 use crate::socket_address::{SocketAddress, SocketFile};
 
 /// Devices that the kernel numbers.
-const UBLK_NUMBERS: i64 = 1 << 20;
+const UBLK_NUMBERS: u32 = 1 << 20;
 
 /// Arguments that say how clients get at the volume: one of them.
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(crate) struct ClientArguments {
     nbd: Option<SocketAddress>,
     /// Show the volume as the block device /dev/ublkbN of this machine; as root, where the kernel has ublk_drv (Linux 6.5
     /// or later)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..UBLK_NUMBERS))]
+    #[arg(long, value_name = "N", value_parser = device_number)]
     ublk: Option<u32>,
     /// Where a virtual machine monitor connects by vhost-user-blk, one at a time: a socket that only this user can use
     #[arg(long, value_name = "unix:PATH", value_parser = unix_address)]
@@ -39,12 +39,16 @@ pub(crate) struct ClientArguments {
 
 /// A socket that can carry files.
 fn unix_address(text: &str) -> Result<SocketAddress, String> {
-    match text.parse()? {
-        address @ SocketAddress::Unix(_) => Ok(address),
-        SocketAddress::Tcp(_) => {
-            Err("write unix:PATH: memory is shared by a socket of this machine".to_owned())
-        }
+    match text.parse() {
+        Ok(address @ SocketAddress::Unix(_)) => Ok(address),
+        _ => Err("write unix:PATH: memory is shared by a socket of this machine".to_owned()),
     }
+}
+
+/// The number of a device.
+fn device_number(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number < UBLK_NUMBERS);
+    number.ok_or_else(|| format!("write the device's number, as 0 for /dev/ublkb0; less than {UBLK_NUMBERS}"))
 }
 
 impl ClientArguments {
@@ -141,12 +145,12 @@ pub(crate) enum Listening {
 }
 
 impl Listening {
-    /// Serves an export, which a guest may tell by a name.
+    /// Serves an export, which a guest may tell by a name, and whose storage may answer from the disk.
     pub(crate) async fn start_server(
         self,
         handle: &Handle,
         export: &Rc<Export>,
-        name: &str,
+        (name, answers_from_disk): (&str, bool),
     ) -> Result<BlockServer, CliError> {
         match self {
             Listening::Nbd(listener, socket_file) => {
@@ -158,7 +162,8 @@ impl Listening {
                 Ok(BlockServer::Ublk(server, number))
             }
             Listening::VhostUser(listener, socket_file) => {
-                let options = VhostOptions { serial: name.to_owned(), ..VhostOptions::default() };
+                let options =
+                    VhostOptions { serial: name.to_owned(), answers_from_disk, ..VhostOptions::default() };
                 let server = VhostServer::start(handle, listener, Rc::clone(export), options);
                 Ok(BlockServer::VhostUser(server, socket_file))
             }

@@ -329,7 +329,7 @@ pub(crate) enum CliError {
     #[error("{}: {source}", path.display())]
     Volume { path: PathBuf, source: VolumeError },
     /// Nobody has the socket.
-    #[error("{}: no `weir serve` listens there; name its socket as --nbd or --vhost-user has it", .0.display())]
+    #[error("{}: no `weir serve` listens there; name its socket as --nbd or --vhost-user has it, or the device of --ublk", .0.display())]
     NotServed(PathBuf),
     /// It is no mount.
     #[error("{} is served by `weir serve`, process {process}: `kill {process}` makes everything durable and ends it", path.display())]

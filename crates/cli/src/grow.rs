@@ -254,7 +254,10 @@ pub(crate) async fn answer_served(stack: &Stack, path: &Path, call: &VolumeCall)
     match grow_volume(stack, asked, Limit::Usual).await {
         Ok(()) => {
             let size = Size::of_blocks(stack.storage().blocks());
-            format!("{}a volume of {size}; clients see it when they connect again", serve_status::DONE)
+            format!(
+                "{}a volume of {size}; clients see it when they connect, or start, again",
+                serve_status::DONE
+            )
         }
         Err(error) if error.is_unchanged() => format!("{}it has this size already", serve_status::DONE),
         Err(error) => error.told_of(path).to_string(),

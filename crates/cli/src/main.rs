@@ -151,7 +151,7 @@ enum Command {
     Restart(restart::RestartArguments),
     /// Show a volume or an emulated device as one file, for a loop device
     Disk(disk::DiskArguments),
-    /// Serve a volume to virtual machines and tools: by NBD, or by vhost-user-blk
+    /// Serve a volume to virtual machines and tools: by NBD, by vhost-user-blk, or as a block device (ublk)
     Serve(serve::ServeArguments),
     /// Make, show, check, repair, resize and upgrade volumes
     #[command(subcommand)]

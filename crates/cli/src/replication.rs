@@ -46,7 +46,7 @@ pub(crate) struct ReplicationArguments {
     /// With --replicate, or --cache of a mount: how long what is durable here may not be in the store; then writers wait
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, requires = "shipped")]
     lag: Duration,
-    /// The same: writers never wait for the store. If it is more than 64 MiB behind, what changed is looked up and shipped when it
+    /// With --replicate, or --cache of a mount: writers never wait for the store. If it is more than 64 MiB behind, what changed is looked up and shipped when it
     /// answers again
     #[arg(long, requires = "shipped")]
     never_wait: bool,

@@ -33,7 +33,7 @@ pub(crate) struct ServeArguments {
     /// What FLUSH and FUA promise, and so a guest's fsync
     #[arg(long, value_enum, default_value_t = SyncPromise::Durable)]
     sync: SyncPromise,
-    /// When a change is answered that asks for no more: only what the disk has taken is still there when this server was killed
+    /// When to answer a write without FUA: a kill of this server loses writes that the disk has not taken
     #[arg(long, value_enum, default_value_t = Answer::Placed)]
     answer: Answer,
     /// Refuse changes
@@ -152,7 +152,8 @@ async fn serve_stack(
     stack.tell_of_unused().await;
     let export = Rc::new(export);
     let name = arguments.volume.file_name().unwrap_or_default().to_string_lossy();
-    let mut server = listening.start_server(handle, &export, &name).await?;
+    let answers_from_disk = arguments.answer == Answer::Disk;
+    let mut server = listening.start_server(handle, &export, (&name, answers_from_disk)).await?;
     let (status_listener, _status_file) = status_socket.unzip();
     let stop_answers = Event::new();
     let answering = status_listener.map(|listener| {

@@ -57,7 +57,11 @@ impl ServedStatus {
             "remote" => DURABLE_IN_STORE,
             _ => "durability",
         };
-        let answered = if answer == "disk" { "when the disk has it" } else { "when it is in the log" };
+        let answered = if answer == "disk" {
+            "when the disk has it"
+        } else {
+            "when it is in memory (a kill of the server loses it)"
+        };
         vec![
             ("served", format!("{} on {address}", Size(*bytes))),
             ("FLUSH promises", promise.to_owned()),

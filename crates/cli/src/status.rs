@@ -46,8 +46,8 @@ const NO_BARRIERS: &str = Engine::Jbd2 { barrier: false }.name();
 /// Arguments of `weir status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
-    /// The directory that a filesystem is mounted on, or anything in it; or the socket of weir serve, as unix:PATH
-    #[arg(value_name = "DIRECTORY|unix:PATH")]
+    /// The directory that a filesystem is mounted on, or anything in it; the socket of weir serve, as unix:PATH; or its device
+    #[arg(value_name = "DIRECTORY|unix:PATH|/dev/ublkbN")]
     mountpoint: PathBuf,
     /// Print one JSON document
     #[arg(long)]

@@ -23,6 +23,12 @@ pub enum RequestError {
     /// The disk below a sparse volume is full: free space there.
     #[error("no space is left below the export: {0}")]
     NoSpace(Rejected),
+    /// The server before this one was killed, and what it had answered may be lost (N7).
+    #[error(
+        "the last server was killed, and writes that it had answered may be lost: restart the guest, or mount anew; with --answer \
+         disk nothing would be lost"
+    )]
+    AnsweredLost,
     /// The storage could not.
     #[error(transparent)]
     Storage(Rejected),

@@ -43,6 +43,7 @@ pub struct Export {
     options: ExportOptions,
     under_way: Cell<u64>,
     under_way_max: Cell<u64>,
+    flushes_fail: Cell<bool>,
 }
 
 impl Export {
@@ -58,6 +59,7 @@ impl Export {
                 options,
                 under_way: Cell::default(),
                 under_way_max: Cell::default(),
+                flushes_fail: Cell::default(),
             }),
         }
     }
@@ -86,6 +88,16 @@ impl Export {
         self.under_way.set(now);
         self.under_way_max.set(self.under_way_max.get().max(now));
         RequestUnderWay(self)
+    }
+
+    /// Lets no flush succeed from now on, or each again: for a client that expects what an earlier server has answered and
+    /// lost, until it begins anew (N7).
+    pub fn fail_flushes(&self, fail: bool) {
+        self.flushes_fail.set(fail && !self.rules().drops(ExportMutant::LossIgnored));
+    }
+
+    fn require_nothing_lost(&self) -> Result<(), RequestError> {
+        if self.flushes_fail.get() { Err(RequestError::AnsweredLost) } else { Ok(()) }
     }
 
     /// The rules that are kept.
@@ -130,6 +142,9 @@ impl Export {
     /// # Errors
     /// [`RequestError`] where the storage failed.
     pub async fn write(&self, offset: u64, new: &[u8], fua: bool) -> Result<(), RequestError> {
+        if fua {
+            self.require_nothing_lost()?;
+        }
         let fua = fua && !self.rules().drops(ExportMutant::FuaEarly);
         let by_flag = self.bytes.storage().capabilities().fua;
         let flags = match self.options.flush {
@@ -164,6 +179,7 @@ impl Export {
     /// # Errors
     /// [`RequestError`] where the storage failed.
     pub async fn flush(&self) -> Result<(), RequestError> {
+        self.require_nothing_lost()?;
         match self.options.flush {
             FlushMode::Durable if self.rules().drops(ExportMutant::FlushEarly) => Ok(()),
             FlushMode::Durable => Ok(self.bytes.flush().await?),
@@ -174,6 +190,14 @@ impl Export {
                 Ok(barrier.transferred().await.map_err(Rejected::Failed)?)
             }
         }
+    }
+
+    /// Makes everything durable that was answered before, whatever flushes promise.
+    ///
+    /// # Errors
+    /// [`RequestError`] where the storage failed.
+    pub async fn make_durable(&self) -> Result<(), RequestError> {
+        Ok(self.bytes.flush().await?)
     }
 
     /// Which of the bytes may hold something else than zeros: extents in turn, from the start of the bytes on, but not

@@ -10,6 +10,8 @@ pub enum ExportMutant {
     FuaEarly,
     /// N2: a flush that should order does nothing.
     OrderSkipped,
+    /// N7: flushes succeed though answered changes may be lost.
+    LossIgnored,
     /// N3: requests are read however many are under way.
     LoadUnbounded,
 }

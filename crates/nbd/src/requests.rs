@@ -25,7 +25,7 @@ fn error_number(error: &RequestError, asked: u16) -> u32 {
         RequestError::BeyondEnd | RequestError::NoSpace(_) => ENOSPC,
         RequestError::Invalid(_) => EINVAL,
         RequestError::NotFast => ENOTSUP,
-        RequestError::Storage(_) => EIO,
+        RequestError::Storage(_) | RequestError::AnsweredLost => EIO,
     }
 }
 

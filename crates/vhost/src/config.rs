@@ -13,9 +13,10 @@ pub(crate) const SECTOR: u64 = 512;
 /// Pieces of memory of one request, and bytes of each: together less than 32 MiB.
 const SEGMENTS_MAX: u32 = 126;
 const SEGMENT_BYTES: u32 = 256 << 10;
-/// Ranges that one request discards or zeroes, and sectors of each (1 GiB).
+/// Ranges that one request discards or zeroes, and sectors of each: 1 GiB to discard, 16 MiB to zero, which may be written.
 pub(crate) const RANGES_MAX: usize = 16;
-const RANGE_SECTORS: u32 = 1 << 21;
+pub(crate) const DISCARD_SECTORS: u32 = 1 << 21;
+pub(crate) const ZEROES_SECTORS: u32 = 1 << 15;
 /// Sectors of a block of the storage, by which it discards.
 const BLOCK_SECTORS: u32 = 8;
 /// Bytes of the structure that a frontend may ask for.
@@ -82,11 +83,11 @@ pub(crate) fn read(export: &Export, offset: u32, bytes: u32) -> Option<Vec<u8>> 
     config.physical_block_exp = BLOCK_SECTORS.trailing_zeros() as u8;
     config.min_io_size = (BLOCK_SECTORS as u16).into();
     config.num_queues = QUEUES_MAX.into();
-    config.max_discard_sectors = RANGE_SECTORS.into();
+    config.max_discard_sectors = DISCARD_SECTORS.into();
     config.max_discard_seg = (RANGES_MAX as u32).into();
     config.discard_sector_alignment = BLOCK_SECTORS.into();
-    config.max_write_zeroes_sectors = RANGE_SECTORS.into();
-    config.max_write_zeroes_seg = (RANGES_MAX as u32).into();
+    config.max_write_zeroes_sectors = ZEROES_SECTORS.into();
+    config.max_write_zeroes_seg = 1.into();
     config.write_zeroes_may_unmap = export.discards().into();
     let mut whole = config.as_bytes().to_vec();
     whole.resize(CONFIG_BYTES, 0);

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::rc::Rc;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use tracing::warn;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -30,6 +31,8 @@ pub(crate) struct Device {
     memory: RefCell<Option<SharedMemory>>,
     rings: Vec<Rc<Vring>>,
     inflight: RefCell<Option<Rc<InflightRegion>>>,
+    /// The guest goes on behind a server that was killed, and what that one has answered may be lost (N7).
+    is_behind_loss: Cell<bool>,
 }
 
 impl Device {
@@ -44,6 +47,7 @@ impl Device {
             memory: RefCell::default(),
             rings,
             inflight: RefCell::default(),
+            is_behind_loss: Cell::new(false),
         })
     }
 
@@ -65,6 +69,16 @@ impl Device {
     pub(crate) async fn stop_rings(&self) {
         self.rings.iter().for_each(|ring| ring.stop());
         self.disk.load.is_idle().await;
+    }
+
+    /// Makes durable what was answered, and notes that in the memory for requests under way: the next server need not take
+    /// it for lost (N7). No request is under way.
+    pub(crate) async fn end(&self) {
+        let inflight = self.inflight.borrow().clone();
+        let Some(inflight) = inflight else { return };
+        if !self.is_behind_loss.get() && self.disk.export.make_durable().await.is_ok() {
+            inflight.note_end();
+        }
     }
 
     fn ring(&self, index: u32) -> Result<&Rc<Vring>> {
@@ -226,7 +240,22 @@ impl VhostUserBackendReqHandler for Device {
 
     fn set_inflight_fd(&self, given: &VhostUserInflight, file: File) -> Result<()> {
         let region = InflightRegion::map(file, given.mmap_offset, given.num_queues, given.queue_size)?;
-        *self.inflight.borrow_mut() = Some(Rc::new(region));
+        let region = Rc::new(region);
+        let before = self.inflight.borrow_mut().replace(Rc::clone(&region));
+        if before.is_some_and(|before| before.is_same(&region)) {
+            // The rings were stopped meanwhile, as for a virtual machine that is stopped, and this is the server that answered.
+            return Ok(());
+        }
+        let is_behind_loss = region.take_kill() && !self.disk.answers_from_disk;
+        if is_behind_loss {
+            warn!(
+                name: "guest_behind_loss",
+                "the last server was killed, and writes that it had answered may be lost: no flush of this guest succeeds; restart the \
+                 guest, and serve with --answer disk"
+            );
+        }
+        self.is_behind_loss.set(is_behind_loss);
+        self.disk.export.fail_flushes(is_behind_loss);
         Ok(())
     }
 

@@ -51,6 +51,7 @@ impl Frontend {
             handle: handle.clone(),
             export: Rc::clone(export),
             load: Rc::new(Load::new(export.rules())),
+            answers_from_disk: options.answers_from_disk,
             rules: options.rules,
         };
         #[expect(clippy::arc_with_non_send_sync, reason = "the crate asks for one, and all is on one thread")]
@@ -71,6 +72,7 @@ impl Frontend {
     pub(crate) async fn serve(mut self) -> Result<(), VhostError> {
         let ended = self.handle_messages().await;
         self.device.stop_rings().await;
+        self.device.end().await;
         ended
     }
 
@@ -97,12 +99,19 @@ impl Frontend {
 
     /// Waits until all of a message is there; its kind, or none at the end of the connection.
     async fn next_message(&self, patience: Option<Duration>) -> Result<Option<u32>, VhostError> {
-        let mut header = [0; HEADER];
+        let (mut header, mut short) = ([0; HEADER], 0);
         loop {
             match recv(self.socket.file(), &mut header, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
                 Ok((_, 0)) | Err(Errno::CONNRESET) => return Ok(None),
                 Ok((_, HEADER)) => break,
-                Ok(_) => self.wait_for(HEADER).await?,
+                // A file that comes with the rest ends what one look finds, however long it is.
+                Ok((_, length)) if length == short => {
+                    return Err(VhostError::Protocol(Error::PartialMessage));
+                }
+                Ok((_, length)) => {
+                    short = length;
+                    self.wait_for(HEADER).await?;
+                }
                 Err(Errno::AGAIN) => match patience {
                     Some(patience) => select_biased! {
                         () = self.socket.wait_readable().fuse() => {}

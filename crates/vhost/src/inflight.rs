@@ -5,6 +5,7 @@
 //! between any two leaves either the mark, and no answer, or enough to see that there is an answer.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -30,9 +31,14 @@ const CURRENT: u16 = 1;
 /// Queues begin at multiples of so many bytes.
 const ALIGNMENT: usize = 64;
 
+/// Bytes behind all queues: whether the server that used them last has ended, with everything durable.
+const TRAILER: usize = ALIGNMENT;
+
 /// The memory of all queues.
 pub(crate) struct InflightRegion {
     mapping: MmapRegion,
+    /// Device and inode of its file, and where in it the region is.
+    file: (u64, u64, u64),
     queues: u16,
     size: u16,
 }
@@ -45,7 +51,7 @@ fn queue_bytes(size: u16) -> usize {
 fn region_bytes(queues: u16, size: u16) -> Result<usize, VhostError> {
     match queues > QUEUES_MAX || size > QUEUE_SIZE_MAX {
         true => Err(VhostError::Queues { queue: queues.saturating_sub(1).into(), size: size.into() }),
-        false => Ok(queue_bytes(size) * usize::from(queues)),
+        false => Ok(queue_bytes(size) * usize::from(queues) + TRAILER),
     }
 }
 
@@ -80,19 +86,56 @@ impl InflightRegion {
         if !is_in_file(&file, offset, bytes as u64) {
             return Err(VhostError::Inflight("it is shorter than its queues"));
         }
+        let found = file.metadata()?;
+        let place = (found.dev(), found.ino(), offset);
         let mapping = MmapRegion::from_file(FileOffset::new(file, offset), bytes)
             .map_err(|_| VhostError::Inflight("it cannot be mapped"))?;
-        Ok(InflightRegion { mapping, queues, size })
+        Ok(InflightRegion { mapping, file: place, queues, size })
     }
 
-    /// The part of one queue of a size, if there is one.
-    pub(crate) fn queue(self: &Rc<Self>, nth: usize, size: u16) -> Option<InflightQueue> {
-        let is_there = nth < self.queues.into() && size <= self.size;
-        is_there.then(|| InflightQueue {
-            start: nth * queue_bytes(self.size),
-            region: Rc::clone(self),
-            next_turn: 1,
-        })
+    /// The part of one queue of a size.
+    ///
+    /// # Errors
+    /// [`VhostError::Inflight`] for a queue that it has not, a longer one, or one with a newer layout.
+    pub(crate) fn queue(self: &Rc<Self>, nth: usize, size: u16) -> Result<InflightQueue, VhostError> {
+        if nth >= self.queues.into() || size > self.size {
+            return Err(VhostError::Inflight("it has no place for this ring"));
+        }
+        let start = nth * queue_bytes(self.size);
+        let queue = InflightQueue { start, region: Rc::clone(self), next_turn: 1 };
+        match queue.load::<u16>(VERSION) > CURRENT {
+            true => Err(VhostError::Inflight("it has a newer layout")),
+            false => Ok(queue),
+        }
+    }
+
+    /// Whether both are the same memory.
+    pub(crate) fn is_same(&self, other: &InflightRegion) -> bool {
+        self.file == other.file
+    }
+
+    /// Whether a server has used it and was killed: one that ended has left a mark. The mark is taken away.
+    pub(crate) fn take_kill(self: &Rc<Self>) -> bool {
+        let queues = (0..self.queues).filter_map(|nth| self.queue(nth.into(), 0).ok());
+        let is_used = queues.into_iter().any(|queue| queue.load::<u16>(VERSION) == CURRENT);
+        let memory = self.mapping.as_volatile_slice();
+        let ended: u8 = memory.load(self.trailer(), Ordering::Acquire).unwrap_or_default();
+        self.store_ended(0);
+        is_used && ended != 1
+    }
+
+    /// Notes that the server ends, with everything durable that it has answered.
+    pub(crate) fn note_end(&self) {
+        self.store_ended(1);
+    }
+
+    fn trailer(&self) -> usize {
+        queue_bytes(self.size) * usize::from(self.queues)
+    }
+
+    fn store_ended(&self, ended: u8) {
+        let stored = self.mapping.as_volatile_slice().store(ended, self.trailer(), Ordering::Release);
+        debug_assert!(stored.is_ok(), "the trailer is inside");
     }
 }
 
@@ -211,7 +254,7 @@ mod tests {
     #[test]
     fn memory_of_another_kind_is_refused() {
         let (file, bytes) = create(2, 128).unwrap();
-        assert_eq!(bytes, 2 * (16 + 128 * 16_u64).next_multiple_of(64));
+        assert_eq!(bytes, 2 * (16 + 128 * 16_u64).next_multiple_of(64) + 64);
         let map = |file: &File, queues, size| InflightRegion::map(file.try_clone().unwrap(), 0, queues, size);
         assert!(map(&file, 2, 128).is_ok());
         assert!(matches!(map(&file, 3, 128), Err(VhostError::Inflight(_))));
@@ -222,6 +265,9 @@ mod tests {
         // Nonsense in it, as deep as it goes.
         let queue = reopened(&file);
         (0..16 + 8 * 16).for_each(|offset| queue.store(offset, 0xFF_u8));
-        let _ = reopened(&file).recover(3);
+        let region = Rc::new(map(&file, 1, 8).unwrap());
+        assert!(matches!(region.queue(0, 8), Err(VhostError::Inflight("it has a newer layout"))));
+        queue.store(VERSION, CURRENT);
+        assert!(reopened(&file).recover(3).iter().all(|head| *head < 8));
     }
 }

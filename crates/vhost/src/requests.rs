@@ -9,7 +9,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::chain::{Chain, Malformed};
-use crate::config::{RANGES_MAX, SECTOR};
+use crate::config::{DISCARD_SECTORS, RANGES_MAX, SECTOR, ZEROES_SECTORS};
 use crate::memory::Mapped;
 
 /// Bytes of memory that one request may be about, 32 MiB.
@@ -100,9 +100,13 @@ impl Request {
         Ok(Request { chain, status, given })
     }
 
-    /// Bytes of memory that it takes until it is answered.
+    /// Bytes that it takes until it is answered: of memory, and of zeros that may have to be written.
     pub(crate) fn bytes(&self) -> usize {
-        self.chain.bytes()
+        let zeros = match Header::read_from_prefix(&self.given) {
+            Ok((header, _)) if header.kind.get() == kind::WRITE_ZEROES => u64::from(ZEROES_SECTORS) * SECTOR,
+            _ => 0,
+        };
+        self.chain.bytes() + zeros as usize
     }
 
     /// Does what is asked, and says how it ended; bytes of the guest's memory that were written.
@@ -187,11 +191,17 @@ fn ranges(export: &Export, kind: u32, payload: &[u8]) -> Result<Vec<(Range<u64>,
     let Ok(found) = <[RangeToChange]>::ref_from_bytes(payload) else {
         return Err(Malformed("a part of a range").into());
     };
-    if found.is_empty() || found.len() > RANGES_MAX {
-        return Err(Malformed("no range, or more than 16").into());
+    let (known, ranges_max, sectors_max) = match kind {
+        kind::WRITE_ZEROES => (UNMAP, 1, ZEROES_SECTORS),
+        _ => (0, RANGES_MAX, DISCARD_SECTORS),
+    };
+    if found.is_empty() || found.len() > ranges_max {
+        return Err(Malformed("no range, or more than the disk offers").into());
     }
-    let known = if kind == kind::WRITE_ZEROES { UNMAP } else { 0 };
     let ranges = found.iter().map(|range| match range.flags.get() & !known {
+        0 if range.sectors.get() > sectors_max => {
+            Err(Malformed("a longer range than the disk offers").into())
+        }
         0 => {
             let bytes = sectors(export, range.sector.get(), u64::from(range.sectors.get()) * SECTOR)?;
             Ok((bytes, range.flags.get() & UNMAP != 0))

@@ -21,6 +21,8 @@ use crate::requests::SERIAL_BYTES;
 pub struct VhostOptions {
     /// The disk's serial number, by which a guest tells its disks apart: its first 20 bytes count.
     pub serial: String,
+    /// The storage answers from the disk, so that what was answered is there when the server was killed (N4).
+    pub answers_from_disk: bool,
     /// The rules that the server keeps: all of them.
     pub rules: Rules<VhostMutant>,
 }

@@ -30,6 +30,8 @@ pub(crate) struct Disk {
     pub(crate) handle: Handle,
     pub(crate) export: Rc<Export>,
     pub(crate) load: Rc<Load>,
+    /// What is answered is there when the server was killed (N4).
+    pub(crate) answers_from_disk: bool,
     pub(crate) rules: Rules<VhostMutant>,
 }
 
@@ -154,7 +156,8 @@ impl Vring {
         }
         let answers = queue.used_idx(&*setting.memory, Ordering::Acquire).map_err(ring_error)?.0;
         queue.set_next_used(answers);
-        let mut inflight = setting.inflight.as_ref().and_then(|region| region.queue(self.nth, queue.size()));
+        let region = setting.inflight.as_ref();
+        let mut inflight = region.map(|region| region.queue(self.nth, queue.size())).transpose()?;
         let mut left = Vec::new();
         if let Some(inflight) = &mut inflight {
             left = inflight.recover(answers);

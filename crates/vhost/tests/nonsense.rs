@@ -1,12 +1,14 @@
 //! Frontends and guests that give nonsense: they get errors, or are dropped, and the next is served.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::test_runner::TestRunner;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tempfile::tempdir;
 use vm_memory::{Bytes as _, GuestAddress};
 use weir_vhost::VhostOptions;
@@ -32,7 +34,7 @@ fn is_dropped(socket: &Path, sent: &[u8]) -> bool {
     let mut taken = Vec::new();
     match stream.read_to_end(&mut taken) {
         Ok(_) => true,
-        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
     }
 }
 
@@ -70,6 +72,29 @@ fn a_message_without_its_end_ends_the_connection_in_time() {
     let socket = directory.path().join("a");
     let _server = Server::start(&shelf, &socket, false, VhostOptions::default());
     assert!(is_dropped(&socket, &message(2, 1, 8, &[0; 3])));
+    is_served(&socket);
+}
+
+/// The kernel ends what one call receives where a file begins: so a header can come in parts, of which one look sees the first.
+#[test]
+fn a_header_in_parts_with_files_ends_the_connection() {
+    let (shelf, directory) = (Shelf::new(), tempdir().unwrap());
+    let socket = directory.path().join("a");
+    let _server = Server::start(&shelf, &socket, false, VhostOptions::default());
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    for part in message(1, 1, 0, &[]).chunks(6) {
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut files = SendAncillaryBuffer::new(&mut space);
+        let file = [stream.as_fd()];
+        assert!(files.push(SendAncillaryMessage::ScmRights(&file)));
+        sendmsg(&stream, &[std::io::IoSlice::new(part)], &mut files, SendFlags::empty()).unwrap();
+    }
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let end = stream.read(&mut [0; 64]);
+    assert!(
+        end.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |bytes| *bytes == 0),
+        "{end:?}"
+    );
     is_served(&socket);
 }
 

@@ -4,13 +4,16 @@
 use std::path::Path;
 
 use tempfile::tempdir;
+use weir_export::{ExportMutant, ExportOptions};
 use weir_storage::Rules;
 use weir_vhost::{VhostMutant, VhostOptions};
 
-use crate::support::{Asked, Data, FLUSH, Guest, OK, OUT, Server, Shelf, until, wait};
+use crate::support::{Asked, Data, FAILED, FLUSH, Guest, OK, OUT, Server, Shelf, until, wait};
 
 fn start(shelf: &Shelf, socket: &Path, mutant: Option<VhostMutant>) -> Server {
-    let options = VhostOptions { rules: Rules::but(mutant), ..VhostOptions::default() };
+    // The shelf keeps what was written, whatever becomes of its server.
+    let options =
+        VhostOptions { answers_from_disk: true, rules: Rules::but(mutant), ..VhostOptions::default() };
     Server::start(shelf, socket, false, options)
 }
 
@@ -79,6 +82,39 @@ fn breach(mutant: Option<VhostMutant>) -> Option<String> {
         assert_eq!(guest.reads(8 * u64::from(slot), 4096), [slot as u8; 4096]);
     }
     None
+}
+
+/// How a flush ends of a guest that wrote, lost its server and went on, and of the next guest.
+fn flushes(is_killed: bool, from_disk: bool, mutant: Option<ExportMutant>) -> [u8; 2] {
+    let (shelf, directory) = (Shelf::new(), tempdir().unwrap());
+    let socket = directory.path().join("a");
+    let start = || {
+        let export = ExportOptions { rules: Rules::but(mutant), ..ExportOptions::default() };
+        let options = VhostOptions { answers_from_disk: from_disk, ..VhostOptions::default() };
+        Server::start_export(&shelf, &socket, export, options)
+    };
+    let server = start();
+    let mut guest = Guest::new(&socket);
+    guest.writes(0, &[1; 4096]);
+    if is_killed {
+        server.kill()
+    } else {
+        drop(server)
+    }
+    let _next = start();
+    let mut guest = guest.disconnect().connect(&socket, 0);
+    let goes_on = guest.does(FLUSH, 0, Data::Nothing);
+    drop(guest);
+    [goes_on, Guest::new(&socket).does(FLUSH, 0, Data::Nothing)]
+}
+
+/// N7: the volume's log may have lost what the server had answered.
+#[test]
+fn n7_no_flush_succeeds_behind_a_kill_that_may_have_lost_answered_writes() {
+    assert_eq!(flushes(true, false, None), [FAILED, OK]);
+    assert_eq!(flushes(true, true, None), [OK, OK]);
+    assert_eq!(flushes(false, false, None), [OK, OK]);
+    assert_eq!(flushes(true, false, Some(ExportMutant::LossIgnored)), [OK, OK]);
 }
 
 #[test]

@@ -129,8 +129,17 @@ pub struct Server {
 }
 
 impl Server {
-    #[expect(clippy::disallowed_methods, reason = "the server is a process of its own elsewhere")]
     pub fn start(shelf: &Shelf, socket: &Path, read_only: bool, options: VhostOptions) -> Server {
+        Server::start_export(shelf, socket, ExportOptions { read_only, ..ExportOptions::default() }, options)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the server is a process of its own elsewhere")]
+    pub fn start_export(
+        shelf: &Shelf,
+        socket: &Path,
+        export: ExportOptions,
+        options: VhostOptions,
+    ) -> Server {
         let _ = std::fs::remove_file(socket);
         let listening = std::os::unix::net::UnixListener::bind(socket).unwrap();
         listening.set_nonblocking(true).unwrap();
@@ -144,8 +153,7 @@ impl Server {
                 capabilities.discard = Discard::ReadsZero;
                 capabilities.fua = true;
                 let disk = ShelfDisk { shelf, capabilities, held: RefCell::default(), slots: Event::new() };
-                let export_options = ExportOptions { read_only, ..ExportOptions::default() };
-                let export = Rc::new(Export::new(Rc::new(disk), export_options).unwrap());
+                let export = Rc::new(Export::new(Rc::new(disk), export).unwrap());
                 let listener = Listener::new(&handle, listening.into()).unwrap();
                 let server = VhostServer::start(&handle, listener, export, options);
                 while !has_to_end.load(Ordering::SeqCst) {
