@@ -1,7 +1,7 @@
 //! A device: it is made, or taken up from a server that was killed; shown; and at the end removed, or left to the next
 //! server.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -12,22 +12,22 @@ use rustix::io::Errno;
 use rustix::process::configure_io_flusher_behavior;
 use weir_export::Export;
 use weir_runtime::{Handle, UblkControl, UblkQueue, control_ublk};
+use weir_storage::Rules;
 use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
 use crate::error::UblkError;
+use crate::mutants::UblkMutant;
 use crate::places::Serving;
-use crate::protocol::{DeviceInfo, PLACES, Parameters, features, state};
-use crate::users::claim;
+use crate::protocol::{DeviceInfo, PLACES, Parameters, features};
+use crate::turn::{Seen, Turn, require_own};
+use crate::users::{claim_within, holder_of};
 
-/// How long the kernel may take to notice that a server was killed: more than the 30 s after which it looks at
-/// requests, which it does where each place had one.
-const NOTICED_WITHIN: Duration = Duration::from_secs(60);
-/// How long a server that runs may take to end.
-const ENDED_WITHIN: Duration = Duration::from_secs(5);
-/// When to look again.
+/// When to look again at a device that another server may be leaving.
 const RETRY: Duration = Duration::from_millis(10);
 /// How long the end waits for other programs to let go of a device that is shown no more.
 const REMOVED_WITHIN: Duration = Duration::from_secs(5);
+/// How long the end waits for programs to close a device: udev and blkid read one that was just written, for a moment.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What became of a device at the end of its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +57,8 @@ impl UblkServer {
     /// # Errors
     /// [`UblkError`]; also where the kernel has no ublk, or does not admit this process to it.
     pub async fn require_free(handle: &Handle, number: u32, volume: u64) -> Result<(), UblkError> {
-        let device = Device { handle: handle.clone(), number };
-        device.require_features().await?;
-        device.info().await?.map_or(Ok(()), |info| device.require_own(&info, volume))
+        let device = Device::find(handle, number).await?;
+        device.info().await?.map_or(Ok(()), |info| require_own(&info, volume, device.rules))
     }
 
     /// Shows an export as the device with a number, which returns when programs can use it. `volume` is the identity of
@@ -75,10 +74,10 @@ impl UblkServer {
         export: &Rc<Export>,
     ) -> Result<UblkServer, UblkError> {
         // So that writing back dirty pages, which this server is there for, waits for no memory that only this would
-        // free. The kernel refuses it to those who lack CAP_SYS_RESOURCE.
+        // free. It is of this thread, which answers requests, and of those that it starts from now on. The kernel
+        // refuses it to those who lack CAP_SYS_RESOURCE.
         let _ = configure_io_flusher_behavior(true);
-        let device = Device { handle: handle.clone(), number };
-        device.require_features().await?;
+        let device = Device::find(handle, number).await?;
         let is_new = device.prepare(volume, &Parameters::of(export)).await?;
         let started = device.show(export, is_new).await;
         if started.is_err() && is_new {
@@ -94,30 +93,27 @@ impl UblkServer {
         self.serving.failed().await
     }
 
-    /// Removes the device. One that is used is left instead, with all begun requests answered: what programs ask for
-    /// then waits for the next server.
+    /// Removes the device. One that is still used after a second is left instead, with all begun requests answered:
+    /// what programs ask for then waits for the next server.
     ///
     /// # Errors
+    /// [`UblkError::Held`] where the device is shown no more and a program that was not seen keeps its number;
     /// [`UblkError::Kernel`] where the kernel keeps the device.
     pub async fn stop(self) -> Result<Left, UblkError> {
         let UblkServer { device, queue, serving } = self;
-        let path = path_of(device.number);
-        let claimed = device.handle.blocking(move || claim(&path)).await;
-        match claimed.unwrap_or_else(|_| Err("a program, perhaps: no thread can look".to_owned())) {
-            Err(user) => {
-                serving.end().await;
-                Ok(Left::Waiting(user))
-            }
-            Ok(claimed) => {
-                // As long as it is claimed, nothing mounts it.
-                device.control("stop", UblkControl::Stop, 0, Vec::new()).await?;
-                drop(claimed);
-                serving.ended().await;
-                drop(queue);
-                device.remove().await?;
-                Ok(Left::Nothing)
-            }
+        let claimed = claim_within(&device.handle, path_of(device.number), CLOSED_WITHIN).await;
+        let used = match claimed {
+            Ok(claimed) => device.hide(claimed).await?,
+            Err(user) => Some(user),
+        };
+        if let Some(user) = used {
+            serving.end().await;
+            return Ok(Left::Waiting(user));
         }
+        serving.ended().await;
+        drop(queue);
+        device.remove().await?;
+        Ok(Left::Nothing)
     }
 }
 
@@ -125,9 +121,19 @@ impl UblkServer {
 struct Device {
     handle: Handle,
     number: u32,
+    /// Whether the kernel itself refuses to stop a device that is open somewhere.
+    refuses_stop: bool,
+    rules: Rules<UblkMutant>,
 }
 
 impl Device {
+    /// The device with a number, which need not be there, of a kernel that can do what is needed.
+    async fn find(handle: &Handle, number: u32) -> Result<Device, UblkError> {
+        let mut device = Device { handle: handle.clone(), number, refuses_stop: false, rules: Rules::all() };
+        device.refuses_stop = device.require_features().await? & features::SAFE_STOP != 0;
+        Ok(device)
+    }
+
     /// Sends a command on a thread of its own, since it may wait for requests to be answered.
     async fn try_control(&self, command: UblkControl, data: u64, buffer: Vec<u8>) -> io::Result<Vec<u8>> {
         let number = self.number;
@@ -154,7 +160,8 @@ impl Device {
         }
     }
 
-    async fn require_features(&self) -> Result<(), UblkError> {
+    /// What the kernel can do, as bits.
+    async fn require_features(&self) -> Result<u64, UblkError> {
         let needed = features::NEEDED;
         let found = match self.try_control(UblkControl::GetFeatures, 0, vec![0; 8]).await {
             Ok(found) => u64::read_from_bytes(&found).unwrap_or(0),
@@ -164,7 +171,7 @@ impl Device {
                 _ => return Err(self.refused("look for", error)),
             },
         };
-        if found & needed == needed { Ok(()) } else { Err(UblkError::OldKernel { found, needed }) }
+        if found & needed == needed { Ok(found) } else { Err(UblkError::OldKernel { found, needed }) }
     }
 
     /// What the device is; none if it is not there.
@@ -181,41 +188,25 @@ impl Device {
     async fn prepare(&self, volume: u64, parameters: &Parameters) -> Result<bool, UblkError> {
         let began = self.handle.now();
         loop {
-            let Some(info) = self.info().await? else {
-                self.add(volume, parameters).await?;
-                return Ok(true);
-            };
-            self.require_own(&info, volume)?;
-            match info.state {
-                // A server was killed before it had shown the device, or after it had taken it away.
-                state::DEAD => self.remove().await?,
-                state::QUIESCED if self.take_up(parameters).await? => return Ok(false),
-                // Its server was killed just now, and the kernel has not noticed.
-                _ => {
-                    let patience = if runs(info.process) { ENDED_WITHIN } else { NOTICED_WITHIN };
-                    if self.handle.now().since(began) > patience {
-                        return Err(self.served(&info));
-                    }
+            let info = self.info().await?;
+            let server_runs = info.is_some_and(|info| runs(info.process));
+            let waited = self.handle.now().since(began);
+            let seen = Seen { number: self.number, info, server_runs, waited };
+            match seen.next_turn(volume, self.rules)? {
+                Turn::Make => {
+                    self.add(volume, parameters).await?;
+                    return Ok(true);
                 }
+                Turn::Remove => self.remove().await?,
+                Turn::TakeUp if self.take_up(parameters).await? => return Ok(false),
+                Turn::TakeUp | Turn::Wait => {}
             }
             self.handle.sleep(RETRY).await;
         }
     }
 
-    fn require_own(&self, info: &DeviceInfo, volume: u64) -> Result<(), UblkError> {
-        match info.state {
-            _ if info.volume == volume => Ok(()),
-            state::LIVE => Err(self.served(info)),
-            _ => Err(UblkError::Foreign { number: self.number }),
-        }
-    }
-
-    fn served(&self, info: &DeviceInfo) -> UblkError {
-        UblkError::Served { number: self.number, process: info.process }
-    }
-
     async fn add(&self, volume: u64, parameters: &Parameters) -> Result<(), UblkError> {
-        let info = DeviceInfo::new(self.number, volume).as_bytes().to_vec();
+        let info = DeviceInfo::new(self.number, volume, self.rules).as_bytes().to_vec();
         self.control("make", UblkControl::Add, 0, info).await?;
         let parameters = parameters.as_bytes().to_vec();
         let set = self.control("describe", UblkControl::SetParameters, 0, parameters).await;
@@ -263,11 +254,33 @@ impl Device {
         }
     }
 
-    /// Removes the device, which is not shown. Programs that still have it open may keep its number for a while.
+    /// Shows the device no more, unless it is used; by what. As long as it is claimed, nothing mounts it.
+    async fn hide(&self, claimed: Option<File>) -> Result<Option<String>, UblkError> {
+        if !self.refuses_stop {
+            self.control("stop", UblkControl::Stop, 0, Vec::new()).await?;
+            return Ok(None);
+        }
+        // The kernel counts this process, too.
+        drop(claimed);
+        match self.try_control(UblkControl::TryStop, 0, Vec::new()).await {
+            Ok(_) => Ok(None),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+                Ok(Some("a program, as the kernel says".to_owned()))
+            }
+            Err(error) => Err(self.refused("stop", error)),
+        }
+    }
+
+    /// Removes the device, which is not shown. A program that still has it open keeps its number: then this is given
+    /// up, and the kernel frees the number when that program lets go.
     async fn remove(&self) -> Result<(), UblkError> {
         select_biased! {
             removed = self.control("remove", UblkControl::Delete, 0, Vec::new()).fuse() => removed.map(drop),
-            () = self.handle.sleep(REMOVED_WITHIN).fuse() => Ok(()),
+            () = self.handle.sleep(REMOVED_WITHIN).fuse() => {
+                let number = self.number;
+                let holder = self.handle.blocking(move || holder_of(number)).await.unwrap_or_default();
+                Err(UblkError::Held { number, holder: holder.unwrap_or_else(|| "a program".to_owned()) })
+            }
         }
     }
 }

@@ -13,8 +13,11 @@ pub enum UblkError {
          --nbd"
     )]
     NoModule,
-    /// Another user than root.
-    #[error("the kernel does not admit this user to ublk ({0}): run it as root (CAP_SYS_ADMIN)")]
+    /// Another user than root, or a host that has no io_uring for it.
+    #[error(
+        "the kernel does not admit this process to ublk ({0}): run it as root (CAP_SYS_ADMIN), where io_uring is allowed (`sysctl \
+         kernel.io_uring_disabled=0`, and no filter of system calls)"
+    )]
     NotPermitted(io::Error),
     /// It cannot do what is needed.
     #[error(
@@ -37,6 +40,25 @@ pub enum UblkError {
     /// The device is there, and not ours.
     #[error("/dev/ublkb{number} is there, and belongs to another server or volume: take another number")]
     Foreign {
+        /// The device's.
+        number: u32,
+    },
+    /// The device is shown no more, and not gone.
+    #[error(
+        "/dev/ublkb{number} is shown no more, but {holder} still has it open: end that, or take another number"
+    )]
+    Held {
+        /// The device's.
+        number: u32,
+        /// What has it open.
+        holder: String,
+    },
+    /// Its server is gone, and no other can have it.
+    #[error(
+        "/dev/ublkb{number} waits, and the kernel gives it to no server: take another number; this one is free after a restart of the \
+         machine"
+    )]
+    Stuck {
         /// The device's.
         number: u32,
     },

@@ -5,14 +5,24 @@
 //! reads and writes of the device's own file (`UBLK_F_USER_COPY`), so the kernel touches no memory of this process.
 //!
 //! What it promises, N1, N2 and N4, stands at [`weir_export`]; N3 is kept by the number of places, and by 256 KiB a
-//! request.
+//! request. And:
+//!
+//! - **N6, taken up by its own.** A device that a killed server has left is taken up or removed only by a server of a
+//!   volume with the identity that it carries, and requests that were not answered come again
+//!   (`UBLK_F_USER_RECOVERY_REISSUE`).
 //!
 //! # A server that is killed
 //!
-//! The device stays (`UBLK_F_USER_RECOVERY_REISSUE`), requests wait, and those that were not answered come again when
-//! [`UblkServer::start`] takes it up. The device carries the identity of its volume, so no other is put below a
-//! filesystem that is mounted on it, and no device of another server is touched. [`UblkServer::stop`] removes a device
-//! that no program uses, and leaves one that is used to the next server.
+//! The device stays, requests wait, and those that were not answered come again when [`UblkServer::start`] takes it
+//! up. The identity tells volumes apart that were made apart, and not the states of one: a copy of the volume's file
+//! has it too, and so has the volume after it was written by another way. That the same file is served, and that
+//! nothing else has written it in between, is the caller's to see to.
+//!
+//! [`UblkServer::stop`] removes a device that no program is seen to use, and leaves one that is used to the next
+//! server. Since Linux 7.0 the kernel says whether a device is open; before, `users.rs` looks at what claims it, at
+//! devices above it, and at the open files and maps of the processes that this one sees. A file that lies in a socket
+//! or an io_uring alone, or in another PID namespace, and a part of the kernel that claims nothing (`nvmet`), is not
+//! seen.
 //!
 //! # Why it is our own
 //!
@@ -26,17 +36,22 @@
 //! | `requests.rs` | one request, from its description to its answer |
 //! | `places.rs` | many requests |
 //! | `device.rs` | a device: made or taken up, shown, removed or left |
+//! | `turn.rs` | what a server that starts does with the device that it finds |
 //! | `users.rs` | programs that use a device |
 //! | `error.rs` | why there is no device |
 
 mod device;
 mod error;
+mod mutants;
 mod places;
 mod protocol;
 mod requests;
+mod turn;
 mod users;
 
 pub use device::{Left, UblkServer, path_of};
 pub use error::UblkError;
+#[cfg(feature = "mutants")]
+pub use mutants::UblkMutant;
 pub use places::{Places, Serving};
 pub use protocol::DATA_BYTES_MAX;

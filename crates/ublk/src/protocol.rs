@@ -2,13 +2,17 @@
 
 use weir_export::Export;
 use weir_runtime::UBLK_DESCRIPTION_BYTES;
+use weir_storage::Rules;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
+
+use crate::mutants::UblkMutant;
 
 /// Bytes of a sector, in which the kernel counts.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 /// Requests that a device has under way at most; with their data, 16 MiB (N3).
 pub(crate) const PLACES: u16 = 64;
-/// Bytes that one request reads or writes at most: what one record of a volume takes, so each request is atomic.
+/// Bytes that one request reads or writes at most: what one record of a volume takes, so each write of whole blocks is
+/// atomic.
 pub const DATA_BYTES_MAX: u32 = 256 << 10;
 /// Sectors that one request discards, or makes zeros, at most: others wait behind these.
 const DISCARD_SECTORS_MAX: u32 = 1 << 21;
@@ -17,11 +21,14 @@ const ZEROS_SECTORS_MAX: u32 = 1 << 15;
 /// What the kernel has to be able to do, and a device is made with.
 pub(crate) mod features {
     const USER_RECOVERY: u64 = 1 << 3;
-    const USER_RECOVERY_REISSUE: u64 = 1 << 4;
+    /// What a killed server had not answered comes again (N6).
+    pub(crate) const REISSUE: u64 = 1 << 4;
     const IOCTL_ENCODE: u64 = 1 << 6;
     /// Data goes by reads and writes of the device, and the kernel touches no memory of the server.
     const USER_COPY: u64 = 1 << 7;
-    pub(crate) const NEEDED: u64 = USER_RECOVERY | USER_RECOVERY_REISSUE | IOCTL_ENCODE | USER_COPY;
+    pub(crate) const NEEDED: u64 = USER_RECOVERY | REISSUE | IOCTL_ENCODE | USER_COPY;
+    /// It can stop a device only if nothing has it open (Linux 7.0).
+    pub(crate) const SAFE_STOP: u64 = 1 << 17;
 }
 
 /// What state a device is in.
@@ -65,13 +72,14 @@ pub(crate) struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    pub(crate) fn new(number: u32, volume: u64) -> DeviceInfo {
+    pub(crate) fn new(number: u32, volume: u64, rules: Rules<UblkMutant>) -> DeviceInfo {
+        let dropped = if rules.drops(UblkMutant::UnansweredFail) { features::REISSUE } else { 0 };
         DeviceInfo {
             queues: 1,
             places: PLACES,
             data_bytes_max: DATA_BYTES_MAX,
             number,
-            features: features::NEEDED,
+            features: features::NEEDED & !dropped,
             volume,
             ..DeviceInfo::default()
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 
 use thiserror::Error;
-use tracing::warn;
+use tracing::{debug, warn};
 use weir_export::{Export, RequestError};
 
 use crate::places::Places;
@@ -20,6 +20,14 @@ enum Failure {
 }
 
 impl Failure {
+    /// Whether it is no fault of the program that asked.
+    fn is_of_server(&self) -> bool {
+        match self {
+            Failure::Export(error) => error.is_of_storage(),
+            Failure::Copy(_) => true,
+        }
+    }
+
     /// The number that Linux has for it.
     fn number(&self) -> i32 {
         const EPERM: i32 = 1;
@@ -45,7 +53,10 @@ pub(crate) async fn answer(export: &Export, places: &Rc<impl Places>, tag: u16, 
         Ok(bytes) => i32::try_from(bytes).unwrap_or(i32::MAX),
         Err(error) => {
             let operation = request.operation;
-            warn!(name: "request_failed", %error, operation, "a request failed");
+            match error.is_of_server() {
+                true => warn!(name: "request_failed", %error, operation, "a request failed"),
+                false => debug!(name: "request_refused", %error, operation, "a request was refused"),
+            }
             -error.number()
         }
     }

@@ -25,7 +25,7 @@ const FAMILIES: [(char, &str, &[&str]); 11] = [
     ('I', "what a copy out of an image keeps", &["image"]),
     ('V', "what the volume promises", &["volume"]),
     ('F', "what the emulated firmware keeps", &["flash"]),
-    ('N', "what a server of blocks promises", &["export", "vhost"]),
+    ('N', "what a server of blocks promises", &["export", "vhost", "ublk"]),
     ('R', "what a replica in an object store keeps", &["replica"]),
     ('T', "what a test of a program keeps", &["program"]),
 ];

@@ -47,6 +47,8 @@ pub enum UblkControl {
     EndRecovery = 0x11,
     /// What this kernel can do (8 bytes).
     GetFeatures = 0x13,
+    /// As `Stop`, but a device that is open anywhere refuses it by EBUSY (Linux 7.0).
+    TryStop = 0x17,
 }
 
 impl UblkControl {
@@ -201,11 +203,13 @@ mod tests {
         assert!(!uring.has_operations());
     }
 
-    /// As the C compiler makes them of `UBLK_U_CMD_ADD_DEV`, `UBLK_U_CMD_GET_FEATURES` and `UBLK_U_IO_FETCH_REQ`.
+    /// As the C compiler makes them of `UBLK_U_CMD_ADD_DEV`, `UBLK_U_CMD_GET_FEATURES`, `UBLK_U_CMD_TRY_STOP_DEV` and
+    /// `UBLK_U_IO_FETCH_REQ`.
     #[test]
     fn commands_have_the_numbers_of_the_header() {
         assert_eq!(UblkControl::Add.number(), 0xC020_7504);
         assert_eq!(UblkControl::GetFeatures.number(), 0x8020_7513);
+        assert_eq!(UblkControl::TryStop.number(), 0xC020_7517);
         assert_eq!(encode(BOTH, QUEUE_BYTES, 0x20), 0xC010_7520);
     }
 

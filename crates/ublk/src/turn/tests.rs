@@ -1,0 +1,78 @@
+//! Turns of a start in each state of a device, and what breaks N6.
+
+use super::*;
+use crate::protocol::features;
+
+const VOLUME: u64 = 7;
+
+fn device(state: u16) -> DeviceInfo {
+    let mut info = DeviceInfo::new(3, VOLUME, Rules::all());
+    (info.state, info.process) = (state, 4);
+    info
+}
+
+fn turn(state: u16, server_runs: bool, seconds: u64) -> Result<Turn, UblkError> {
+    let waited = Duration::from_secs(seconds);
+    Seen { number: 3, info: Some(device(state)), server_runs, waited }.next_turn(VOLUME, Rules::all())
+}
+
+#[test]
+fn a_device_is_made_or_taken_up_or_waited_for() {
+    let none = Seen { number: 3, info: None, server_runs: false, waited: Duration::from_secs(99) };
+    assert_eq!(none.next_turn(VOLUME, Rules::all()).unwrap(), Turn::Make);
+    assert_eq!(turn(state::DEAD, false, 0).unwrap(), Turn::Remove);
+    assert_eq!(turn(state::QUIESCED, false, 59).unwrap(), Turn::TakeUp);
+    assert_eq!(turn(state::LIVE, true, 4).unwrap(), Turn::Wait);
+    assert_eq!(turn(state::LIVE, false, 59).unwrap(), Turn::Wait);
+    assert_eq!(turn(9, false, 59).unwrap(), Turn::Wait, "a state that is not known");
+}
+
+/// In no state does a start go on for ever, and the message says why.
+#[test]
+fn each_state_has_a_deadline() {
+    for (state, server_runs, seconds, message) in [
+        (state::DEAD, false, 61, "a program still has it open"),
+        (state::DEAD, true, 61, "a program still has it open"),
+        (state::QUIESCED, false, 61, "the kernel gives it to no server"),
+        (state::LIVE, false, 61, "the kernel gives it to no server"),
+        (9, false, 61, "the kernel gives it to no server"),
+        (state::QUIESCED, true, 6, "is served by process 4 already"),
+        (state::LIVE, true, 6, "is served by process 4 already"),
+    ] {
+        let error = turn(state, server_runs, seconds).unwrap_err().to_string();
+        assert!(error.contains("/dev/ublkb3 ") && error.contains(message), "{state} {server_runs}: {error}");
+    }
+}
+
+/// What breaks N6: a device of another volume is not refused, or requests do not come again.
+fn breach(mutant: Option<UblkMutant>) -> Option<String> {
+    let rules = Rules::but(mutant);
+    let made = DeviceInfo::new(3, VOLUME, rules);
+    if made.features & features::REISSUE == 0 {
+        return Some("requests that were not answered fail".to_owned());
+    }
+    for state in [state::DEAD, state::LIVE, state::QUIESCED, 9] {
+        let mut info = made;
+        info.state = state;
+        let seen = Seen { number: 3, info: Some(info), server_runs: false, waited: Duration::ZERO };
+        if let Ok(turn) = seen.next_turn(VOLUME + 1, rules) {
+            return Some(format!("{turn:?} of another volume's device in state {state}"));
+        }
+    }
+    None
+}
+
+#[test]
+fn n6_a_device_is_for_its_own_volume_and_its_requests_come_again() {
+    assert_eq!(breach(None), None);
+}
+
+#[test]
+fn n6_a_device_of_another_volume_that_is_taken_up_is_noticed() {
+    assert!(breach(Some(UblkMutant::ForeignTakenUp)).unwrap().contains("another volume's device"));
+}
+
+#[test]
+fn n6_requests_that_do_not_come_again_are_noticed() {
+    assert!(breach(Some(UblkMutant::UnansweredFail)).unwrap().contains("not answered"));
+}
