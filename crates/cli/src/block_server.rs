@@ -158,7 +158,7 @@ impl Listening {
                 Ok(BlockServer::Nbd(server, socket_file))
             }
             Listening::Ublk { number, volume } => {
-                let server = UblkServer::start(handle, number, volume, export).await?;
+                let server = UblkServer::start(handle, (number, volume), export, answers_from_disk).await?;
                 Ok(BlockServer::Ublk(server, number))
             }
             Listening::VhostUser(listener, socket_file) => {

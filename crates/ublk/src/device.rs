@@ -10,11 +10,13 @@ use std::time::Duration;
 use futures_util::{FutureExt as _, select_biased};
 use rustix::io::Errno;
 use rustix::process::configure_io_flusher_behavior;
+use tracing::warn;
 use weir_export::Export;
 use weir_runtime::{Handle, UblkControl, UblkQueue, control_ublk};
 use weir_storage::Rules;
 use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
+use crate::end_mark::EndMark;
 use crate::error::UblkError;
 use crate::mutants::UblkMutant;
 use crate::places::Serving;
@@ -43,6 +45,9 @@ pub struct UblkServer {
     device: Device,
     queue: Rc<UblkQueue>,
     serving: Serving,
+    export: Rc<Export>,
+    /// The device goes on behind a server that was killed, and what that one has answered may be lost (N7).
+    is_behind_loss: bool,
 }
 
 /// The path of the block device with a number.
@@ -63,15 +68,15 @@ impl UblkServer {
 
     /// Shows an export as the device with a number, which returns when programs can use it. `volume` is the identity of
     /// what is exported: a device that a killed server of the same has left is taken up, and the requests that it had
-    /// not answered come again.
+    /// not answered come again. If that one's answers were not the disk's (N4), no flush succeeds behind a kill (N7).
     ///
     /// # Errors
     /// [`UblkError`]. The device is as it was then.
     pub async fn start(
         handle: &Handle,
-        number: u32,
-        volume: u64,
+        (number, volume): (u32, u64),
         export: &Rc<Export>,
+        answers_from_disk: bool,
     ) -> Result<UblkServer, UblkError> {
         // So that writing back dirty pages, which this server is there for, waits for no memory that only this would
         // free. It is of this thread, which answers requests, and of those that it starts from now on. The kernel
@@ -79,13 +84,24 @@ impl UblkServer {
         let _ = configure_io_flusher_behavior(true);
         let device = Device::find(handle, number).await?;
         let is_new = device.prepare(volume, &Parameters::of(export)).await?;
+        let has_ended = EndMark::new(number).take();
+        let is_behind_loss = !is_new && !has_ended && !answers_from_disk;
+        if is_behind_loss {
+            warn!(
+                name: "device_behind_loss",
+                number,
+                "the last server was killed, and writes that it had answered may be lost: no flush of this device succeeds; unmount, \
+                 end this server, and start it anew with --answer disk"
+            );
+        }
+        export.fail_flushes(is_behind_loss);
         let started = device.show(export, is_new).await;
         if started.is_err() && is_new {
             // What is left otherwise is removed by the next server.
             let _ = device.remove().await;
         }
         let (queue, serving) = started?;
-        Ok(UblkServer { device, queue, serving })
+        Ok(UblkServer { device, queue, serving, export: Rc::clone(export), is_behind_loss })
     }
 
     /// Waits until the kernel takes the device away; why.
@@ -100,7 +116,7 @@ impl UblkServer {
     /// [`UblkError::Held`] where the device is shown no more and a program that was not seen keeps its number;
     /// [`UblkError::Kernel`] where the kernel keeps the device.
     pub async fn stop(self) -> Result<Left, UblkError> {
-        let UblkServer { device, queue, serving } = self;
+        let UblkServer { device, queue, serving, export, is_behind_loss } = self;
         let claimed = claim_within(&device.handle, path_of(device.number), CLOSED_WITHIN).await;
         let used = match claimed {
             Ok(claimed) => device.hide(claimed).await?,
@@ -108,6 +124,10 @@ impl UblkServer {
         };
         if let Some(user) = used {
             serving.end().await;
+            if !is_behind_loss && export.make_durable().await.is_ok() {
+                // Without it, the next server takes this one for killed.
+                let _ = EndMark::new(device.number).leave();
+            }
             return Ok(Left::Waiting(user));
         }
         serving.ended().await;

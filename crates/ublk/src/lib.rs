@@ -37,10 +37,12 @@
 //! | `places.rs` | many requests |
 //! | `device.rs` | a device: made or taken up, shown, removed or left |
 //! | `turn.rs` | what a server that starts does with the device that it finds |
+//! | `end_mark.rs` | whether the last server was killed |
 //! | `users.rs` | programs that use a device |
 //! | `error.rs` | why there is no device |
 
 mod device;
+mod end_mark;
 mod error;
 mod mutants;
 mod places;

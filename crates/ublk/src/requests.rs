@@ -40,7 +40,7 @@ impl Failure {
             Failure::Export(RequestError::Invalid(_) | RequestError::BeyondEnd) => EINVAL,
             Failure::Export(RequestError::NotFast) => EOPNOTSUPP,
             Failure::Export(RequestError::NoSpace(_)) => ENOSPC,
-            Failure::Export(RequestError::Storage(_)) | Failure::Copy(_) => EIO,
+            Failure::Export(RequestError::Storage(_) | RequestError::AnsweredLost) | Failure::Copy(_) => EIO,
         }
     }
 }
