@@ -1,6 +1,7 @@
 """What judges of served guests share: what a guest boots, a volume and its server, and what is wrong with what is left."""
 
 import argparse
+import contextlib
 import glob
 import os
 import re
@@ -214,6 +215,23 @@ class Ground:
         )
 
 
+def tell_guest(guest, word):
+    """Tells a guest something, if it has not stopped: one whose flushes fail does (rule N7)."""
+    with contextlib.suppress(BrokenPipeError):
+        guest.stdin.write(word + "\n")
+        guest.stdin.flush()
+
+
+def stop_guest(guest):
+    """Lets a guest end; the rest of what it acknowledges."""
+    tell_guest(guest, "stop")
+    numbers = guest.stdout.read().split()
+    with contextlib.suppress(BrokenPipeError):
+        guest.stdin.close()
+    guest.wait()
+    return numbers
+
+
 def print_rates(other, *rates):
     """Prints rates of volumes in order and durable, and of something else."""
     for name, found in zip(["order", "durable", other], rates):
@@ -226,11 +244,15 @@ def judge_files(ground, served, acknowledged, ended):
     """What is wrong with what the guest has left."""
     image, wrong = os.path.join(ground.work, "out.img"), []
     served.copy_out(image)
+    # A guest whose filesystem has stopped leaves a journal, as after a power cut.
+    subprocess.run(["e2fsck", "-p", "-E", "journal_only", image], capture_output=True, check=False)
     checked = subprocess.run(["e2fsck", "-fn", image], capture_output=True, text=True, check=False)
     if checked.returncode:
         wrong.append(f"e2fsck: {checked.returncode}\n{checked.stdout[-1500:]}")
     for name, each in [("records", 1), ("plain", PLAIN if ended else 0)]:
         path = os.path.join(ground.work, name)
+        with open(path, "wb"):
+            pass
         subprocess.run(["debugfs", "-R", f"dump /{name} {path}", image], capture_output=True, check=False)
         with open(path, "rb") as file:
             bad = [

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from ground import Ground, Served, describe_disk, judge_files, parse_options, print_rates, run
+from ground import Ground, Served, describe_disk, judge_files, parse_options, print_rates, run, stop_guest
 
 
 def serve(ground, name, image, server):
@@ -66,10 +66,7 @@ def kill_servers(ground):
         time.sleep(chance.random() * 0.05)
         served.end(signal.SIGKILL)
         served.start()
-    guest.stdin.write("stop\n")
-    guest.stdin.flush()
-    numbers = guest.stdout.read().split()
-    guest.wait()
+    numbers = stop_guest(guest)
     ended = "end" in numbers
     acknowledged += len(numbers) - ended
     served.end()

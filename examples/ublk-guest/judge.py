@@ -16,7 +16,17 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../nbd-guest"))
-from ground import Ground, Served, describe_disk, judge_files, parse_options, print_rates, run  # noqa: E402
+from ground import (  # noqa: E402
+    Ground,
+    Served,
+    describe_disk,
+    judge_files,
+    parse_options,
+    print_rates,
+    run,
+    stop_guest,
+    tell_guest,
+)
 
 
 class UblkGround(Ground):
@@ -51,16 +61,14 @@ def kill_servers(ground):
     told = ["kill"] * options.kills
     # In between, the server is ended as a service is, while the device is mounted.
     told[options.kills // 3 : options.kills // 3] = ["end"]
-    for word in [*told, "stop"]:
+    for word in told:
         for _ in range(chance.randrange(5, 40)):
             if not guest.stdout.readline():
                 break
             acknowledged += 1
         time.sleep(chance.random() * 0.3)
-        guest.stdin.write(word + "\n")
-        guest.stdin.flush()
-    numbers = guest.stdout.read().split()
-    guest.wait()
+        tell_guest(guest, word)
+    numbers = stop_guest(guest)
     ended = "end" in numbers
     acknowledged += len(numbers) - ended
     last = "acknowledged" if ended else "not acknowledged"
