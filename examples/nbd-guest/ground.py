@@ -10,6 +10,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -264,6 +265,14 @@ def judge_files(ground, served, acknowledged, ended):
         if bad:
             wrong.append(f"/{name}: records that are not as written: {bad[:10]}")
     return wrong
+
+
+def run_case(options, ground_class, cases):
+    """Runs the case that the options name, prints what is wrong, and ends the program."""
+    with tempfile.TemporaryDirectory(dir=options.work) as work:
+        wrong = cases[options.case](ground_class(options, work))
+    print("\n".join(wrong) or "ok")
+    sys.exit(1 if wrong else 0)
 
 
 def parse_options(description, *flags):

@@ -11,11 +11,19 @@ damaged.
 import os
 import random
 import signal
-import sys
-import tempfile
 import time
 
-from ground import Ground, Served, describe_disk, judge_files, parse_options, print_rates, run, stop_guest
+from ground import (
+    Ground,
+    Served,
+    describe_disk,
+    judge_files,
+    parse_options,
+    print_rates,
+    run,
+    run_case,
+    stop_guest,
+)
 
 
 def serve(ground, name, image, server):
@@ -75,14 +83,6 @@ def kill_servers(ground):
     return ground.judge_console() + judge_files(ground, served, acknowledged, ended)
 
 
-def main():
-    options = parse_options(__doc__, ("--vhost-user", "serve by vhost-user-blk [default: NBD]"))
-    with tempfile.TemporaryDirectory(dir=options.work) as work:
-        ground = Ground(options, work)
-        wrong = measure_rates(ground) if options.case == "rate" else kill_servers(ground)
-    print("\n".join(wrong) or "ok")
-    sys.exit(1 if wrong else 0)
-
-
 if __name__ == "__main__":
-    main()
+    given = parse_options(__doc__, ("--vhost-user", "serve by vhost-user-blk [default: NBD]"))
+    run_case(given, Ground, {"rate": measure_rates, "kill": kill_servers})

@@ -11,7 +11,6 @@ import os
 import random
 import shutil
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -24,6 +23,7 @@ from ground import (  # noqa: E402
     parse_options,
     print_rates,
     run,
+    run_case,
     stop_guest,
     tell_guest,
 )
@@ -78,14 +78,5 @@ def kill_servers(ground):
     return ground.judge_console() + judge_files(ground, Served(options.weir, volume), acknowledged, ended)
 
 
-def main():
-    options = parse_options(__doc__)
-    with tempfile.TemporaryDirectory(dir=options.work) as work:
-        ground = UblkGround(options, work)
-        wrong = measure_rates(ground) if options.case == "rate" else kill_servers(ground)
-    print("\n".join(wrong) or "ok")
-    sys.exit(1 if wrong else 0)
-
-
 if __name__ == "__main__":
-    main()
+    run_case(parse_options(__doc__), UblkGround, {"rate": measure_rates, "kill": kill_servers})

@@ -192,11 +192,12 @@ impl Export {
         }
     }
 
-    /// Makes everything durable that was answered before, whatever flushes promise.
+    /// Makes everything durable that was answered before, whatever flushes promise, if none of it may be lost (N7).
     ///
     /// # Errors
-    /// [`RequestError`] where the storage failed.
+    /// [`RequestError::AnsweredLost`] where flushes fail; [`RequestError`] where the storage failed.
     pub async fn make_durable(&self) -> Result<(), RequestError> {
+        self.require_nothing_lost()?;
         Ok(self.bytes.flush().await?)
     }
 

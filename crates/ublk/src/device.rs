@@ -46,8 +46,6 @@ pub struct UblkServer {
     queue: Rc<UblkQueue>,
     serving: Serving,
     export: Rc<Export>,
-    /// The device goes on behind a server that was killed, and what that one has answered may be lost (N7).
-    is_behind_loss: bool,
 }
 
 /// The path of the block device with a number.
@@ -101,7 +99,7 @@ impl UblkServer {
             let _ = device.remove().await;
         }
         let (queue, serving) = started?;
-        Ok(UblkServer { device, queue, serving, export: Rc::clone(export), is_behind_loss })
+        Ok(UblkServer { device, queue, serving, export: Rc::clone(export) })
     }
 
     /// Waits until the kernel takes the device away; why.
@@ -116,7 +114,7 @@ impl UblkServer {
     /// [`UblkError::Held`] where the device is shown no more and a program that was not seen keeps its number;
     /// [`UblkError::Kernel`] where the kernel keeps the device.
     pub async fn stop(self) -> Result<Left, UblkError> {
-        let UblkServer { device, queue, serving, export, is_behind_loss } = self;
+        let UblkServer { device, queue, serving, export } = self;
         let claimed = claim_within(&device.handle, path_of(device.number), CLOSED_WITHIN).await;
         let used = match claimed {
             Ok(claimed) => device.hide(claimed).await?,
@@ -124,8 +122,8 @@ impl UblkServer {
         };
         if let Some(user) = used {
             serving.end().await;
-            if !is_behind_loss && export.make_durable().await.is_ok() {
-                // Without it, the next server takes this one for killed.
+            // Without the mark, the next server takes this one for killed.
+            if export.make_durable().await.is_ok() {
                 let _ = EndMark::new(device.number).leave();
             }
             return Ok(Left::Waiting(user));

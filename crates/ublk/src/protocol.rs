@@ -107,7 +107,7 @@ pub(crate) struct Parameters {
     zeros_sectors_max: u32,
     discard_pieces_max: u16,
     reserved: u16,
-    /// The structure goes on; of ours nothing does.
+    /// The kernel's structure has more fields behind, which are not used here.
     end: u32,
 }
 

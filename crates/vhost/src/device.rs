@@ -31,8 +31,6 @@ pub(crate) struct Device {
     memory: RefCell<Option<SharedMemory>>,
     rings: Vec<Rc<Vring>>,
     inflight: RefCell<Option<Rc<InflightRegion>>>,
-    /// The guest goes on behind a server that was killed, and what that one has answered may be lost (N7).
-    is_behind_loss: Cell<bool>,
 }
 
 impl Device {
@@ -47,7 +45,6 @@ impl Device {
             memory: RefCell::default(),
             rings,
             inflight: RefCell::default(),
-            is_behind_loss: Cell::new(false),
         })
     }
 
@@ -76,7 +73,7 @@ impl Device {
     pub(crate) async fn end(&self) {
         let inflight = self.inflight.borrow().clone();
         let Some(inflight) = inflight else { return };
-        if !self.is_behind_loss.get() && self.disk.export.make_durable().await.is_ok() {
+        if self.disk.export.make_durable().await.is_ok() {
             inflight.note_end();
         }
     }
@@ -254,7 +251,6 @@ impl VhostUserBackendReqHandler for Device {
                  guest, and serve with --answer disk"
             );
         }
-        self.is_behind_loss.set(is_behind_loss);
         self.disk.export.fail_flushes(is_behind_loss);
         Ok(())
     }

@@ -8,7 +8,7 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
 
 use crate::error::VhostError;
 
-/// The memory as it is mapped here. Whoever has it keeps it mapped.
+/// The memory as it is mapped here. It stays mapped as long as there is a clone.
 pub(crate) type Mapped = Arc<GuestMemoryMmap>;
 
 /// Whether so many bytes from `offset` on are in a file: memory that is mapped beyond its end must not be touched.

@@ -242,7 +242,7 @@ impl Serving {
         }
     }
 
-    /// Takes requests until there are no more, and the guest will tell of the next.
+    /// Takes requests until the ring is empty and the guest will send a kick for the next.
     async fn take_all(&self) -> Result<(), RingError> {
         let memory = &*self.setting.memory;
         loop {

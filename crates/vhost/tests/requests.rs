@@ -51,7 +51,7 @@ fn requests_do_what_they_ask_for() {
 
     assert_eq!(guest.does(GET_ID, 0, Data::Wanted(20)), OK);
     assert_eq!(guest.data(0, 20), b"a-volume-with-a-long");
-    // The guest was told of answers.
+    // The server has notified the guest of answers.
     assert!(until(|| guest.call.read().ok()).is_some());
     drop(guest);
     drop(server);

@@ -27,7 +27,7 @@ fn a_device_is_made_or_taken_up_or_waited_for() {
     assert_eq!(turn(9, false, 59).unwrap(), Turn::Wait, "a state that is not known");
 }
 
-/// In no state does a start go on for ever, and the message says why.
+/// A start ends in each state within a limited time, and the message says why.
 #[test]
 fn each_state_has_a_deadline() {
     for (state, server_runs, seconds, message) in [
