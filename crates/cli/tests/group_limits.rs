@@ -11,12 +11,12 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::memory::peak_under_load;
+use crate::support::service_manager::ServiceManager;
 use crate::support::{Place, mounts, runs, wait_until, weir_program};
 
 /// No call may take longer, nor may the server be silent: systemd kills one that is silent for `WatchdogSec=`.
@@ -111,11 +111,9 @@ fn a_quota_of_processors_leaves_calls_and_the_watchdog_in_time() {
     let one = [("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "20000")];
     let Some(group) = Group::new("cpu", &one, &two) else { return };
     let place = Place::with_volume("256M");
-    let notify = place.path().join("notify");
-    let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let manager = ServiceManager::in_directory(place.path(), PATIENCE);
     let watchdog = PATIENCE.as_micros().to_string();
-    let environment = [("NOTIFY_SOCKET", notify.display().to_string()), ("WATCHDOG_USEC", watchdog)];
+    let environment = [manager.variable(), ("WATCHDOG_USEC", watchdog)];
     let mut server = group.serve(&place, &environment);
     let root = place.mountpoint();
     let loads: Vec<_> = (0..2)
@@ -126,7 +124,7 @@ fn a_quota_of_processors_leaves_calls_and_the_watchdog_in_time() {
         .collect();
     let mut heard = 0;
     while loads.iter().any(|load| !load.is_finished()) {
-        manager.recv(&mut [0; 256]).expect("the server says in time that it runs");
+        manager.next_message();
         heard += 1;
     }
     let calls: Vec<_> = loads.into_iter().map(|load| load.join().unwrap()).collect();

@@ -11,7 +11,6 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{XattrFlags, setxattr};
 
+use crate::support::service_manager::ServiceManager;
 use crate::support::{
     Place, error_of, fails, is_there, mounts, runs, text, told_by_status, wait_until, weir, weir_program,
     works,
@@ -535,22 +535,15 @@ fn monitors_go_on() {
         return;
     }
     let place = Place::with_volume("64M");
-    let (notify, metrics, log) =
-        (place.path().join("notify"), place.path().join("metrics"), place.path().join("log"));
-    let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let told = || {
-        let mut buffer = [0; 256];
-        let bytes = manager.recv(&mut buffer).unwrap();
-        text(&buffer[..bytes])
-    };
+    let (metrics, log) = (place.path().join("metrics"), place.path().join("log"));
+    let manager = ServiceManager::in_directory(place.path(), Duration::from_secs(30));
     let address = format!("unix:{}", metrics.display());
     let arguments = ["--metrics", &address, "--log", log.to_str().unwrap()];
-    let mut server = place.serve_in(&arguments, &[("NOTIFY_SOCKET", notify.display().to_string())]);
-    assert_eq!(told(), "READY=1\n");
+    let mut server = place.serve_in(&arguments, &[manager.variable()]);
+    assert_eq!(manager.next_message(), "READY=1\n");
     let root = place.mountpoint();
     works(&["restart", root.to_str().unwrap()]);
-    assert_eq!(told(), "READY=1\n");
+    assert_eq!(manager.next_message(), "READY=1\n");
     assert_eq!(place.status()["pid"], server.process().id());
     let mut stream = std::os::unix::net::UnixStream::connect(&metrics).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();

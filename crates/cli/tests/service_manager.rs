@@ -5,11 +5,12 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::service_manager::ServiceManager;
 use crate::support::{Place, error_of, is_mountpoint, mounts, runs, text, wait_until, weir};
 
 /// Sends this to the socket of the metrics, and returns what is answered.
@@ -90,29 +91,22 @@ fn a_service_manager_is_told_of_start_life_and_end() {
         return;
     }
     let place = Place::with_volume("64M");
-    let socket = place.path().join("notify");
-    let manager = UnixDatagram::bind(&socket).unwrap();
-    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let told = || {
-        let mut buffer = [0; 256];
-        let bytes = manager.recv(&mut buffer).unwrap();
-        text(&buffer[..bytes])
-    };
-    let variables = [("NOTIFY_SOCKET", socket.display().to_string()), ("WATCHDOG_USEC", "60000".to_owned())];
+    let manager = ServiceManager::in_directory(place.path(), Duration::from_secs(30));
+    let variables = [manager.variable(), ("WATCHDOG_USEC", "60000".to_owned())];
     let mut server = place.serve_in(&[], &variables);
     // It runs while it opens the volume, which takes its time with a slow disk.
     let mut before = Vec::new();
     wait_until("it is ready", || {
-        before.push(told());
+        before.push(manager.next_message());
         before.last().is_some_and(|told| told == "READY=1\n")
     });
     assert_eq!(before[0], "WATCHDOG=1\n");
     assert!(is_mountpoint(&place.mountpoint()));
     for _ in 0..5 {
-        assert_eq!(told(), "WATCHDOG=1\n");
+        assert_eq!(manager.next_message(), "WATCHDOG=1\n");
     }
     runs(Command::new("kill").arg(server.process().id().to_string()));
-    wait_until("it says that it ends", || told() == "STOPPING=1\n");
+    wait_until("it says that it ends", || manager.next_message() == "STOPPING=1\n");
     assert!(server.wait());
     place.check();
 }

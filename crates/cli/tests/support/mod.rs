@@ -11,6 +11,7 @@ pub mod kernel_mount;
 pub mod lag;
 pub mod overlay;
 pub mod seaweed;
+pub mod service_manager;
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
