@@ -38,6 +38,8 @@ impl Device {
     /// [`VhostError::Protocol`] if a ring cannot be made.
     pub(crate) fn new(disk: Disk, serial: [u8; SERIAL_BYTES]) -> std::result::Result<Device, VhostError> {
         let rings = (0..QUEUES_MAX.into()).map(Vring::new).collect::<std::result::Result<_, _>>()?;
+        // A new client expects nothing of the one before it; memory for requests under way may say otherwise (N7).
+        disk.export.fail_flushes(false);
         Ok(Device {
             disk: Rc::new(disk),
             serial,

@@ -8,7 +8,7 @@ use weir_export::{ExportMutant, ExportOptions};
 use weir_storage::Rules;
 use weir_vhost::{VhostMutant, VhostOptions};
 
-use crate::support::{Asked, Data, FAILED, FLUSH, Guest, OK, OUT, Server, Shelf, until, wait};
+use crate::support::{Asked, Data, FAILED, FLUSH, Guest, Kept, OK, OUT, Server, Shelf, until, wait};
 
 fn start(shelf: &Shelf, socket: &Path, mutant: Option<VhostMutant>) -> Server {
     // The shelf keeps what was written, whatever becomes of its server.
@@ -84,8 +84,18 @@ fn breach(mutant: Option<VhostMutant>) -> Option<String> {
     None
 }
 
-/// How a flush ends of a guest that wrote, lost its server and went on, and of the next guest.
+/// How a flush ends of a guest that wrote, lost its server and went on, and of the next guest, which may keep no memory for
+/// requests under way.
 fn flushes(is_killed: bool, from_disk: bool, mutant: Option<ExportMutant>) -> [u8; 2] {
+    flushes_before(Guest::new, is_killed, from_disk, mutant)
+}
+
+fn flushes_before(
+    connect_next: fn(&Path) -> Guest,
+    is_killed: bool,
+    from_disk: bool,
+    mutant: Option<ExportMutant>,
+) -> [u8; 2] {
     let (shelf, directory) = (Shelf::new(), tempdir().unwrap());
     let socket = directory.path().join("a");
     let start = || {
@@ -105,7 +115,7 @@ fn flushes(is_killed: bool, from_disk: bool, mutant: Option<ExportMutant>) -> [u
     let mut guest = guest.disconnect().connect(&socket, 0);
     let goes_on = guest.does(FLUSH, 0, Data::Nothing);
     drop(guest);
-    [goes_on, Guest::new(&socket).does(FLUSH, 0, Data::Nothing)]
+    [goes_on, connect_next(&socket).does(FLUSH, 0, Data::Nothing)]
 }
 
 /// N7: the volume's log may have lost what the server had answered.
@@ -115,6 +125,13 @@ fn n7_no_flush_succeeds_behind_a_kill_that_may_have_lost_answered_writes() {
     assert_eq!(flushes(true, true, None), [OK, OK]);
     assert_eq!(flushes(false, false, None), [OK, OK]);
     assert_eq!(flushes(true, false, Some(ExportMutant::LossIgnored)), [OK, OK]);
+}
+
+/// A frontend that keeps no memory for requests under way says that it is behind no server.
+#[test]
+fn flushes_of_a_new_client_succeed_behind_one_whose_flushes_failed() {
+    let without_inflight = |socket: &Path| Kept::new().connect_without_inflight(socket);
+    assert_eq!(flushes_before(without_inflight, true, false, None), [FAILED, OK]);
 }
 
 #[test]

@@ -71,11 +71,16 @@ impl Kept {
 
     /// Connects to a server, with all features but those in `without`.
     pub fn connect(self, socket: &Path, without: u64) -> Guest {
-        let stream = until(|| UnixStream::connect(socket).ok()).unwrap();
-        self.set_up(stream, without)
+        self.set_up(socket, without, true)
     }
 
-    fn set_up(mut self, stream: UnixStream, without: u64) -> Guest {
+    /// Connects to a server, and keeps no memory for requests under way.
+    pub fn connect_without_inflight(self, socket: &Path) -> Guest {
+        self.set_up(socket, 0, false)
+    }
+
+    fn set_up(mut self, socket: &Path, without: u64, with_inflight: bool) -> Guest {
+        let stream = until(|| UnixStream::connect(socket).ok()).unwrap();
         let mut frontend = Frontend::from_stream(stream, 16);
         frontend.set_owner().unwrap();
         let features = frontend.get_features().unwrap();
@@ -89,12 +94,14 @@ impl Kept {
         frontend.set_protocol_features(wanted).unwrap();
         frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         assert_eq!(frontend.get_queue_num().unwrap(), 16);
-        let (shape, inflight) = self
-            .inflight
-            .take()
-            .unwrap_or_else(|| frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 1, RING)).unwrap());
-        frontend.set_inflight_fd(&shape, inflight.as_raw_fd()).unwrap();
-        self.inflight = Some((shape, inflight));
+        if with_inflight {
+            let (shape, inflight) = self
+                .inflight
+                .take()
+                .unwrap_or_else(|| frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 1, RING)).unwrap());
+            frontend.set_inflight_fd(&shape, inflight.as_raw_fd()).unwrap();
+            self.inflight = Some((shape, inflight));
+        }
         let region = VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
             memory_size: MEMORY as u64,
