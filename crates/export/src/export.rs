@@ -120,6 +120,17 @@ impl Export {
         if self.is_read_only() { Err(RequestError::ReadOnly) } else { Ok(()) }
     }
 
+    /// Refuses a request with more data than `most` bytes, which is what its protocol lets one have under way (N3).
+    ///
+    /// # Errors
+    /// [`RequestError::Invalid`].
+    pub fn require_data_within(&self, bytes: u64, most: u64) -> Result<(), RequestError> {
+        match bytes > most && !self.rules().drops(ExportMutant::LoadUnbounded) {
+            true => Err(RequestError::Invalid("more data than a request may have")),
+            false => Ok(()),
+        }
+    }
+
     /// So many bytes from `offset` on, if all of them are there.
     ///
     /// # Errors

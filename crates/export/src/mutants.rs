@@ -12,6 +12,6 @@ pub enum ExportMutant {
     OrderSkipped,
     /// N7: flushes succeed though answered changes may be lost.
     LossIgnored,
-    /// N3: requests are read however many are under way.
+    /// N3: requests are read however many are under way, and carried out with however much data.
     LoadUnbounded,
 }

@@ -75,8 +75,11 @@ async fn perform(
     }
     let offset = offset.ok_or(RequestError::BeyondEnd)?;
     let bytes = export.range(offset, length)?;
-    if length == 0 || has_data(operation) && length > DATA_BYTES_MAX.into() {
-        return Err(RequestError::Invalid("a length of 0, or of more than the device takes").into());
+    if length == 0 {
+        return Err(RequestError::Invalid("a length of 0").into());
+    }
+    if has_data(operation) {
+        export.require_data_within(length, DATA_BYTES_MAX.into())?;
     }
     if operation != operation::READ {
         export.require_writable()?;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
-use weir_export::{Export, ExportOptions};
+use weir_export::{BYTES_MAX, Export, ExportMutant, ExportOptions};
 use weir_runtime::{Handle, Receiver, Runtime, Sender, Simulation, channel};
-use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Lba};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Lba, Rules};
 use weir_ublk::{DATA_BYTES_MAX, Places, Serving};
 
 const READ: u32 = 0;
@@ -175,6 +175,34 @@ fn a_request_that_cannot_be_done_is_refused() {
             assert_eq!(kernel.ask(FLUSH, 0, 0).await, 0);
         },
     );
+}
+
+/// Bytes that are read for requests of so many sectors, one in each place at the same time.
+fn read_at_one_time(sectors: u32, mutant: Option<ExportMutant>) -> u64 {
+    let options = ExportOptions { rules: Rules::but(mutant), ..ExportOptions::default() };
+    with_kernel(options, async |_, kernel, _, _serving| {
+        *kernel.data.borrow_mut() = vec![vec![0; sectors as usize * 512]; PLACES.into()];
+        (0..PLACES).for_each(|tag| kernel.send(tag, describe(READ, sectors, 0)));
+        let mut read = 0;
+        for _ in 0..PLACES {
+            let (_, answer) = kernel.answers.1.recv().await.unwrap();
+            read += u64::try_from(answer).unwrap_or(0);
+        }
+        read
+    })
+}
+
+#[test]
+fn requests_and_bytes_under_way_have_limits() {
+    let most = DATA_BYTES_MAX / 512;
+    assert_eq!(read_at_one_time(most, None), BYTES_MAX);
+    assert_eq!(read_at_one_time(most + 1, None), 0);
+}
+
+#[test]
+fn n3_requests_without_a_limit_are_noticed() {
+    let mutant = Some(ExportMutant::LoadUnbounded);
+    assert!(read_at_one_time(DATA_BYTES_MAX / 512 + 1, mutant) > BYTES_MAX);
 }
 
 /// Whether a block of nines survives in all of many crash states, after these requests were answered.

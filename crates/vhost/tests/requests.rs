@@ -7,17 +7,13 @@ use weir_vhost::VhostOptions;
 
 use crate::support::{
     BLOCKS, DISCARD, Data, FAILED, FLUSH, GET_ID, Guest, IN, Kept, OK, OUT, Server, Shelf, UNSUPPORTED,
-    WRITE_ZEROES, until,
+    WRITE_ZEROES, range, until,
 };
 
 const FLUSH_FEATURE: u64 = 1 << 9;
 const EVENT_INDEX: u64 = 1 << 29;
 const READ_ONLY: u64 = 1 << 5;
 const SECTORS: u64 = BLOCKS * 8;
-
-fn range(sector: u64, sectors: u32, flags: u32) -> Vec<u8> {
-    [&sector.to_le_bytes()[..], &sectors.to_le_bytes(), &flags.to_le_bytes()].concat()
-}
 
 fn options() -> VhostOptions {
     VhostOptions { serial: "a-volume-with-a-long-name".to_owned(), ..VhostOptions::default() }

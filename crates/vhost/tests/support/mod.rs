@@ -18,7 +18,7 @@ use weir_vhost::{VhostOptions, VhostServer};
 
 mod guest;
 
-pub use guest::{Asked, Data, Guest, Kept, TABLE};
+pub use guest::{Asked, Data, Guest, Kept, RING, TABLE};
 
 /// Kinds of requests.
 pub const IN: u32 = 0;
@@ -35,6 +35,11 @@ pub const UNSUPPORTED: u8 = 2;
 /// Blocks of the disk.
 pub const BLOCKS: u64 = 2048;
 
+/// A range to discard or zero, as requests give it.
+pub fn range(sector: u64, sectors: u32, flags: u32) -> Vec<u8> {
+    [&sector.to_le_bytes()[..], &sectors.to_le_bytes(), &flags.to_le_bytes()].concat()
+}
+
 /// What is on a disk, and what was asked of it.
 #[derive(Default)]
 pub struct Content {
@@ -42,7 +47,7 @@ pub struct Content {
     /// The first block of each write that came, and with FUA or not.
     pub writes: Vec<(u64, bool)>,
     pub flushes: u64,
-    /// Writes are neither done nor answered.
+    /// Writes are neither done nor answered, until this ends.
     pub holds: bool,
 }
 
@@ -63,11 +68,33 @@ impl Shelf {
     }
 }
 
+/// A write that was held, and what it writes.
+struct Held {
+    completer: Completer,
+    parts: Vec<(Extent, Vec<u8>)>,
+}
+
 struct ShelfDisk {
     shelf: Shelf,
     capabilities: Capabilities,
-    held: RefCell<Vec<Completer>>,
+    held: RefCell<Vec<Held>>,
     slots: Event,
+}
+
+impl ShelfDisk {
+    /// Does the writes that were held, and answers them, if none are to be held any more.
+    fn release(&self) {
+        if self.shelf.with(|content| content.holds) {
+            return;
+        }
+        let released = self.held.take();
+        for Held { completer, parts } in released {
+            self.shelf.with(|content| {
+                parts.iter().for_each(|(extent, data)| content.bytes[place(*extent)].copy_from_slice(data));
+            });
+            completer.transferred(Ok(()));
+        }
+    }
 }
 
 fn place(extent: Extent) -> std::ops::Range<usize> {
@@ -96,7 +123,8 @@ impl Storage for ShelfDisk {
                 content.writes.push((write.parts[0].start.0, write.flags.fua));
                 if content.holds {
                     let (ticket, completer) = Ticket::pending();
-                    self.held.borrow_mut().push(completer);
+                    let parts = write.parts.iter().map(|part| (part.extent(), part.data.bytes().to_vec()));
+                    self.held.borrow_mut().push(Held { completer, parts: parts.collect() });
                     return Ok(ticket);
                 }
                 for part in write.parts {
@@ -153,11 +181,13 @@ impl Server {
                 capabilities.discard = Discard::ReadsZero;
                 capabilities.fua = true;
                 let disk = ShelfDisk { shelf, capabilities, held: RefCell::default(), slots: Event::new() };
-                let export = Rc::new(Export::new(Rc::new(disk), export).unwrap());
+                let disk = Rc::new(disk);
+                let export = Rc::new(Export::new(Rc::clone(&disk) as _, export).unwrap());
                 let listener = Listener::new(&handle, listening.into()).unwrap();
                 let server = VhostServer::start(&handle, listener, export, options);
                 while !has_to_end.load(Ordering::SeqCst) {
                     handle.sleep(Duration::from_millis(2)).await;
+                    disk.release();
                 }
                 if !is_killed.load(Ordering::SeqCst) {
                     server.stop().await;
