@@ -331,6 +331,12 @@ pub(crate) enum CliError {
     /// Nobody has the socket.
     #[error("{}: no `weir serve` listens there; name its socket as --nbd or --vhost-user has it, or the device of --ublk", .0.display())]
     NotServed(PathBuf),
+    /// A server by TCP has no socket for its status.
+    #[error(
+        "{0}: a server by TCP has no socket for its status, so it cannot be asked: `ps -C weir -o pid,args` shows its process; one by \
+         --nbd unix:PATH can be asked"
+    )]
+    NoStatusByPort(String),
     /// It is no mount.
     #[error("{} is served by `weir serve`, process {process}: `kill {process}` makes everything durable and ends it", path.display())]
     Served { path: PathBuf, process: u32 },

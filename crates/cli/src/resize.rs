@@ -48,7 +48,7 @@ pub(crate) struct ShrinkArguments {
 /// Runs `weir volume grow`. Where the volume cannot grow, its file has the size that it had.
 pub(crate) async fn grow(handle: &Handle, arguments: &GrowArguments) -> Result<Verdict, CliError> {
     let path = &arguments.path;
-    if let Some(socket) = serve_status::socket_of(path) {
+    if let Some(socket) = serve_status::socket_of(path)? {
         return grow::ask_served(path, &socket, arguments);
     }
     if path.is_dir() {

@@ -1,8 +1,10 @@
 //! The status socket of `weir serve`, beside the one for clients: a program that connects gets the status, or the answer to a change of
 //! the volume that it has asked for.
 
+use std::fs::symlink_metadata;
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -102,14 +104,28 @@ pub(crate) fn socket_beside_device(number: u32) -> SocketAddress {
     SocketAddress::Unix(format!("/run/weir-ublk{number}").into())
 }
 
-/// The socket of a server of which `weir status` is asked, as `unix:PATH` or `/dev/ublkbN`.
-pub(crate) fn socket_of(asked: &Path) -> Option<PathBuf> {
-    let asked = asked.to_str()?;
-    let device = asked.strip_prefix("/dev/ublkb").and_then(|number| number.parse().ok());
-    match device.map(socket_beside_device).or_else(|| asked.parse().ok()) {
-        Some(SocketAddress::Unix(path)) => Some(path),
-        _ => None,
+/// The socket of a server that is to be asked: as `unix:PATH`, by its path alone, or as `/dev/ublkbN`. None for what names no
+/// server.
+///
+/// # Errors
+/// [`CliError::NoStatusByPort`] for `tcp:PORT`.
+pub(crate) fn socket_of(asked: &Path) -> Result<Option<PathBuf>, CliError> {
+    let text = asked.to_str().unwrap_or_default();
+    let device = text.strip_prefix("/dev/ublkb").and_then(|number| number.parse().ok());
+    match device.map(socket_beside_device).or_else(|| text.parse().ok()) {
+        Some(SocketAddress::Unix(path)) => Ok(Some(path)),
+        Some(SocketAddress::Tcp(_)) => Err(CliError::NoStatusByPort(text.to_owned())),
+        None => {
+            // What is beside a mountpoint is looked at first, without a slash at the end: the mount's server may not answer.
+            let path = asked.components().as_path();
+            let is_served = path.file_name().is_some() && is_socket(&status_path(path)) && is_socket(path);
+            Ok(is_served.then(|| path.to_owned()))
+        }
     }
+}
+
+fn is_socket(path: &Path) -> bool {
+    symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
 /// Answers all programs that connect, one after the other. Ends when no program can connect any more, or at `stop`: what was asked

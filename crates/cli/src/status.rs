@@ -46,7 +46,8 @@ const NO_BARRIERS: &str = Engine::Jbd2 { barrier: false }.name();
 /// Arguments of `weir status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
-    /// The directory that a filesystem is mounted on, or anything in it; the socket of weir serve, as unix:PATH; or its device
+    /// The directory that a filesystem is mounted on, or anything in it; the socket of weir serve, with or without unix:; or
+    /// its device
     #[arg(value_name = "DIRECTORY|unix:PATH|/dev/ublkbN")]
     mountpoint: PathBuf,
     /// Print one JSON document
@@ -433,7 +434,7 @@ async fn status_of(
 
 /// Asks the server of the mount that `path` is on, or that has the socket.
 pub(crate) fn ask(path: &Path) -> Result<Status, CliError> {
-    if let Some(socket) = socket_of(path) {
+    if let Some(socket) = socket_of(path)? {
         let told = ask_server(&socket, "", STATUS_MAX).map_err(|source| match source.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => CliError::NotServed(path.to_owned()),
             _ => unreadable(path)(source),

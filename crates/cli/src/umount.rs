@@ -48,7 +48,7 @@ pub(crate) struct UmountArguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     let path = &arguments.mountpoint;
-    if socket_of(path).is_some() {
+    if socket_of(path)?.is_some() {
         let process = status::ask(path)?.pid;
         return Err(CliError::Served { path: path.clone(), process });
     }

@@ -374,8 +374,21 @@ fn a_server_says_how_it_serves() {
     for words in ["healthy", "when the disk has it", "1, at most 32", "loss window so far"] {
         assert!(told.contains(words), "{words}: {told}");
     }
+    let by_path = served.socket().display().to_string();
+    assert_eq!(works(&["status", &by_path]).lines().next(), told.lines().next());
+    fails(&["umount", &by_path], &["is served by `weir serve`"]);
+    served.server.kill().unwrap();
+    served.server.wait().unwrap();
+    fails(&["status", &by_path], &["no `weir serve` listens there"]);
+    served.restart();
     assert!(served.end());
     fails(&["status", &address], &["no `weir serve` listens there"]);
+    for command in [&["status"][..], &["umount"], &["volume", "grow"]] {
+        fails(
+            &[command, &["tcp:10809"]].concat(),
+            &["tcp:10809: a server by TCP", "ps -C weir", "unix:PATH"],
+        );
+    }
     assert!(!served.place.path().join("socket.status").exists());
 }
 
