@@ -58,7 +58,7 @@ pub(crate) struct ReplicationArguments {
 pub(crate) struct Shipping {
     pub(crate) replication: Replication,
     task: Task<Result<(), ReplicaError>>,
-    url: String,
+    pub(crate) url: String,
     /// The state in the store that the volume lies on, with --cache.
     base: Option<ReplicaStorage>,
     /// How long the end of the mount waits for the store.
@@ -209,6 +209,9 @@ impl Shipping {
 /// How far the store is behind, as a status tells it.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct ReplicationLine {
+    /// The store's, which holds no credentials; none of a server that does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) url: Option<String>,
     pub(crate) lag_ms: u64,
     pub(crate) lag_bytes: u64,
     /// It is overdue, or catches up.
@@ -228,9 +231,11 @@ pub(crate) struct ReplicationLine {
     pub(crate) requests: RequestCounts,
 }
 
-impl From<ReplicationStatus> for ReplicationLine {
-    fn from(status: ReplicationStatus) -> ReplicationLine {
+impl ReplicationLine {
+    /// That of the store at a URL.
+    pub(crate) fn new(url: &str, status: ReplicationStatus) -> ReplicationLine {
         ReplicationLine {
+            url: Some(url.to_owned()),
             lag_ms: u64::try_from(status.lag.as_millis()).unwrap_or(u64::MAX),
             lag_bytes: status.lag_bytes,
             behind: status.behind,
@@ -241,6 +246,12 @@ impl From<ReplicationStatus> for ReplicationLine {
             trouble: status.trouble,
             requests: status.requests.into(),
         }
+    }
+
+    /// For people: where the store is, and how far it is behind.
+    pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
+        let store = self.url.iter().map(|url| ("object store", url.clone()));
+        store.chain([("replication", self.text())]).collect()
     }
 }
 

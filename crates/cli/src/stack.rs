@@ -69,6 +69,7 @@ pub(crate) struct Stack {
 /// What is there in addition while a volume is shipped to an object store.
 struct Shipped {
     replication: Replication,
+    url: String,
     /// The volume with flushes that wait for the store, if they do.
     storage: Option<Rc<dyn Storage>>,
 }
@@ -560,7 +561,8 @@ impl Stack {
     pub(crate) fn set_shipping(&self, handle: &Handle, shipping: &Shipping, waits: bool) {
         let volume = self.volume().filter(|_| waits);
         let storage = volume.map(|volume| shipping.remote_flush(handle, volume));
-        self.shipped.replace(Some(Shipped { replication: shipping.replication.clone(), storage }));
+        let (replication, url) = (shipping.replication.clone(), shipping.url.clone());
+        self.shipped.replace(Some(Shipped { replication, url, storage }));
     }
 
     /// What came of a request to make the volume larger, for the status.
@@ -624,6 +626,9 @@ impl Stack {
         let facts = self.facts(handle).await;
         let DiskFacts { readers, free_below, file_bytes } = facts.unwrap_or_default();
         let disk_bytes = self.file().map_or(0, |disk| disk.bytes());
+        let shipped = self.shipped.borrow();
+        let replication =
+            |shipped: &Shipped| ReplicationLine::new(&shipped.url, shipped.replication.status());
         StackStatus {
             kind: self.kind().to_owned(),
             readable_by: readable_by(readers),
@@ -634,7 +639,7 @@ impl Stack {
             growth_refused: self.growth_refused.borrow().clone(),
             volume,
             replica: self.replica.as_ref().map(|replica| ReplicaLine::new(&replica.reads(), handle)),
-            replication: self.shipped.borrow().as_ref().map(|shipped| shipped.replication.status().into()),
+            replication: shipped.as_ref().map(replication),
         }
     }
 

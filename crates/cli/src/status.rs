@@ -532,7 +532,7 @@ fn lines(status: &Status, health: &Health, space: Option<&Space>) -> String {
     }
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
     lines.extend(status.replica.iter().map(|line| ("replica", line.text())));
-    lines.extend(status.replication.iter().map(|line| ("replication", line.text())));
+    lines.extend(status.replication.iter().flat_map(ReplicationLine::lines));
     let RequestsStatus { under_way, under_way_max, disk_commands, awake } = status.requests;
     let processors = if awake { "; no processor sleeps meanwhile" } else { "" };
     lines.push(("requests under way", format!("{under_way}, at most {under_way_max}{processors}")));

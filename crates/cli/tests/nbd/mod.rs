@@ -424,6 +424,9 @@ fn a_served_volume_is_shipped() {
         told["replication"]["shipped"].as_u64().unwrap() > 0 && told["served"]["sync"] == "remote",
         "{told}"
     );
+    assert_eq!(told["replication"]["url"], url);
+    let told = works(&["status", &address]);
+    assert!(told.contains(&format!("{:<24}{url}\n", "object store")), "{told}");
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
     assert!(server.wait().unwrap().success());
     assert_eq!(restored("second"), [[7; 4096], [8; 4096]].concat());
