@@ -259,7 +259,7 @@ pub(crate) enum CliError {
     },
     /// A server that does not answer.
     #[error(
-        "{}: the server of the mount did not answer within {seconds} s: it may be stopped (`ps -C weir -o pid,stat,args` shows T then), or wait for a disk that does not answer",
+        "{}: its server did not answer within {seconds} s: it may be stopped (`ps -C weir -o pid,stat,args` shows T then), or wait for a disk that does not answer",
         path.display()
     )]
     Unanswered { path: PathBuf, seconds: u32 },

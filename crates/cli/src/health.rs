@@ -29,7 +29,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// That of a mount.
+    /// That of a mount, or of a server of a volume.
     pub(crate) fn of_mount(status: &Status) -> Health {
         let findings = findings(status);
         Health { healthy: findings.is_empty(), findings }
@@ -57,11 +57,11 @@ fn findings(status: &Status) -> Vec<Finding> {
         add("below_is_silent", "the disk below does not answer: requests that need it wait".to_owned());
     }
     if let Some(bytes) = status.storage.cut_file_bytes {
-        let what = "its file was truncated while it was mounted, and the data behind the new end is lost";
+        let what = "its file was truncated while it was in use, and the data behind the new end is lost";
         add(
             "file_cut",
             format!(
-                "{what}: unmount it, and run `truncate -s {bytes}` and `{}` on the file",
+                "{what}: unmount it, or end `weir serve`, and run `truncate -s {bytes}` and `{}` on the file",
                 status.storage.check_command()
             ),
         );

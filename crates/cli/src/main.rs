@@ -152,6 +152,8 @@ enum Command {
     /// Show a volume or an emulated device as one file, for a loop device
     Disk(disk::DiskArguments),
     /// Serve a volume to virtual machines and tools: by NBD, by vhost-user-blk, or as a block device (ublk)
+    ///
+    /// docs/nbd.md, docs/vhost-user.md and docs/ublk.md say what each of them promises, and how clients use it.
     Serve(serve::ServeArguments),
     /// Make, show, check, repair, resize and upgrade volumes
     #[command(subcommand)]

@@ -32,8 +32,8 @@ pub(crate) struct ReadArguments {
     /// set either, no encryption]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// How long to wait for a store that does not answer, also at the end of a mount. A running mount waits without end, but for
-    /// --sync remote, whose fsync fails then, and for a mount of a URL, whose reads fail then
+    /// How long to wait for a store that does not answer, also at the end of a mount or server. One that runs waits without end, but
+    /// for --sync remote, whose fsync fails then, and for a mount of a URL, whose reads fail then
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
     pub(crate) patience: Duration,
 }

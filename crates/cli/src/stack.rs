@@ -208,7 +208,7 @@ impl DamageStatus {
         let first =
             first_block.map_or_else(String::new, |block| format!(", the first one at logical block {block}"));
         (!causes.is_empty()).then(|| {
-            format!("{}{first}; the log of the mount (`--log`) names the files", causes.join(" and "))
+            format!("{}{first}; the server's log (`--log`) has a line for each", causes.join(" and "))
         })
     }
 }
@@ -498,12 +498,12 @@ impl Stack {
         }
     }
 
-    /// Says on standard error if others may read what is on `path` without asking the mount.
+    /// Says on standard error if others may read what is on `path` without asking its server.
     pub(crate) async fn warn_of_readers(&self, handle: &Handle, path: &Path) {
         let facts = self.facts(handle).await.unwrap_or_default();
         if let Some(readers) = named(&readable_by(facts.readers)) {
             let message = format!(
-                "{0} can be read by {readers}, and so can every file on the mount, whatever its permissions: run \
+                "{0} can be read by {readers}, and so can every file in it, whatever its permissions: run \
                  `chmod go-r {0}`",
                 path.display()
             );

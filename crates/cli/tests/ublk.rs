@@ -33,6 +33,10 @@ fn a_server_has_one_protocol_and_a_device_a_number() {
         assert_eq!(output.status.code(), Some(2));
         assert!(error_of(&output).contains(word), "{more:?}: {}", error_of(&output));
     }
+    let help = works(&["serve", "--help"]);
+    for page in ["docs/nbd.md", "docs/vhost-user.md", "docs/ublk.md", "docs/replicate.md"] {
+        assert!(help.contains(page), "{page}: {help}");
+    }
     fails(&["status", "/dev/ublkb77"], &["/dev/ublkb77: no `weir serve` listens there"]);
     fails(&["umount", "/dev/ublkb77"], &["/dev/ublkb77: no `weir serve` listens there"]);
 }
