@@ -145,12 +145,14 @@ pub(crate) enum Listening {
 }
 
 impl Listening {
-    /// Serves an export, which a guest may tell by a name, and whose storage may answer from the disk.
+    /// Serves an export, which a guest may tell by a name, and whose storage may answer from the disk. Where this waits for a server
+    /// before, `is_ending` says when that is of no use any more.
     pub(crate) async fn start_server(
         self,
         handle: &Handle,
         export: &Rc<Export>,
         (name, answers_from_disk): (&str, bool),
+        is_ending: impl FnMut() -> bool,
     ) -> Result<BlockServer, CliError> {
         match self {
             Listening::Nbd(listener, socket_file) => {
@@ -158,7 +160,8 @@ impl Listening {
                 Ok(BlockServer::Nbd(server, socket_file))
             }
             Listening::Ublk { number, volume } => {
-                let server = UblkServer::start(handle, (number, volume), export, answers_from_disk).await?;
+                let device = (number, volume);
+                let server = UblkServer::start(handle, device, export, answers_from_disk, is_ending).await?;
                 Ok(BlockServer::Ublk(server, number))
             }
             Listening::VhostUser(listener, socket_file) => {

@@ -11,6 +11,7 @@ use weir_export::{Export, ExportOptions, FlushMode};
 use weir_fuse::VolumeCall;
 use weir_runtime::{Event, Handle};
 use weir_storage::flush;
+use weir_ublk::UblkError;
 use weir_volume::{Completion, VolumeOptions};
 
 use crate::block_server::{Access, ClientArguments, Clients};
@@ -131,7 +132,7 @@ async fn serve_shipped(
 async fn serve_stack(
     handle: &Handle,
     arguments: &ServeArguments,
-    service: Service,
+    mut service: Service,
     stack: &Rc<Stack>,
     shipping: Option<&Shipping>,
 ) -> Result<(), CliError> {
@@ -153,7 +154,16 @@ async fn serve_stack(
     let export = Rc::new(export);
     let name = arguments.volume.file_name().unwrap_or_default().to_string_lossy();
     let answers_from_disk = arguments.answer == Answer::Disk;
-    let mut server = listening.start_server(handle, &export, (&name, answers_from_disk)).await?;
+    let is_ending = || service.end_is_pending();
+    let started = listening.start_server(handle, &export, (&name, answers_from_disk), is_ending).await;
+    let mut server = match started {
+        // As a server that had begun to serve.
+        Err(CliError::Ublk(ended @ UblkError::Ended { .. })) => {
+            LogLine::new(Level::INFO, "ended_early", ended.to_string()).print();
+            return Ok(());
+        }
+        started => started?,
+    };
     let (status_listener, _status_file) = status_socket.unzip();
     let stop_answers = Event::new();
     let answering = status_listener.map(|listener| {

@@ -313,6 +313,11 @@ impl Service {
         }
     }
 
+    /// Whether a signal to end has arrived before it [serves](Self::announce). Such a signal is told once.
+    pub(crate) fn end_is_pending(&mut self) -> bool {
+        signals::end_is_pending(&mut self.signals, self.log.as_ref(), !self.detach)
+    }
+
     /// Says by `line` that it serves, on the terminal and in the log; what is returned tells what signals say.
     pub(crate) fn announce(self, handle: &Handle, line: LogLine) -> Result<Instructions, CliError> {
         let Service { signals, detach, log, place, .. } = self;
@@ -366,7 +371,9 @@ impl Instructions {
 
     /// Whether a signal to end has arrived that [`next`](Self::next) has not returned yet.
     pub(crate) fn end_is_pending(&mut self) -> bool {
-        self.is_ending |= self.signals.as_mut().is_some_and(signals::end_is_pending);
+        let (log, in_foreground) = (self.log.as_ref(), self.in_foreground);
+        let signals = self.signals.as_mut();
+        self.is_ending |= signals.is_some_and(|signals| signals::end_is_pending(signals, log, in_foreground));
         self.is_ending
     }
 }

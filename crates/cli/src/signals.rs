@@ -42,22 +42,27 @@ pub(crate) fn unblock() {
     let _ = SigSet::all().thread_unblock();
 }
 
-/// Whether a signal that ends the service has come.
-pub(crate) fn end_is_pending(signals: &mut Signals) -> bool {
-    signals.pending().any(|signal| ENDING.contains(&signal))
+/// Whether a signal that ends the service has come. Those before it are read, too, and do what they do.
+pub(crate) fn end_is_pending(signals: &mut Signals, log: Option<&Log>, in_foreground: bool) -> bool {
+    signals.pending().any(|signal| instruction_of(signal, log, in_foreground) == Some(Instruction::End))
 }
 
-/// Waits for a signal that tells the service something. SIGHUP opens the log anew, as a program that rotates logs wants it. Without a
-/// log it ends a service in the foreground, whose terminal has gone, and does nothing to one in the background.
+/// Waits for a signal that tells the service something.
 pub(crate) fn next_instruction(signals: &mut Signals, log: Option<&Log>, in_foreground: bool) -> Instruction {
-    for signal in signals.forever() {
-        match (signal, log) {
-            (SIGHUP, Some(log)) => log.reopen(),
-            (SIGHUP, None) if in_foreground => return Instruction::End,
-            (SIGUSR2, _) => return Instruction::Restart,
-            (ending, _) if ENDING.contains(&ending) => return Instruction::End,
-            _ => {}
+    let instruction = signals.forever().find_map(|signal| instruction_of(signal, log, in_foreground));
+    instruction.unwrap_or(Instruction::End)
+}
+
+/// What a signal tells the service, if it does. SIGHUP opens the log anew, as a program that rotates logs wants it. Without a
+/// log it ends a service in the foreground, whose terminal has gone, and does nothing to one in the background.
+fn instruction_of(signal: i32, log: Option<&Log>, in_foreground: bool) -> Option<Instruction> {
+    match (signal, log) {
+        (SIGHUP, Some(log)) => {
+            log.reopen();
+            None
         }
+        (SIGHUP, None) => in_foreground.then_some(Instruction::End),
+        (SIGUSR2, _) => Some(Instruction::Restart),
+        (ending, _) => ENDING.contains(&ending).then_some(Instruction::End),
     }
-    Instruction::End
 }

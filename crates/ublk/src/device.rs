@@ -66,22 +66,24 @@ impl UblkServer {
 
     /// Shows an export as the device with a number, which returns when programs can use it. `volume` is the identity of
     /// what is exported: a device that a killed server of the same has left is taken up, and the requests that it had
-    /// not answered come again. If that one's answers were not the disk's (N4), no flush succeeds behind a kill (N7).
+    /// not answered come again. If that one's answers were not the disk's (N4), no flush succeeds behind a kill (N7). When
+    /// `is_ending` returns true, a device that another server has is not waited for, for up to a minute, any more.
     ///
     /// # Errors
-    /// [`UblkError`]. The device is as it was then.
+    /// [`UblkError`]; [`UblkError::Ended`] where `is_ending` said so. The device is as it was then.
     pub async fn start(
         handle: &Handle,
         (number, volume): (u32, u64),
         export: &Rc<Export>,
         answers_from_disk: bool,
+        is_ending: impl FnMut() -> bool,
     ) -> Result<UblkServer, UblkError> {
         // So that writing back dirty pages, which this server is there for, waits for no memory that only this would
         // free. It is of this thread, which answers requests, and of those that it starts from now on. The kernel
         // refuses it to those who lack CAP_SYS_RESOURCE.
         let _ = configure_io_flusher_behavior(true);
         let device = Device::find(handle, number).await?;
-        let is_new = device.prepare(volume, &Parameters::of(export)).await?;
+        let is_new = device.prepare(volume, &Parameters::of(export), is_ending).await?;
         let has_ended = EndMark::new(number).take();
         let is_behind_loss = !is_new && !has_ended && !answers_from_disk;
         if is_behind_loss {
@@ -202,14 +204,20 @@ impl Device {
         }
     }
 
-    /// Makes the device, or takes it up; whether it is new. Devices of others are left alone.
-    async fn prepare(&self, volume: u64, parameters: &Parameters) -> Result<bool, UblkError> {
+    /// Makes the device, or takes it up; whether it is new. Devices of others are left alone. It can end only between turns: the kernel
+    /// is done then with what it was asked.
+    async fn prepare(
+        &self,
+        volume: u64,
+        parameters: &Parameters,
+        mut is_ending: impl FnMut() -> bool,
+    ) -> Result<bool, UblkError> {
         let began = self.handle.now();
         loop {
             let info = self.info().await?;
             let server_runs = info.is_some_and(|info| runs(info.process));
             let waited = self.handle.now().since(began);
-            let seen = Seen { number: self.number, info, server_runs, waited };
+            let seen = Seen { number: self.number, info, server_runs, waited, is_ending: is_ending() };
             match seen.next_turn(volume, self.rules)? {
                 Turn::Make => {
                     self.add(volume, parameters).await?;

@@ -78,6 +78,12 @@ pub enum UblkError {
         /// Whether the device, and the export, refuse changes.
         read_only: (bool, bool),
     },
+    /// The server was told to end.
+    #[error("ended before /dev/ublkb{number} was shown")]
+    Ended {
+        /// The device's.
+        number: u32,
+    },
     /// The kernel refused.
     #[error("cannot {doing} /dev/ublkb{number}: {source}")]
     Kernel {

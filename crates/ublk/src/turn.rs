@@ -24,6 +24,8 @@ pub(crate) struct Seen {
     pub(crate) server_runs: bool,
     /// Since this server first looked.
     pub(crate) waited: Duration,
+    /// Whether this server is to end.
+    pub(crate) is_ending: bool,
 }
 
 /// What to do with it, before it is looked at again.
@@ -38,11 +40,15 @@ pub(crate) enum Turn {
 }
 
 impl Seen {
-    /// The next turn of a server of a volume. Whatever the state, turns end within a minute.
+    /// The next turn of a server of a volume. Whatever the state, turns end within a minute, and at once
+    /// when the server is to end.
     pub(crate) fn next_turn(&self, volume: u64, rules: Rules<UblkMutant>) -> Result<Turn, UblkError> {
+        let number = self.number;
+        if self.is_ending {
+            return Err(UblkError::Ended { number });
+        }
         let Some(info) = self.info else { return Ok(Turn::Make) };
         require_own(&info, volume, rules)?;
-        let number = self.number;
         let patience = if self.server_runs { ENDED_WITHIN } else { NOTICED_WITHIN };
         match info.state {
             state::DEAD if self.waited > NOTICED_WITHIN => {
