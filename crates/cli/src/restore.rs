@@ -6,7 +6,7 @@ use std::rc::Rc;
 use clap::Args;
 use serde::Serialize;
 use weir_replica::{KeptState, Replica, ReplicaError, Restored, WantedState};
-use weir_runtime::Handle;
+use weir_runtime::{Handle, keep_freed_memory};
 use weir_storage::Storage as _;
 use weir_volume::{Format, Volume, VolumeOptions};
 
@@ -53,6 +53,7 @@ struct Document {
 
 /// Runs `weir restore`.
 pub(crate) fn run(arguments: &RestoreArguments) -> Result<Verdict, CliError> {
+    keep_freed_memory();
     in_wall_time(0, async |handle: Handle| restore(&handle, arguments).await)
 }
 

@@ -85,7 +85,7 @@ pub use remote::Remote;
 pub use ring::{Outcome, Ring};
 pub use runtime::{Runtime, Simulation, Wall};
 pub use semaphore::{Acquire, Permit, Semaphore};
-pub use slabs::{keep_heap_small, release_unused};
+pub use slabs::{keep_freed_memory, keep_heap_small, release_unused};
 pub use sleep::Sleep;
 pub use socket::{Listener, Socket};
 pub use task::Task;
