@@ -73,7 +73,7 @@ impl FromStr for Place {
     type Err = PlaceError;
 
     fn from_str(url: &str) -> Result<Place, PlaceError> {
-        let unknown = || PlaceError::Unknown(url.to_owned());
+        let unknown = || PlaceError::Unknown(without_credentials(url));
         if let Some(path) = url.strip_prefix("file://") {
             return if path.starts_with('/') { Ok(Place::Directory(path.into())) } else { Err(unknown()) };
         }
@@ -87,6 +87,16 @@ impl FromStr for Place {
         }
         Ok(Place::S3 { bucket: bucket.to_owned(), prefix: prefix.trim_matches('/').to_owned() })
     }
+}
+
+/// A URL as a message may show it: of the name of a server or bucket nothing is shown that may be a key or its secret.
+fn without_credentials(url: &str) -> String {
+    let is_scheme = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric());
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) => (&url[..scheme.len() + 3], rest),
+        _ => ("", url),
+    };
+    if rest.contains(['@', ':']) { format!("{scheme}...") } else { url.to_owned() }
 }
 
 /// A store, and its root if it is a directory.

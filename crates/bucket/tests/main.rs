@@ -22,6 +22,20 @@ fn a_url_names_a_bucket_or_a_directory() {
 }
 
 #[test]
+fn credentials_in_a_url_are_in_no_message() {
+    for (wrong, shown) in [
+        ("s3://key:secret@bucket/a", "s3://..."),
+        ("s3://key:secret", "s3://..."),
+        ("key:secret@bucket", "..."),
+        ("key:sec://ret@bucket", "..."),
+        ("gs://a", "gs://a"),
+    ] {
+        let told = wrong.parse::<Place>().unwrap_err().to_string();
+        assert!(told.starts_with(&format!("{shown}: ")), "{told}");
+    }
+}
+
+#[test]
 fn a_directory_creates_an_object_once_and_lists_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = Runtime::wall(Wall::default()).unwrap();
