@@ -207,7 +207,8 @@ impl Access {
                 Err(error) => error,
             };
             let spent = self.handle.now().since(began);
-            let is_over = self.patience.get().is_some_and(|most| spent + pause >= most);
+            let left = self.patience.get().map(|most| most.saturating_sub(spent));
+            let is_over = left.is_some_and(|left| left <= PAUSE_MIN);
             if !is_repeated(&error) || is_over {
                 return Err(error);
             }
@@ -219,7 +220,9 @@ impl Access {
                 );
             }
             self.count(|requests| requests.repeated += 1);
-            self.handle.sleep(pause).await;
+            // Pauses become short towards the end: a store that comes back before it is seen.
+            let pause_max = left.map_or(PAUSE_MAX, |left| (left / 2).max(PAUSE_MIN));
+            self.handle.sleep(pause.min(pause_max)).await;
             pause = (2 * pause).min(PAUSE_MAX);
         }
     }

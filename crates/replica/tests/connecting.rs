@@ -91,6 +91,21 @@ fn it_waits_no_longer_than_patience_where_flushes_wait_for_the_store() {
     });
 }
 
+/// Pauses between requests become long, and the last of them is not: patience is what was said.
+#[test]
+fn a_store_that_comes_back_before_patience_is_over_is_seen() {
+    simulate(5, async |handle| {
+        let mut world = World::new(&handle, StoreFaults::default()).await;
+        world.store.go_down(Duration::from_secs(3600));
+        let (replication, task) = begin(&world, ReplicaOptions { stops: true, ..with_patience() }).await;
+        world.store.go_down(PATIENCE - Duration::from_secs(2));
+        world.write(1, 1).await;
+        replication.until_shipped(world.volume.position().placed).await.unwrap();
+        replication.stop();
+        task.await.unwrap().unwrap();
+    });
+}
+
 /// An end that does not wait.
 #[test]
 fn it_ends_when_it_is_given_up() {
