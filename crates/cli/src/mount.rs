@@ -377,14 +377,18 @@ async fn serve(
 async fn serve_opened(
     handle: Handle,
     arguments: &MountArguments,
-    service: Service,
+    mut service: Service,
     (source, mountpoint): (&Path, &Path),
     (stack, mut shipping): (Rc<Stack>, Option<Shipping>),
 ) -> Result<(), CliError> {
     let stops = arguments.sync.waits_for_store();
     arguments.sync.require_store(arguments.replication.is_given() || arguments.cache.is_some())?;
     if shipping.is_none() {
-        shipping = arguments.replication.begin(&handle, stack.volume(), stops).await?;
+        let beginning = arguments.replication.begin(&handle, stack.volume(), stops);
+        match service.unless_ended(&handle, beginning).await.transpose()? {
+            Some(begun) => shipping = begun,
+            None => return Ok(()),
+        }
     }
     // What lies here is the file.
     let source = arguments.cache.as_deref().unwrap_or(source);

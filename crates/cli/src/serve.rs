@@ -110,12 +110,13 @@ async fn serve(handle: Handle, arguments: &ServeArguments, service: Service) -> 
 async fn serve_shipped(
     handle: &Handle,
     arguments: &ServeArguments,
-    service: Service,
+    mut service: Service,
     stack: &Rc<Stack>,
 ) -> Result<(), CliError> {
     let waits = arguments.sync.waits_for_store();
     arguments.sync.require_store(arguments.replication.is_given())?;
-    let shipping = arguments.replication.begin(handle, stack.volume(), waits).await?;
+    let beginning = arguments.replication.begin(handle, stack.volume(), waits);
+    let Some(shipping) = service.unless_ended(handle, beginning).await.transpose()? else { return Ok(()) };
     shipping.iter().for_each(|shipping| stack.set_shipping(handle, shipping, waits));
     let served = serve_stack(handle, arguments, service, stack, shipping.as_ref()).await;
     if let (Some(shipping), Some(volume)) = (shipping, stack.volume()) {
@@ -158,8 +159,8 @@ async fn serve_stack(
     let started = listening.start_server(handle, &export, (&name, answers_from_disk), is_ending).await;
     let mut server = match started {
         // As a server that had begun to serve.
-        Err(CliError::Ublk(ended @ UblkError::Ended { .. })) => {
-            LogLine::new(Level::INFO, "ended_early", ended.to_string()).print();
+        Err(CliError::Ublk(UblkError::Ended { .. })) => {
+            service.log_early_end();
             return Ok(());
         }
         started => started?,

@@ -8,9 +8,12 @@ use std::io::{BufRead as _, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use clap::Args;
+use futures_util::future::{Either, select};
 use futures_util::{FutureExt as _, select_biased};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -38,6 +41,8 @@ const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
 const MAPPED_FROM: u32 = 1 << 18;
 /// The first descriptor after standard input, output and error.
 const FIRST_DESCRIPTOR: i32 = 3;
+/// How often a start that waits looks for a signal to end.
+const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
 /// Where a service runs.
 #[derive(Clone, Debug, Args)]
@@ -311,6 +316,31 @@ impl Service {
                 Err(error)
             }
         }
+    }
+
+    /// What a step of the start comes to, however long it waits. None, said in the log, where a signal to end arrives before: what the
+    /// step has begun is left as by a crash.
+    pub(crate) async fn unless_ended<T>(
+        &mut self,
+        handle: &Handle,
+        step: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut step = pin!(step);
+        loop {
+            if let Either::Left((done, _)) = select(step.as_mut(), handle.sleep(SIGNALS_EVERY)).await {
+                return Some(done);
+            }
+            if self.end_is_pending() {
+                self.log_early_end();
+                return None;
+            }
+        }
+    }
+
+    /// Says that it has ended before it served.
+    pub(crate) fn log_early_end(&self) {
+        let message = format!("told to end before it served {}", self.place.display());
+        LogLine::new(Level::INFO, "ended_early", message).with_path(&self.place).print();
     }
 
     /// Whether a signal to end has arrived before it [serves](Self::announce). Such a signal is told once.

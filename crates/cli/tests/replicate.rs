@@ -9,8 +9,9 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{XattrFlags, setxattr};
@@ -521,4 +522,35 @@ fn a_mount_whose_store_is_silent_at_the_start_begins_if_writers_never_wait() {
     place.umount();
     let whole = runs(&mut weir_in(&seaweed, &["replicate", "--check", url]));
     assert!(whole.contains("whole"), "{whole}");
+}
+
+/// A service manager kills a server that does not end in time.
+#[test]
+fn a_start_that_waits_for_its_store_ends_when_it_is_told() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let store = TcpListener::bind("127.0.0.1:0").unwrap();
+    let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_REGION", "c")];
+    let socket = format!("unix:{}", path(&place, "socket"));
+    let (volume, root) = (place.volume(), place.mountpoint());
+    let (volume, root) = (volume.to_str().unwrap(), root.to_str().unwrap());
+    for start in [["mount", volume, root, "--foreground"], ["serve", volume, "--foreground", "--nbd"]] {
+        let mut command = weir(&start);
+        command.args((start[0] == "serve").then_some(&socket)).args(["--replicate", "s3://test/silent"]);
+        command.args(["--patience", "10min"]).envs(keys).stderr(Stdio::piped());
+        command.env("AWS_ENDPOINT_URL", format!("http://{}", store.local_addr().unwrap()));
+        let server = command.spawn().unwrap();
+        // It has sent a request.
+        let connection = store.accept().unwrap();
+        let began = Instant::now();
+        kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+        let ended = server.wait_with_output().unwrap();
+        let told = error_of(&ended);
+        assert!(ended.status.success() && told.contains("told to end before"), "{told}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        drop(connection);
+        works(&["volume", "check", volume]);
+    }
 }
