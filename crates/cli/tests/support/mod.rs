@@ -22,22 +22,16 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The program as users have it. Cargo builds the one beside the tests with the features of all tests, the mutants among
-/// them; this one is the release build, which is there already in most cases.
+/// The program that is tested: `WEIR_TESTED`, such as `target/release/weir`, or the one that cargo builds beside the tests. That
+/// one has the mutants of all tests compiled in, and nothing that switches one on.
 pub fn weir_program() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.current_dir(env!("CARGO_MANIFEST_DIR")).args([
-            "build",
-            "--quiet",
-            "--release",
-            "--bin",
-            "weir",
-        ]);
-        runs(build.arg("--target-dir").arg(target));
-        target.join("release/weir").to_str().unwrap().to_owned()
+    PROGRAM.get_or_init(|| match std::env::var("WEIR_TESTED") {
+        Ok(program) => {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(program);
+            fs::canonicalize(&path).expect("WEIR_TESTED").to_str().unwrap().to_owned()
+        }
+        Err(_) => env!("CARGO_BIN_EXE_weir").to_owned(),
     })
 }
 

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use super::code::{code_only, imports, line_of, whole_words};
 use super::tree::{Finding, Tree};
-use crate::support::{text, weir_program};
+use crate::documents::root;
+use crate::support::runs;
 
 /// One variant, as `BlockMutant::FlagLost`.
 pub struct Mutant {
@@ -101,21 +102,18 @@ fn a_mutant_that_no_test_names_is_found() {
     assert_eq!(found, ["crates/demo/src/mutants.rs:7: no test names `DemoMutant::Starves`"]);
 }
 
-/// The mutants whose names stand in a program: one that is built with mutants writes their names where it prints what
-/// rules it keeps. Short names may be words of something else.
-fn mutants_in(program: &str) -> String {
-    let names =
-        mutants(&Tree::load()).into_iter().filter_map(|m| Some(m.name.split_once("::")?.1.to_owned()));
-    let names = names.filter(|name| name.len() > 12).collect::<Vec<_>>().join("\n");
-    let output = Command::new("grep").args(["-aoF", &names, program]).output().unwrap();
-    text(&output.stdout)
+/// The crates that have mutants compiled in where cargo builds this.
+fn crates_with_mutants(chosen: &[&str]) -> Vec<String> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["tree", "--prefix", "none", "--format", "{p} with {f}"]).args(chosen).current_dir(root());
+    let crates = runs(&mut command);
+    let of_weir = crates.lines().filter(|line| line.starts_with("weir-"));
+    of_weir.filter(|line| line.split([' ', ',']).any(|word| word == "mutants")).map(str::to_owned).collect()
 }
 
 #[test]
-fn the_program_under_test_has_no_mutants() {
-    assert_eq!(mutants_in(weir_program()), "");
-    // The control: a build with the features of all tests, where the whole workspace is tested.
-    if mutants_in(env!("CARGO_BIN_EXE_weir")).is_empty() {
-        eprintln!("skipped: the control takes cargo test --workspace");
-    }
+fn the_program_that_users_build_has_no_mutants() {
+    assert_eq!(crates_with_mutants(&["--package", "weir-cli", "--edges", "normal,build"]), [""; 0]);
+    // The control: tests have them.
+    assert_ne!(crates_with_mutants(&["--workspace", "--edges", "all"]), [""; 0]);
 }
