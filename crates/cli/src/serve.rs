@@ -50,7 +50,7 @@ pub(crate) struct ServeArguments {
 }
 
 /// Answers are shorter than this, and their memory is used again: mapped anew for each, it was half of the time of large reads.
-const MAPPED_FROM: u32 = 32 << 20;
+const MMAP_THRESHOLD: u32 = 32 << 20;
 
 /// When a change is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     arguments.service.log_format().set();
     let access = arguments.clients.access()?;
     require_room_for_status(access.address())?;
-    service::run(&arguments.service, &arguments.volume, MAPPED_FROM, async |handle, service| {
+    service::run(&arguments.service, &arguments.volume, MMAP_THRESHOLD, async |handle, service| {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
@@ -159,7 +159,7 @@ async fn serve_stack(
     let started = listening.start_server(handle, &export, (&name, answers_from_disk), is_ending).await;
     let mut server = match started {
         // As a server that had begun to serve.
-        Err(CliError::Ublk(UblkError::Ended { .. })) => {
+        Err(CliError::Ublk(UblkError::StartCancelled { .. })) => {
             service.log_early_end();
             return Ok(());
         }

@@ -38,7 +38,7 @@ const READY: &str = "ready";
 /// What a service in the background is called, for `pgrep`.
 const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
 /// What is longer, a mount gives back to the system at once: its data is in slabs.
-const MAPPED_FROM: u32 = 1 << 18;
+const MMAP_THRESHOLD: u32 = 1 << 18;
 /// The first descriptor after standard input, output and error.
 const FIRST_DESCRIPTOR: i32 = 3;
 /// How often a start that waits looks for a signal to end.
@@ -180,7 +180,7 @@ fn run_server(
         // Only to see that it can be done.
         drop(CpuLatencyGuard::new().map_err(CliError::Awake)?);
     }
-    run(&arguments.service, mountpoint, MAPPED_FROM, async |handle, mut service| {
+    run(&arguments.service, mountpoint, MMAP_THRESHOLD, async |handle, mut service| {
         let listen = |address: &SocketAddress| address.listen(&handle);
         service.metrics = match arguments.metrics.as_ref().map(listen).transpose() {
             // Programs use the mount: it goes on without them.
@@ -202,11 +202,11 @@ fn run_server(
 }
 
 /// Runs `work` in wall time, which serves at `place`: here, or in a process of its own, of which this one waits until it
-/// serves. Memory of `mapped_from` bytes or more goes back to the system as soon as it is not used.
+/// serves. Memory of `mmap_threshold` bytes or more goes back to the system as soon as it is not used.
 pub(crate) fn run(
     arguments: &ServiceArguments,
     place: &Path,
-    mapped_from: u32,
+    mmap_threshold: u32,
     work: impl AsyncFnOnce(Handle, Service) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let failed = |doing| move |source| CliError::File { doing, path: place.to_owned(), source };
@@ -233,7 +233,7 @@ pub(crate) fn run(
         place: place.to_owned(),
         taken_over: None,
     };
-    keep_heap_small(mapped_from);
+    keep_heap_small(mmap_threshold);
     let ended = in_wall_time(0, async |handle: Handle| {
         drop(handle.spawn(memory::return_memory_periodically(handle.clone())));
         // Before it serves: after a restart the manager's watchdog runs while the volume is opened.

@@ -115,28 +115,28 @@ pub fn release_unused(heap: bool) {
 }
 
 /// Allocations of more bytes may come from the system whatever the heap is told.
-const MAPPED_FROM_MAX: u32 = 32 << 20;
+const MMAP_THRESHOLD_MAX: u32 = 32 << 20;
 
-/// Has the heap keep to one arena for all threads, and give back what is free at its end from 1 MiB on. Allocations of `mapped_from`
-/// bytes or more (32 MiB at most) come from the system each time, with a page fault for each page. For a server, at its start.
-pub fn keep_heap_small(mapped_from: u32) {
-    set_up_heap(1 << 20, mapped_from);
+/// Has the heap keep to one arena for all threads, and give back what is free at its end from 1 MiB on. Allocations of
+/// `mmap_threshold` bytes or more (32 MiB at most) come from the system each time, with a page fault for each page. For a server, at its start.
+pub fn keep_heap_small(mmap_threshold: u32) {
+    set_up_heap(1 << 20, mmap_threshold);
 }
 
 /// Has the heap keep to one arena for all threads, and keep all that is freed: buffers of less than 32 MiB that come and
 /// go take page faults once and not each time. It stays as large as it was at most. For a program that moves much data
 /// and then ends, at its start.
 pub fn keep_freed_memory() {
-    set_up_heap(i32::MAX, MAPPED_FROM_MAX);
+    set_up_heap(i32::MAX, MMAP_THRESHOLD_MAX);
 }
 
-fn set_up_heap(trimmed_from: i32, mapped_from: u32) {
+fn set_up_heap(trim_threshold: i32, mmap_threshold: u32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: they take numbers, and the allocator's own locks.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, trimmed_from);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, mapped_from.min(MAPPED_FROM_MAX) as i32);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, trim_threshold);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, mmap_threshold.min(MMAP_THRESHOLD_MAX) as i32);
     }
 }
 

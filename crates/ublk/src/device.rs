@@ -21,7 +21,7 @@ use crate::error::UblkError;
 use crate::mutants::UblkMutant;
 use crate::places::Serving;
 use crate::protocol::{DeviceInfo, PLACES, Parameters, features};
-use crate::turn::{Seen, Turn, require_own};
+use crate::turn::{DeviceState, Turn, require_own};
 use crate::users::{claim_within, holder_of};
 
 /// When to look again at a device that another server may be leaving.
@@ -70,7 +70,7 @@ impl UblkServer {
     /// `is_ending` returns true, a device that another server has is not waited for, for up to a minute, any more.
     ///
     /// # Errors
-    /// [`UblkError`]; [`UblkError::Ended`] where `is_ending` said so. The device is as it was then.
+    /// [`UblkError`]; [`UblkError::StartCancelled`] where `is_ending` said so. The device is as it was then.
     pub async fn start(
         handle: &Handle,
         (number, volume): (u32, u64),
@@ -113,7 +113,7 @@ impl UblkServer {
     /// what programs ask for then waits for the next server.
     ///
     /// # Errors
-    /// [`UblkError::Held`] where the device is shown no more and a program that was not seen keeps its number;
+    /// [`UblkError::Held`] where the device is shown no more and a program that was not found keeps its number;
     /// [`UblkError::Kernel`] where the kernel keeps the device.
     pub async fn stop(self) -> Result<Left, UblkError> {
         let UblkServer { device, queue, serving, export } = self;
@@ -217,8 +217,9 @@ impl Device {
             let info = self.info().await?;
             let server_runs = info.is_some_and(|info| runs(info.process));
             let waited = self.handle.now().since(began);
-            let seen = Seen { number: self.number, info, server_runs, waited, is_ending: is_ending() };
-            match seen.next_turn(volume, self.rules)? {
+            let found =
+                DeviceState { number: self.number, info, server_runs, waited, is_ending: is_ending() };
+            match found.next_turn(volume, self.rules)? {
                 Turn::Make => {
                     self.add(volume, parameters).await?;
                     return Ok(true);

@@ -80,7 +80,7 @@ pub enum UblkError {
     },
     /// The server was told to end.
     #[error("ended before /dev/ublkb{number} was shown")]
-    Ended {
+    StartCancelled {
         /// The device's.
         number: u32,
     },

@@ -16,7 +16,7 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(60);
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A device as it was found.
-pub(crate) struct Seen {
+pub(crate) struct DeviceState {
     pub(crate) number: u32,
     /// None if there is no such device.
     pub(crate) info: Option<DeviceInfo>,
@@ -39,13 +39,13 @@ pub(crate) enum Turn {
     Wait,
 }
 
-impl Seen {
+impl DeviceState {
     /// The next turn of a server of a volume. Whatever the state, turns end within a minute, and at once
     /// when the server is to end.
     pub(crate) fn next_turn(&self, volume: u64, rules: Rules<UblkMutant>) -> Result<Turn, UblkError> {
         let number = self.number;
         if self.is_ending {
-            return Err(UblkError::Ended { number });
+            return Err(UblkError::StartCancelled { number });
         }
         let Some(info) = self.info else { return Ok(Turn::Make) };
         require_own(&info, volume, rules)?;
@@ -55,7 +55,7 @@ impl Seen {
                 Err(UblkError::Held { number, holder: "a program".to_owned() })
             }
             state::DEAD => Ok(Turn::Remove),
-            _ if self.waited > patience && self.server_runs => Err(served(&info)),
+            _ if self.waited > patience && self.server_runs => Err(served_error(&info)),
             _ if self.waited > patience => Err(UblkError::Stuck { number }),
             state::QUIESCED => Ok(Turn::TakeUp),
             _ => Ok(Turn::Wait),
@@ -67,12 +67,12 @@ impl Seen {
 pub(crate) fn require_own(info: &DeviceInfo, volume: u64, rules: Rules<UblkMutant>) -> Result<(), UblkError> {
     match info.state {
         _ if info.volume == volume || rules.drops(UblkMutant::ForeignTakenUp) => Ok(()),
-        state::LIVE => Err(served(info)),
+        state::LIVE => Err(served_error(info)),
         _ => Err(UblkError::Foreign { number: info.number }),
     }
 }
 
-fn served(info: &DeviceInfo) -> UblkError {
+fn served_error(info: &DeviceInfo) -> UblkError {
     UblkError::Served { number: info.number, process: info.process }
 }
 

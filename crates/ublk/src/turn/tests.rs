@@ -13,14 +13,14 @@ fn device(state: u16) -> DeviceInfo {
 
 fn turn(state: u16, server_runs: bool, seconds: u64) -> Result<Turn, UblkError> {
     let waited = Duration::from_secs(seconds);
-    let seen = Seen { number: 3, info: Some(device(state)), server_runs, waited, is_ending: false };
-    seen.next_turn(VOLUME, Rules::all())
+    let found = DeviceState { number: 3, info: Some(device(state)), server_runs, waited, is_ending: false };
+    found.next_turn(VOLUME, Rules::all())
 }
 
 #[test]
 fn a_device_is_made_or_taken_up_or_waited_for() {
     let waited = Duration::from_secs(99);
-    let none = Seen { number: 3, info: None, server_runs: false, waited, is_ending: false };
+    let none = DeviceState { number: 3, info: None, server_runs: false, waited, is_ending: false };
     assert_eq!(none.next_turn(VOLUME, Rules::all()).unwrap(), Turn::Make);
     assert_eq!(turn(state::DEAD, false, 0).unwrap(), Turn::Remove);
     assert_eq!(turn(state::QUIESCED, false, 59).unwrap(), Turn::TakeUp);
@@ -51,8 +51,12 @@ fn each_state_has_a_deadline() {
 fn a_server_that_is_to_end_waits_for_no_device() {
     let states = [state::DEAD, state::LIVE, state::QUIESCED, 9];
     for info in states.map(|state| Some(device(state))).into_iter().chain([None]) {
-        let seen = Seen { number: 3, info, server_runs: true, waited: Duration::ZERO, is_ending: true };
-        assert!(matches!(seen.next_turn(VOLUME, Rules::all()), Err(UblkError::Ended { number: 3 })));
+        let found =
+            DeviceState { number: 3, info, server_runs: true, waited: Duration::ZERO, is_ending: true };
+        assert!(matches!(
+            found.next_turn(VOLUME, Rules::all()),
+            Err(UblkError::StartCancelled { number: 3 })
+        ));
     }
 }
 
@@ -67,8 +71,8 @@ fn breach(mutant: Option<UblkMutant>) -> Option<String> {
         let mut info = made;
         info.state = state;
         let waited = Duration::ZERO;
-        let seen = Seen { number: 3, info: Some(info), server_runs: false, waited, is_ending: false };
-        if let Ok(turn) = seen.next_turn(VOLUME + 1, rules) {
+        let found = DeviceState { number: 3, info: Some(info), server_runs: false, waited, is_ending: false };
+        if let Ok(turn) = found.next_turn(VOLUME + 1, rules) {
             return Some(format!("{turn:?} of another volume's device in state {state}"));
         }
     }
