@@ -192,7 +192,7 @@ fn what_does_not_go_with_the_replica_is_refused() {
     let root = machines.mount();
     machines.write(&root, "second", b"second".to_vec());
     machines.second.umount();
-    fails(&["replicate", volume, url], &["ahead of the volume", "taken over"]);
+    fails(&["replicate", volume, url], &["ahead of the volume", "took the replica over"]);
     let mountpoint = machines.first.mountpoint();
     fails(&["mount", volume, mountpoint.to_str().unwrap(), "--replicate", url], &["ahead of the volume"]);
     // The file alone is no volume that can be used.
@@ -213,7 +213,7 @@ fn what_does_not_go_with_the_replica_is_refused() {
     fs::rename(file, format!("{file}.old")).unwrap();
     machines.mount();
     machines.second.umount();
-    let taken = ["taken over", "newest state", "--read-only"];
+    let taken = ["took the replica over", "newest state", "--read-only"];
     fails(&["mount", url, at, "--cache", &format!("{file}.old")], &taken);
     machines.require_files(&machines.mount());
     machines.second.umount();

@@ -46,10 +46,8 @@ pub(crate) struct CatchUp<'a> {
 /// Whether the store lacks something of a volume that was here when nothing had been written that no writer has looked for there.
 pub(crate) fn require_not_ahead(position: Position, writer: &Writer) -> Result<bool, ReplicaError> {
     let remote = writer.state.end.last();
-    let remote_generation = writer.state.generation;
-    if remote > position.durable || remote_generation > position.generation {
-        let (local, local_generation) = (position.durable, position.generation);
-        return Err(ReplicaError::Ahead { remote, remote_generation, local, local_generation });
+    if remote > position.durable || writer.state.generation > position.generation {
+        return Err(ReplicaError::Ahead { remote, local: position.durable });
     }
     Ok(remote < position.placed)
 }

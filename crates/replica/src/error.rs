@@ -127,18 +127,14 @@ pub enum ReplicaError {
     TakenOver(u64),
     /// The store has more than the volume.
     #[error(
-        "the replica is at position {remote} of generation {remote_generation}, ahead of the volume here, which is at {local} of \
-         {local_generation}: the volume is an older copy, went back, or was taken over by another one; restore the replica, or use another URL"
+        "the replica, at position {remote}, is ahead of the volume here, at {local}: this volume is an older copy, was rolled back or \
+         repaired, or another machine took the replica over; restore the replica, or use another URL"
     )]
     Ahead {
         /// The newest request in the store.
         remote: u64,
-        /// Its generation of the log.
-        remote_generation: u64,
         /// The newest durable request here.
         local: u64,
-        /// The generation here.
-        local_generation: u64,
     },
     /// The volume here was made on a state of another replica.
     #[error(

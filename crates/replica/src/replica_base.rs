@@ -94,10 +94,9 @@ impl ReplicaBase {
             return Err(ReplicaError::OtherVolume { found, expected });
         }
         self.writer.require_base(volume.base.as_ref().ok_or(ReplicaError::OtherBase)?).await?;
-        let (remote, remote_generation) = (self.writer.state.end.last(), self.writer.state.generation);
-        if remote_generation > volume.generation {
-            let (local, local_generation) = (volume.next_sequence - 1, volume.generation);
-            return Err(ReplicaError::Ahead { remote, remote_generation, local, local_generation });
+        if self.writer.state.generation > volume.generation {
+            let (remote, local) = (self.writer.state.end.last(), volume.next_sequence - 1);
+            return Err(ReplicaError::Ahead { remote, local });
         }
         Ok(())
     }
