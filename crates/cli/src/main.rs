@@ -123,8 +123,8 @@ Examples:
 
 Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.
 Those of fsck, as of e2fsck: 0 clean, 4 something is wrong, 8 it cannot be checked.
-Those of status: 0 healthy, 1 something is wrong, 2 no mount, its server has ended, or you may not look,
-3 its server does not answer.";
+Those of status: 0 healthy, 1 something is wrong, 2 no mount or server, it has ended, or you may not look,
+3 the server does not answer.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -132,10 +132,10 @@ enum Command {
     Mkfs(mkfs::MkfsArguments),
     /// Mount a filesystem on a directory, for any program
     Mount(Box<mount::MountArguments>),
-    /// Show the health, flushes, loss window and space of a mount
+    /// Show the health, flushes, loss window and space of a mount, or of a server of a volume
     ///
-    /// docs/status.md explains each line. Exit codes: 0 healthy, 1 something is wrong, 2 no mount, its server has ended, or you
-    /// may not look, 3 its server does not answer.
+    /// docs/status.md explains each line. Exit codes: 0 healthy, 1 something is wrong, 2 no mount or server, it has ended, or you
+    /// may not look, 3 the server does not answer.
     Status(status::StatusArguments),
     /// Order all that was done on a mount before, by any program, before all that comes after
     Barrier(barrier::BarrierArguments),
@@ -171,7 +171,7 @@ enum Command {
     ///
     /// Credentials come from AWS_ACCESS_KEY_ID and the other variables AWS_..., see docs/replicate.md.
     Replicate(replicate::ReplicateArguments),
-    /// Make a volume of what was shipped to an object store, as of a time or a request
+    /// Make a volume of what was shipped to an object store, as of a time or a position
     Restore(restore::RestoreArguments),
     /// Copy files into a filesystem image, with owners, modes and links
     Put(put::PutArguments),

@@ -32,8 +32,8 @@ pub(crate) struct ReadArguments {
     /// set either, no encryption]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// How long to wait for a store that does not answer, also at the end of a mount or server. One that runs waits without end, but
-    /// for --sync remote, whose fsync fails then, and for a mount of a URL, whose reads fail then
+    /// How long a command, and the start and end of a mount or server, waits for a store that does not answer. A mount or server that
+    /// runs waits without end, but fails fsync of --sync remote, and reads of a URL that is mounted to be read, after this time
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
     pub(crate) patience: Duration,
 }

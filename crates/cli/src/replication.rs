@@ -43,11 +43,11 @@ pub(crate) struct ReplicationArguments {
     /// Ship the volume to an object store meanwhile, see docs/replicate.md: s3://BUCKET[/PREFIX], or file:///DIRECTORY with its whole path
     #[arg(long = "replicate", value_name = "URL", group = "shipped")]
     url: Option<String>,
-    /// With --replicate, or --cache of a mount: how long what is durable here may not be in the store; then writers wait
+    /// For a volume that is shipped: how long data that is durable here may be missing from the store; then writers wait
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, requires = "shipped")]
     lag: Duration,
-    /// With --replicate, or --cache of a mount: writers never wait for the store. If it is more than 64 MiB behind, what changed is looked up and shipped when it
-    /// answers again
+    /// For a volume that is shipped: writers never wait for the store. If it is more than 64 MiB behind, what changed is looked up and
+    /// shipped when it answers again
     #[arg(long, requires = "shipped")]
     never_wait: bool,
     #[command(flatten)]
@@ -193,11 +193,11 @@ impl Shipping {
         if !matches!(self.task.await, Ok(Ok(()))) {
             let trouble = self.replication.status().trouble.unwrap_or_default();
             let next = match self.base.is_some() {
-                true => " with its --cache",
-                false => ", `weir serve` or `weir replicate`",
+                true => "the next mount with its --cache",
+                false => "the next mount or server, or `weir replicate`,",
             };
             let message =
-                format!("{}: not everything was shipped, the next mount{next} does: {trouble}", self.url);
+                format!("{}: not everything was shipped; {next} ships the rest: {trouble}", self.url);
             LogLine::new(Level::WARN, "not_all_shipped", message)
                 .with("url", self.url)
                 .with("reason", trouble)

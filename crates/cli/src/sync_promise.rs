@@ -13,8 +13,8 @@ pub(crate) enum SyncPromise {
     Durable,
     /// It only orders: when it returns, nothing is durable yet, and the newest writes may be lost in a crash
     Order,
-    /// When it returns, the data is durable, and in the object store of --replicate or --cache; it fails if that does not answer for
-    /// --patience
+    /// When it returns, the data is durable, and in the object store that the volume is shipped to; it fails if that does not answer
+    /// for --patience
     Remote,
 }
 
@@ -37,7 +37,7 @@ impl SyncPromise {
     pub(crate) fn require_store(self, is_named: bool) -> Result<(), CliError> {
         match self.waits_for_store() && !is_named {
             true => Err(CliError::Usage(
-                "--sync remote waits for an object store: name it by --replicate, or mount a URL with --cache",
+                "--sync remote waits for an object store: name it by --replicate (or mount a URL with --cache)",
             )),
             false => Ok(()),
         }
