@@ -368,6 +368,18 @@ pub(crate) enum CliError {
         path.display()
     )]
     NoVolume { path: PathBuf },
+    /// A volume is mounted that has none.
+    #[error(
+        "{}: it holds no ext4 filesystem: serve it by `weir serve` (a replica: restore it first), or make one by `weir mkfs --volume`",
+        path.display()
+    )]
+    NoFilesystem { path: PathBuf },
+    /// What is to be served is no volume.
+    #[error(
+        "{source}; `weir serve` takes a volume: make one by `weir volume create`, serve it, and copy an image into it by `qemu-img convert` \
+         (docs/nbd.md)"
+    )]
+    NotServable { source: Box<CliError> },
     /// A report would go to a file that is something else.
     #[error("{path} exists, and is no report of this kind: name another file, or remove it yourself", path = .0.display())]
     NotOverwritten(PathBuf),

@@ -17,6 +17,7 @@ use weir_volume::{Completion, VolumeOptions};
 use crate::block_server::{Access, ClientArguments, Clients};
 use crate::error::CliError;
 use crate::log_line::LogLine;
+use crate::replica_mount::url_of;
 use crate::replication::{ReplicationArguments, Shipping};
 use crate::serve_status::{ServedStatus, answer_all, require_room_for_status, status_address};
 use crate::service::{self, Service, ServiceArguments};
@@ -57,7 +58,7 @@ const MMAP_THRESHOLD: u32 = 32 << 20;
 enum Answer {
     /// When it has its place in the volume's log, in memory
     Placed,
-    /// When the disk has taken it: a guest then goes on behind a server that was killed and started again
+    /// When the disk has taken it: a guest then goes on after a server was killed and started again
     Disk,
 }
 
@@ -74,6 +75,11 @@ impl Answer {
 /// Runs the command.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     arguments.service.log_format().set();
+    if url_of(&arguments.volume).is_some() {
+        return Err(CliError::Usage(
+            "a URL cannot be served: restore it first, by `weir restore`, and serve the new volume",
+        ));
+    }
     let access = arguments.clients.access()?;
     require_room_for_status(access.address())?;
     service::run(&arguments.service, &arguments.volume, MMAP_THRESHOLD, async |handle, service| {
@@ -96,11 +102,16 @@ async fn serve(handle: Handle, arguments: &ServeArguments, service: Service) -> 
     };
     let options =
         VolumeOptions { after_crash: arguments.after_crash, completion, ..VolumeOptions::default() };
-    let stack = match arguments.read_only {
-        true => Stack::open_volume_to_read(&handle, &path, options).await?,
-        false => Stack::open_volume(&handle, &path, options).await?,
+    let opened = match arguments.read_only {
+        true => Stack::open_volume_to_read(&handle, &path, options).await,
+        false => Stack::open_volume(&handle, &path, options).await,
     };
-    let stack = Rc::new(stack);
+    let stack = Rc::new(opened.map_err(|error| match error {
+        CliError::NoVolume { .. } | CliError::Foreign { .. } => {
+            CliError::NotServable { source: Box::new(error) }
+        }
+        error => error,
+    })?);
     let served = serve_shipped(&handle, arguments, service, &stack).await;
     let closed = stack.close(&path).await;
     served.and(closed)

@@ -673,6 +673,9 @@ impl Stack {
         }
         Err(match (self.is_plain_file(), source) {
             (true, FsError::Format(FormatError::Foreign { .. })) => foreign(path),
+            (false, FsError::Format(FormatError::Foreign { .. })) => {
+                CliError::NoFilesystem { path: path.to_owned() }
+            }
             (_, FsError::NeedsRecovery) => CliError::NeedsRecovery { path: path.to_owned() },
             (_, source) => CliError::Image { path: path.to_owned(), source },
         })
