@@ -331,6 +331,9 @@ pub(crate) enum CliError {
     /// Nobody has the socket.
     #[error("{}: no `weir serve` listens there; name its socket as --nbd or --vhost-user has it, or the device of --ublk", .0.display())]
     NotServed(PathBuf),
+    /// Something else has the socket, or what it says has another form.
+    #[error("{}: what listens there is no `weir serve`, or one of another version", .0.display())]
+    NotWeirServer(PathBuf),
     /// A server by TCP has no socket for its status.
     #[error(
         "{0}: a server by TCP has no socket for its status, so it cannot be asked: `ps -C weir -o pid,args` shows its process; one by \

@@ -12,6 +12,10 @@ use crate::status::{ASKED_READ_ONLY, Status};
 /// How much older than its interval a moment may be, in milliseconds: no disk that works takes so long for one.
 const LATE_MS: u64 = 5_000;
 
+/// What to do when nothing more is shipped, whatever the store answers from then on.
+const STOPPED_ADVICE: &str = "; shipping has stopped: mend the cause, as by making the store available, then end the mount or \
+                              server and start it again";
+
 /// Something that is wrong.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
@@ -30,7 +34,7 @@ pub(crate) struct Health {
 
 impl Health {
     /// That of a mount, or of a server of a volume.
-    pub(crate) fn of_mount(status: &Status) -> Health {
+    pub(crate) fn from_status(status: &Status) -> Health {
         let findings = findings(status);
         Health { healthy: findings.is_empty(), findings }
     }
@@ -67,8 +71,11 @@ fn findings(status: &Status) -> Vec<Finding> {
         );
     }
     if let Some(replication) = status.replication.as_ref().filter(|found| found.stopped || found.overdue) {
-        let cause = if replication.stopped { "replication_stopped" } else { "replication_behind" };
-        add(cause, format!("the object store is {}", replication.text()));
+        let (cause, advice) = match replication.stopped {
+            true => ("replication_stopped", STOPPED_ADVICE),
+            false => ("replication_behind", ""),
+        };
+        add(cause, format!("the object store is {}{advice}", replication.text()));
     }
     let is_to_be_written = status.read_only().is_none();
     if status.remote_files() > 0 && status.replication.is_none() && is_to_be_written {
@@ -135,8 +142,8 @@ mod tests {
 
     #[test]
     fn a_moment_that_is_far_too_old_is_a_finding() {
-        assert!(Health::of_mount(&status_with(5_100.0)).healthy, "a slow disk");
-        let health = Health::of_mount(&status_with(30_000.0));
+        assert!(Health::from_status(&status_with(5_100.0)).healthy, "a slow disk");
+        let health = Health::from_status(&status_with(30_000.0));
         assert_eq!(health.findings.iter().map(|finding| finding.cause).collect::<Vec<_>>(), ["moment_late"]);
         assert!(health.line().contains("a tree of 30 s ago, and 100 ms"), "{}", health.line());
     }

@@ -123,8 +123,8 @@ Examples:
 
 Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.
 Those of fsck, as of e2fsck: 0 clean, 4 something is wrong, 8 it cannot be checked.
-Those of status: 0 healthy, 1 something is wrong, 2 no mount or server, it has ended, or you may not look,
-3 the server does not answer.";
+Those of status: 0 healthy, 1 something is wrong, 2 no mount or server, it has ended, or you may
+not look, 3 the server does not answer.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -145,7 +145,7 @@ const METRICS: &[Metric] = &[
 /// The metrics of a mount, of its status as JSON, in Prometheus' text format. An error of the JSON gives no metrics.
 pub(crate) fn text_of(status: &str) -> serde_json::Result<String> {
     let mut document: Value = serde_json::from_str(status)?;
-    let health = Health::of_mount(&serde_json::from_str::<Status>(status)?);
+    let health = Health::from_status(&serde_json::from_str::<Status>(status)?);
     document["health"] = serde_json::to_value(&health)?;
     let mut text = String::from("# HELP weir_finding Something that is wrong.\n# TYPE weir_finding gauge\n");
     // Findings may have a cause in common.

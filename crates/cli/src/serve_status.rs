@@ -1,7 +1,7 @@
 //! The status socket of `weir serve`, beside the one for clients: a program that connects gets the status, or the answer to a change of
 //! the volume that it has asked for.
 
-use std::fs::symlink_metadata;
+use std::fs::{canonicalize, read_link, symlink_metadata};
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::FileTypeExt as _;
@@ -108,20 +108,36 @@ pub(crate) fn socket_beside_device(number: u32) -> SocketAddress {
 /// server.
 ///
 /// # Errors
-/// [`CliError::NoStatusByPort`] for `tcp:PORT`.
+/// [`CliError::NoStatusByPort`] for what begins with `tcp:`; [`CliError::Usage`] for `unix:` without a path.
 pub(crate) fn socket_of(asked: &Path) -> Result<Option<PathBuf>, CliError> {
     let text = asked.to_str().unwrap_or_default();
     let device = text.strip_prefix("/dev/ublkb").and_then(|number| number.parse().ok());
     match device.map(socket_beside_device).or_else(|| text.parse().ok()) {
-        Some(SocketAddress::Unix(path)) => Ok(Some(path)),
-        Some(SocketAddress::Tcp(_)) => Err(CliError::NoStatusByPort(text.to_owned())),
-        None => {
+        Some(SocketAddress::Unix(path)) => Ok(Some(socket_for_clients(&path))),
+        _ if text.starts_with("tcp:") => Err(CliError::NoStatusByPort(text.to_owned())),
+        _ if text == "unix:" => {
+            Err(CliError::Usage("unix: lacks the path of the server's socket: write unix:PATH"))
+        }
+        _ => {
             // What is beside a mountpoint is looked at first, without a slash at the end: the mount's server may not answer.
-            let path = asked.components().as_path();
-            let is_served = path.file_name().is_some() && is_socket(&status_path(path)) && is_socket(path);
-            Ok(is_served.then(|| path.to_owned()))
+            let path = socket_for_clients(asked.components().as_path());
+            let is_served = path.file_name().is_some() && is_socket(&status_path(&path)) && is_socket(&path);
+            Ok(is_served.then_some(path))
         }
     }
+}
+
+/// The socket for clients, where a path names a link to it or the socket for the status; otherwise the path.
+fn socket_for_clients(path: &Path) -> PathBuf {
+    if is_socket(&status_path(path)) {
+        return path.to_owned();
+    }
+    // The kernel says of a mountpoint that it is no link, without asking the mount's server.
+    if read_link(path).is_ok() {
+        return canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    }
+    let clients = path.to_str().and_then(|text| text.strip_suffix(SUFFIX)).map(PathBuf::from);
+    clients.filter(|path| is_socket(path)).unwrap_or_else(|| path.to_owned())
 }
 
 fn is_socket(path: &Path) -> bool {

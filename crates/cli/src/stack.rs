@@ -208,7 +208,8 @@ impl DamageStatus {
         let first =
             first_block.map_or_else(String::new, |block| format!(", the first one at logical block {block}"));
         (!causes.is_empty()).then(|| {
-            format!("{}{first}; the server's log (`--log`) has a line for each", causes.join(" and "))
+            let place = "the server's log (`--log`) has the first of them; that of a mount says which files";
+            format!("{}{first}; {place}", causes.join(" and "))
         })
     }
 }

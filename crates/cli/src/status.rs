@@ -439,7 +439,7 @@ pub(crate) fn ask(path: &Path) -> Result<Status, CliError> {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => CliError::NotServed(path.to_owned()),
             _ => unreadable(path)(source),
         })?;
-        return serde_json::from_slice(&told).map_err(|error| unreadable(path)(error.into()));
+        return serde_json::from_slice(&told).map_err(|_| CliError::NotWeirServer(path.to_owned()));
     }
     let mut value = Vec::with_capacity(STATUS_MAX);
     let asked = rustix::fs::getxattr(path, STATUS_ATTRIBUTE, spare_capacity(&mut value));
@@ -504,7 +504,7 @@ fn show(arguments: &StatusArguments) -> Result<Verdict, CliError> {
         _ => error,
     })?;
     let space = status.served.is_none().then(|| SpaceBlocks::of_mount(path)).transpose()?;
-    let health = Health::of_mount(&status);
+    let health = Health::from_status(&status);
     let verdict = if health.healthy { Verdict::Good } else { Verdict::Damaged };
     if arguments.json {
         let document = Document { health: &health, status: &status, space };
@@ -534,8 +534,9 @@ fn lines(status: &Status, health: &Health, space: Option<&Space>) -> String {
     lines.extend(status.replica.iter().map(|line| ("replica", line.text())));
     lines.extend(status.replication.iter().flat_map(ReplicationLine::lines));
     let RequestsStatus { under_way, under_way_max, disk_commands, awake } = status.requests;
-    let processors = if awake { "; no processor sleeps meanwhile" } else { "" };
-    lines.push(("requests under way", format!("{under_way}, at most {under_way_max}{processors}")));
+    let processors = if awake { "; processors are kept awake" } else { "" };
+    lines
+        .push(("requests under way", format!("{under_way} now, {under_way_max} at the highest{processors}")));
     lines.push(("commands at the disk", disk_commands.to_string()));
     let bound =
         status.memory_bound_bytes.map_or_else(String::new, |bound| format!(", at most {}", Size(bound)));
@@ -655,6 +656,6 @@ fn of_volume(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
         ),
     ];
     lines.extend(volume.loss_window.as_ref().map(|window| ("loss window so far", window.line())));
-    lines.push(("mounting", recovery));
+    lines.push(("opening", recovery));
     lines
 }

@@ -136,7 +136,7 @@ pub enum StorageError {
     TakenOver,
     /// It has to be in an object store, too, and that does not take it.
     #[error(
-        "the object store takes nothing more, as `weir status` says; mount it again when the store answers"
+        "the object store takes nothing more, as `weir status` says; make it available, then end the mount or server and start it again"
     )]
     NotShipped,
     /// An earlier order-preserving write of the stream failed, and this one may not pass it (S5).

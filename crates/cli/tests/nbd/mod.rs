@@ -9,8 +9,8 @@ mod vhost_user;
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -375,7 +375,15 @@ fn a_server_says_how_it_serves() {
         assert!(told.contains(words), "{words}: {told}");
     }
     let by_path = served.socket().display().to_string();
-    assert_eq!(works(&["status", &by_path]).lines().next(), told.lines().next());
+    assert!(told.contains("0 now, 1 at the highest") && told.contains("\nopening "), "{told}");
+    let link = served.place.path().join("link");
+    symlink("socket", &link).unwrap();
+    for named in [&by_path, &format!("{by_path}.status"), &format!("{address}.status")] {
+        assert_eq!(works(&["status", named]).lines().next(), told.lines().next(), "{named}");
+    }
+    for named in [link.display().to_string(), format!("unix:{}", link.display())] {
+        assert_eq!(works(&["status", &named]).lines().next(), told.lines().next(), "{named}");
+    }
     fails(&["umount", &by_path], &["is served by `weir serve`"]);
     served.server.kill().unwrap();
     served.server.wait().unwrap();
@@ -384,12 +392,42 @@ fn a_server_says_how_it_serves() {
     assert!(served.end());
     fails(&["status", &address], &["no `weir serve` listens there"]);
     for command in [&["status"][..], &["umount"], &["volume", "grow"]] {
-        fails(
-            &[command, &["tcp:10809"]].concat(),
-            &["tcp:10809: a server by TCP", "ps -C weir", "unix:PATH"],
-        );
+        for port in ["tcp:10809", "tcp:127.0.0.1:80", "tcp:999999", "tcp:x"] {
+            let words = [&format!("{port}: a server by TCP"), "ps -C weir", "unix:PATH"];
+            fails(&[command, &[port]].concat(), &words);
+        }
+        fails(&[command, &["unix:"]].concat(), &["lacks the path", "unix:PATH"]);
     }
     assert!(!served.place.path().join("socket.status").exists());
+}
+
+/// A program of another kind has the sockets.
+#[test]
+fn a_server_that_is_no_weir_is_told_apart() {
+    let place = Place::new();
+    let other = UnixListener::bind(place.path().join("other.status")).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| other.accept().unwrap().0.write_all(b"HTTP/1.1 400 Bad Request").unwrap());
+        let address = format!("unix:{}", place.path().join("other").display());
+        fails(&["status", &address], &["what listens there is no `weir serve`", "another version"]);
+    });
+}
+
+#[test]
+fn what_is_no_volume_is_not_served_and_the_message_says_how_it_can_be() {
+    let place = Place::new();
+    let path = |name: &str| place.path().join(name).display().to_string();
+    let (image, unknown, socket) = (path("image"), path("unknown"), format!("unix:{}", path("socket")));
+    works(&["mkfs", &image, "--size", "64M"]);
+    fs::write(&unknown, [7; 1 << 20]).unwrap();
+    for file in [&image, &unknown] {
+        fails(&["serve", "-f", file, "--nbd", &socket], &["weir volume create", "qemu-img convert"]);
+    }
+    let url = format!("file://{}", path("store"));
+    fails(&["serve", &url, "--nbd", &socket], &["a URL cannot be served", "weir restore"]);
+    let volume = path("volume");
+    works(&["volume", "create", &volume, "--size", "64M"]);
+    fails(&["ls", &volume], &["it holds no ext4 filesystem", "weir serve", "weir mkfs --volume"]);
 }
 
 /// What a client has flushed is in the store before the answer with `--sync remote`; the rest when the server has ended.
