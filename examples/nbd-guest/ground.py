@@ -74,7 +74,7 @@ class Served:
     def disk(self, name):
         """The guest's disk, as arguments of QEMU."""
         if self.protocol == "--vhost-user":
-            chardev = f"socket,id={name},path={self.socket},reconnect=1"
+            chardev = f"socket,id={name},path={self.socket},{reconnect_each_second()}"
             return ["-chardev", chardev, "-device", f"vhost-user-blk-pci,chardev={name}"]
         server = f"server.type=unix,server.path={self.socket},reconnect-delay=60"
         return describe_disk(name, f"driver=nbd,{server}")
@@ -85,6 +85,12 @@ class Served:
         self.start(["--read-only"], "--nbd")
         run("nbdcopy", self.uri(), path)
         self.end()
+
+
+def reconnect_each_second():
+    """How QEMU has a socket connect again: 9.2 has another option for it, and 10.2 the old one no more."""
+    version = re.search(r"version (\d+)\.(\d+)", run("qemu-system-x86_64", "--version"))
+    return "reconnect-ms=1000" if tuple(map(int, version.groups())) >= (9, 2) else "reconnect=1"
 
 
 class Ground:

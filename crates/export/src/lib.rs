@@ -20,7 +20,7 @@
 //!   (`weir_volume::Completion::Disk`), a change is answered when the disk has taken it. So what was answered is there when the
 //!   server is killed and started again, and the machine goes on; a power cut may take what N1 and N2 let it take.
 //!
-//! - **N7, no promise behind a loss.** A client that goes on behind a server that was killed expects all that was answered.
+//! - **N7, no promise behind a loss.** A client that goes on after its server was killed expects all that was answered.
 //!   Where answered changes may be lost (without N4), no flush of it succeeds ([`Export::fail_flushes`]).
 //!
 //! | file | what it is |

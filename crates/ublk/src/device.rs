@@ -66,7 +66,7 @@ impl UblkServer {
 
     /// Shows an export as the device with a number, which returns when programs can use it. `volume` is the identity of
     /// what is exported: a device that a killed server of the same has left is taken up, and the requests that it had
-    /// not answered come again. If that one's answers were not the disk's (N4), no flush succeeds behind a kill (N7). When
+    /// not answered come again. If that one's answers were not the disk's (N4), no flush succeeds after a kill (N7). When
     /// `is_ending` returns true, a device that another server has is not waited for, for up to a minute, any more.
     ///
     /// # Errors

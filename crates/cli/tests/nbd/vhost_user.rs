@@ -42,7 +42,7 @@ fn a_volume_is_the_disk_of_a_virtual_machine() {
     let volume = served.place.volume().to_str().unwrap().to_owned();
     fails(&["volume", "grow", &volume], &["in use", &address]);
 
-    // One that is dropped makes room for the next, also behind a kill.
+    // One that is dropped makes room for the next, also after a kill.
     frontend.write_all(&[0xFF; 64]).unwrap();
     let ended = frontend.read_to_end(&mut Vec::new());
     assert!(ended.is_ok() || ended.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));

@@ -251,7 +251,9 @@ facts set-id; as_nobody 'echo x >> set-id'; facts set-id | undated; echo y >> se
 ## directories that give their group
 chmod 2777 directory; chgrp 33 directory; mkdir directory/d; touch directory/f; as_nobody 'mkdir directory/e; touch directory/g'; show directory
 ## a program runs and is replaced
-./script; ./script & wait; cp script new; mv new script; ./script; cp /bin/sleep s; ./s 0.3 & run_python 'attempt(os.open, "s", os.O_WRONLY)'; wait; rm s
+./script; ./script & wait; cp script new; mv new script; ./script; cp /bin/sleep s
+./s 60 & until [ "$(cat /proc/$!/comm)" = s ]; do sleep 0.01; done
+run_python 'attempt(os.open, "s", os.O_WRONLY)'; kill -PIPE $!; wait; rm s
 ## locks
 run_python '
 a = os.open("file", os.O_RDWR); b = os.open("file", os.O_RDWR); fcntl.flock(a, fcntl.LOCK_EX)
