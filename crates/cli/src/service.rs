@@ -339,7 +339,7 @@ impl Service {
 
     /// Says that it has ended before it served.
     pub(crate) fn log_early_end(&self) {
-        let message = format!("told to end before it served {}", self.place.display());
+        let message = format!("ended by a signal before it served {}", self.place.display());
         LogLine::new(Level::INFO, "ended_early", message).with_path(&self.place).print();
     }
 

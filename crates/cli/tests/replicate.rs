@@ -552,7 +552,7 @@ fn a_start_that_waits_for_its_store_ends_when_it_is_told() {
         kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
         let ended = server.wait_with_output().unwrap();
         let told = error_of(&ended);
-        assert!(ended.status.success() && told.contains("told to end before"), "{told}");
+        assert!(ended.status.success() && told.contains("ended by a signal before"), "{told}");
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         drop(connection);
         works(&["volume", "check", volume]);

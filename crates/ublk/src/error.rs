@@ -78,7 +78,7 @@ pub enum UblkError {
         /// Whether the device, and the export, refuse changes.
         read_only: (bool, bool),
     },
-    /// The server was told to end.
+    /// A signal ended the server before its device was shown.
     #[error("ended before /dev/ublkb{number} was shown")]
     StartCancelled {
         /// The device's.
