@@ -69,6 +69,8 @@ async fn measure(handle: &Handle, path: &Path, blocks: u64) -> Result<(), Box<dy
         let cloned = micros(handle, began);
         let clone = BranchStorage::open(Rc::clone(&volume), "clone")?;
         let of_clone = write_blocks(handle, &clone, blocks / 4, at_random).await?;
+        // A branch that is open is in use.
+        drop(clone);
         let began = handle.now();
         volume.roll_back("snapshot").await?;
         let back = micros(handle, began) / 1e6;
