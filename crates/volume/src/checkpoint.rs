@@ -8,8 +8,7 @@
 
 use std::mem::offset_of;
 
-use futures_util::future::join_all;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Rules, Storage, read};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Rules, Storage};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -25,12 +24,11 @@ use crate::layout::{
 use crate::map::Entry;
 use crate::map_page::{PageSlot, Stored, page_sum};
 use crate::mutants::VolumeMutant;
+use crate::scan::scan_beginnings;
 use crate::sparse::Sparse;
 use crate::transfer::read_extent;
 
 pub(crate) const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
-/// Segments whose first block is read at the same time.
-const SEGMENTS_AT_ONCE: usize = 64;
 /// Map pages in one write at most.
 pub(crate) const PAGES_PER_WRITE: usize = 64;
 
@@ -333,19 +331,9 @@ impl Checkpoint {
         segments: impl Iterator<Item = u32>,
         with_failures: bool,
     ) -> Result<u64, VolumeError> {
-        let segments: Vec<u32> = segments.collect();
         let mut newest = 0;
-        for batch in segments.chunks(SEGMENTS_AT_ONCE) {
-            let heads = batch.iter().map(|s| read(disk, Extent::new(Lba(geometry.block(*s, 0)), 1)));
-            for (segment, head) in batch.iter().zip(join_all(heads).await) {
-                let head = match head {
-                    Err(_) if with_failures => continue,
-                    head => head?,
-                };
-                let chunk = ParsedChunk::parse(&head, geometry.volume, *segment, 0);
-                newest = newest.max(chunk.map_or(0, |chunk| chunk.header.checkpoint.get()));
-            }
-        }
+        let note = |_, chunk: &ParsedChunk<'_>| newest = newest.max(chunk.header.checkpoint.get());
+        scan_beginnings(disk, geometry, segments, with_failures, note).await?;
         Ok(newest)
     }
 

@@ -27,6 +27,7 @@ use crate::map_page::page_of;
 use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
 use crate::pager::{once_each, read_page};
+use crate::scan::scan_beginnings;
 use crate::transfer::Reading;
 
 /// Blocks of the log that are on their way from the disk at one time: 16 MiB.
@@ -141,7 +142,7 @@ impl Recovered {
             known = checkpoint.find_newest_known(disk, geometry, segments, with_failures).await?;
             is_newest(known)?;
         }
-        let mut replay = Replay::new(disk, geometry, &checkpoint, &mut blocks, rules);
+        let mut replay = Replay::new(disk, geometry, &checkpoint, &mut blocks, rules, search);
         replay.tolerance = tolerance;
         let cut = replay.run().await?;
         let joined = replay.free_list.split_off(checkpoint.free_list.len().min(replay.free_list.len()));
@@ -183,6 +184,7 @@ struct Replay<'a> {
     checkpoint: &'a Checkpoint,
     blocks: &'a mut Blocks,
     rules: Rules<VolumeMutant>,
+    search: Search,
     /// The checkpoint's free-segment list, and what records added to it.
     free_list: Vec<u32>,
     on_free_list: BTreeSet<u32>,
@@ -235,6 +237,7 @@ impl<'a> Replay<'a> {
         checkpoint: &'a Checkpoint,
         blocks: &'a mut Blocks,
         rules: Rules<VolumeMutant>,
+        search: Search,
     ) -> Replay<'a> {
         let next_sequence = checkpoint.next_sequence;
         let free_list = checkpoint.free_list.clone();
@@ -245,6 +248,7 @@ impl<'a> Replay<'a> {
             checkpoint,
             blocks,
             rules,
+            search,
             free_list,
             on_free_list,
             next_sequence,
@@ -621,6 +625,9 @@ impl<'a> Replay<'a> {
         let mut left = self.checkpoint.window_blocks;
         let mut at = cut;
         while left > 0 {
+            if at.index == self.free_list.len() {
+                self.find_unlisted(left).await?;
+            }
             let Some(segment) = self.free_list.get(at.index).copied() else { break };
             let blocks = self.geometry.segment_blocks - at.offset;
             let bytes = self.segment(at.index).await?;
@@ -648,6 +655,34 @@ impl<'a> Replay<'a> {
             }
             left = left.saturating_sub(blocks.max(1));
             at = Position { index: at.index + 1, offset: 0 };
+        }
+        Ok(())
+    }
+
+    /// The record that says where the log goes on may be in what is missing. Then it goes on in segments that are on no list: those
+    /// that begin with a chunk from behind the cut join the list, in the order of the log. Segments that look empty are looked at
+    /// first; opening looks at so many as `left` blocks would be.
+    async fn find_unlisted(&mut self, left: u32) -> Result<(), VolumeError> {
+        let most = match self.search {
+            Search::Beginning => left.div_ceil(self.geometry.segment_blocks) as usize,
+            Search::All => usize::MAX,
+        };
+        let segments = &self.blocks.segments;
+        let unlisted = segments.empty(None).chain(segments.live_segments());
+        let unlisted = unlisted.filter(|segment| !self.on_free_list.contains(segment)).take(most);
+        let (generation, next) = (self.checkpoint.generation, self.next_sequence);
+        let mut found = Vec::new();
+        scan_beginnings(self.disk, self.geometry, unlisted, true, |segment, chunk| {
+            let sequence = chunk.header.sequence.get();
+            if chunk.header.generation.get() == generation && sequence >= next {
+                found.push((sequence, segment));
+            }
+        })
+        .await?;
+        found.sort_unstable();
+        for (_, segment) in found {
+            self.on_free_list.insert(segment);
+            self.free_list.push(segment);
         }
         Ok(())
     }

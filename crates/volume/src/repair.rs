@@ -393,11 +393,12 @@ impl Repair<'_> {
 
     /// The log must not go on behind what was replayed, or the caller goes back to a prefix.
     async fn require_all(&self, mut found: Recovered) -> Result<Recovered, VolumeError> {
-        if found.met.durable >= found.next_sequence && !self.options.to_prefix {
+        let Checkpoint { number, alone, .. } = found.checkpoint;
+        let knows_newer = found.met.newest > number;
+        if found.met.durable >= found.next_sequence && !knows_newer && !self.options.to_prefix {
             return Err(VolumeError::Damaged { what: Damage::LostRecord, at: found.met.cut });
         }
-        let Checkpoint { number, alone, .. } = found.checkpoint;
-        if !alone && found.met.newest <= number {
+        if !alone && !knows_newer {
             return Ok(found);
         }
         // If a newer checkpoint is or may be lost, only a scan says whether anything was written behind it.

@@ -1,13 +1,15 @@
-//! A scan of all segments: what the chunks that are whole say, whatever the map says. Only repair scans; it reads the
-//! whole volume once.
+//! Scans: what the chunks that are whole say, whatever the map and the free-segment list say. Repair scans all segments, and so
+//! reads the whole volume once; recovery scans where some segments begin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::future::join_all;
 use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage, read};
 
 use crate::checkpoint::Checkpoint;
 use crate::chunk::ParsedChunk;
+use crate::error::VolumeError;
 use crate::geometry::Geometry;
 use crate::layout::{ENTRIES_PER_PAGE, RecordKind};
 use crate::map::Entry;
@@ -49,6 +51,34 @@ pub(crate) async fn scan(
             };
         }
     }
+}
+
+/// Segments whose first block is read at the same time.
+const SEGMENTS_AT_ONCE: usize = 64;
+
+/// Calls `visit` with each whole chunk that a segment begins with. A segment that cannot be read ends the scan with an error, or,
+/// `with_failures`, is passed by.
+pub(crate) async fn scan_beginnings(
+    disk: &dyn Storage,
+    geometry: &Geometry,
+    segments: impl Iterator<Item = u32>,
+    with_failures: bool,
+    mut visit: impl FnMut(u32, &ParsedChunk<'_>),
+) -> Result<(), VolumeError> {
+    let segments: Vec<u32> = segments.collect();
+    for batch in segments.chunks(SEGMENTS_AT_ONCE) {
+        let heads = batch.iter().map(|s| read(disk, Extent::new(Lba(geometry.block(*s, 0)), 1)));
+        for (segment, head) in batch.iter().zip(join_all(heads).await) {
+            let head = match head {
+                Err(_) if with_failures => continue,
+                head => head?,
+            };
+            if let Some(chunk) = ParsedChunk::parse(&head, geometry.volume, *segment, 0) {
+                visit(*segment, &chunk);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The newest record of a block.

@@ -116,6 +116,8 @@ struct Layout {
     segments: u64,
     /// Generation of the newest checkpoint.
     generation: u64,
+    /// The first record behind that checkpoint.
+    next_sequence: u64,
     named: BTreeMap<u64, BTreeSet<u64>>,
     headers: Vec<u64>,
     /// Those of the newest generation.
@@ -148,11 +150,12 @@ impl Layout {
         }
         let headers: Vec<u64> =
             (segments..BLOCKS).filter(|at| image.read(Lba(*at)).starts_with(b"WCHK")).collect();
-        let generation = number(newest, 24, 8);
+        let (generation, next_sequence) = (number(newest, 24, 8), number(newest, 32, 8));
         let generation_of = |at: &u64| number(&image.read(Lba(*at)), 16, 8);
         let last = headers.iter().map(generation_of).max();
         let newest = headers.iter().copied().filter(|at| Some(generation_of(at)) == last).collect();
-        Layout { map: map_start..map_start + 2 * map_pages, segments, generation, named, headers, newest }
+        let map = map_start..map_start + 2 * map_pages;
+        Layout { map, segments, generation, next_sequence, named, headers, newest }
     }
 
     /// The layout, with what a volume that was not closed names when its log is replayed.
@@ -345,7 +348,8 @@ impl Campaign {
             && match error {
                 VolumeError::Foreign => hit(0..2) == 2,
                 VolumeError::Damaged { what: Damage::NoCheckpoint, .. } => checkpoints == 2,
-                VolumeError::Damaged { what: Damage::NewestCheckpoint, .. } => {
+                // The older one's map may have been written over by then, as far as the one after the newest had come.
+                VolumeError::Damaged { what: Damage::NewestCheckpoint | Damage::StaleMap, .. } => {
                     !self.is_closed && checkpoints > 0
                 }
                 VolumeError::Damaged { what: Damage::LostRecord, .. } => {
@@ -458,6 +462,36 @@ fn v9_after_two_damaged_blocks_nothing_wrong_is_read() {
     }
 }
 
+/// V2, also where the record that says where the log goes on is the damaged one.
+#[test]
+fn opening_notices_each_durable_chunk_of_the_log_that_is_damaged() {
+    let mut noticed = 0;
+    for seed in [41, 1068, 1086] {
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let handle = runtime.handle();
+        let script = async {
+            let Used { image, .. } = use_volume(&handle, Rules::all(), false).await;
+            let layout = Layout::of(&image);
+            let unproved = layout.find_unproved(&image);
+            let is_due = |at: &&u64| {
+                number(&image.read(Lba(**at)), 24, 8) >= layout.next_sequence
+                    && !unproved.iter().any(|chunk| chunk.contains(*at))
+            };
+            for at in layout.newest.iter().filter(is_due) {
+                let mut damaged = image.clone();
+                damaged.write(Lba(*at), &[0; BLOCK_BYTES]);
+                let disk = disk(&handle, Some(&damaged));
+                let error = Volume::open(&handle, disk, VolumeOptions::default()).await.err();
+                let is_noticed = matches!(error, Some(VolumeError::Damaged { what: Damage::LostRecord, .. }));
+                assert!(is_noticed, "seed {seed}, the chunk at {at}: {error:?}");
+                noticed += 1;
+            }
+        };
+        runtime.block_on(script).expect("a run");
+    }
+    assert!(noticed > 20, "{noticed}");
+}
+
 /// The first of these campaigns that fails with a rule dropped, and how.
 fn first_failure(
     seeds: std::ops::Range<u64>,
@@ -481,7 +515,7 @@ fn first_failure(
 #[test]
 fn v9_a_repair_from_what_is_out_of_date() {
     let campaign = |seed| Campaign::new(seed, 60, Kind::Garbage, false);
-    let wrong = first_failure(20..30, VolumeMutant::StaleRepaired, campaign, "reads");
+    let wrong = first_failure(66..76, VolumeMutant::StaleRepaired, campaign, "reads");
     assert!(wrong.is_some(), "a stale page of the map is taken for the newest, and nothing wrong is read");
 }
 
