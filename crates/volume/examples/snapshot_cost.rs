@@ -6,6 +6,7 @@
 
 use std::error::Error;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -33,22 +34,56 @@ fn micros(handle: &Handle, began: weir_runtime::Instant) -> f64 {
     handle.now().since(began).as_secs_f64() * 1e6
 }
 
-/// Writes blocks at random, or in turn, and returns microseconds a block.
-async fn write_blocks(
-    handle: &Handle,
-    storage: &dyn Storage,
+/// Pieces in which a clone and its volume are written by turns, so that both meet the same cleaning.
+const PIECES: u64 = 16;
+
+/// How blocks are written: of so many, in turn or at random.
+#[derive(Clone, Copy)]
+struct Pattern {
     blocks: u64,
     at_random: bool,
-) -> Result<f64, Box<dyn Error>> {
-    let (page, mut random) = (vec![1; BLOCK_BYTES], handle.random("blocks"));
-    let began = handle.now();
-    for block in 0..blocks {
-        let lba = if at_random { random.below(blocks) } else { block };
-        let part = [Part::bytes(Lba(lba), &page)];
-        submit_when_free(storage, Command::Write(Write::new(&part))).await?;
+}
+
+impl Pattern {
+    /// Writes all blocks, and returns microseconds a block.
+    async fn write_all(self, handle: &Handle, storage: &dyn Storage) -> Result<f64, Box<dyn Error>> {
+        self.write_blocks(handle, storage, 0..self.blocks).await
     }
-    flush(storage).await?;
-    Ok(micros(handle, began) / blocks as f64)
+
+    /// Writes these blocks, or as many at random, and returns microseconds a block.
+    async fn write_blocks(
+        self,
+        handle: &Handle,
+        storage: &dyn Storage,
+        blocks: Range<u64>,
+    ) -> Result<f64, Box<dyn Error>> {
+        let (page, mut random) = (vec![1; BLOCK_BYTES], handle.random("blocks"));
+        let count = blocks.end - blocks.start;
+        let began = handle.now();
+        for block in blocks {
+            let lba = if self.at_random { random.below(self.blocks) } else { block };
+            let part = [Part::bytes(Lba(lba), &page)];
+            submit_when_free(storage, Command::Write(Write::new(&part))).await?;
+        }
+        flush(storage).await?;
+        Ok(micros(handle, began) / count as f64)
+    }
+
+    /// Writes a quarter of the blocks of two storages, by turns, and returns microseconds a block of each.
+    async fn write_by_turns(
+        self,
+        handle: &Handle,
+        storages: [&dyn Storage; 2],
+    ) -> Result<[f64; 2], Box<dyn Error>> {
+        let piece = self.blocks / 4 / PIECES;
+        let mut rates = [0.0; 2];
+        for first in (0..PIECES).map(|i| i * piece) {
+            for (rate, storage) in rates.iter_mut().zip(storages) {
+                *rate += self.write_blocks(handle, storage, first..first + piece).await? / PIECES as f64;
+            }
+        }
+        Ok(rates)
+    }
 }
 
 async fn measure(handle: &Handle, path: &Path, blocks: u64) -> Result<(), Box<dyn Error>> {
@@ -56,19 +91,20 @@ async fn measure(handle: &Handle, path: &Path, blocks: u64) -> Result<(), Box<dy
     let format = Format { logical_blocks: blocks, slots: 4, ..Format::default() };
     Volume::create(handle, &*disk, format).await?;
     let volume = Rc::new(Volume::open(handle, disk, VolumeOptions::default()).await?);
-    write_blocks(handle, &*volume, blocks, false).await?;
     for at_random in [false, true] {
-        let plain = write_blocks(handle, &*volume, blocks, at_random).await?;
+        let pattern = Pattern { blocks, at_random };
+        pattern.write_all(handle, &*volume).await?;
+        let plain = pattern.write_all(handle, &*volume).await?;
         let began = handle.now();
         volume.create_snapshot("snapshot").await?;
         let made = micros(handle, began);
-        let first = write_blocks(handle, &*volume, blocks, at_random).await?;
-        let again = write_blocks(handle, &*volume, blocks, at_random).await?;
+        let first = pattern.write_all(handle, &*volume).await?;
+        let again = pattern.write_all(handle, &*volume).await?;
         let began = handle.now();
         volume.create_clone("snapshot", "clone").await?;
         let cloned = micros(handle, began);
         let clone = BranchStorage::open(Rc::clone(&volume), "clone")?;
-        let of_clone = write_blocks(handle, &clone, blocks / 4, at_random).await?;
+        let [beside, of_clone] = pattern.write_by_turns(handle, [&*volume, &clone]).await?;
         // A branch that is open is in use.
         drop(clone);
         let began = handle.now();
@@ -80,10 +116,12 @@ async fn measure(handle: &Handle, path: &Path, blocks: u64) -> Result<(), Box<dy
         volume.delete_snapshot("snapshot").await?;
         let deleted = micros(handle, began) / 1e6;
         println!(
-            "{}: us a block: plain {plain:.2}, first below a snapshot {first:.2} ({:.2}), again {again:.2}, in a clone {of_clone:.2}; \
+            "{}: us a block: plain {plain:.2}, first below a snapshot {first:.2} ({:.2}), again {again:.2}; \
+             in a clone {of_clone:.2}, by turns with the volume, {beside:.2} ({:.2}); \
              create {:.1} ms, clone {:.1} ms, roll back {back:.2} s, delete {deleted:.2} s; {names} names",
             if at_random { "random" } else { "in turn" },
             first / plain,
+            of_clone / beside,
             made / 1e3,
             cloned / 1e3,
         );

@@ -32,8 +32,9 @@ use crate::transfer::read_extent;
 /// Rounds of upkeep without gain before writers get the error that the volume is full.
 const BARREN_ROUNDS: u32 = 64;
 
-/// Segments that are read for cleaning at the same time.
-pub(crate) const VICTIMS: usize = 8;
+/// Segments that are read for cleaning at the same time. A flush may have to wait for so many, as the disk does not know what is
+/// urgent. On a disk of 1 GB/s, four are read 6 % slower than eight.
+pub(crate) const VICTIMS: usize = 4;
 
 /// A segment of which less than one block in so many is live is read block by block: a disk reads some four
 /// times as many blocks a second in a row as one by one.
@@ -195,6 +196,10 @@ impl Cleaner {
         loop {
             if self.checkpoint_is_due() {
                 self.checkpointer.take().await?;
+            }
+            // A flush that callers wait for comes before more reads.
+            if let Some(wanted) = self.common.flushes.first_wanted() {
+                self.common.watermark.until_durable(wanted).await?;
             }
             let victims = self.next_victims();
             if victims.is_empty() || self.common.closing.get() {

@@ -440,7 +440,7 @@ impl Volume {
     }
 
     /// Bytes of memory that the volume takes at most, but for what reads that are under way hold themselves: its segment
-    /// buffers, 8 segments that are being cleaned, 4,124 bytes for each page of the map (510 blocks) that may be in memory
+    /// buffers, 4 segments that are being cleaned, 4,124 bytes for each page of the map (510 blocks) that may be in memory
     /// ([`map_pages`](VolumeOptions::map_pages)) and 24 bytes for each page of all, 4 MiB of pages that change during a
     /// checkpoint, 64 bytes for each segment, and what a checkpoint writes, which takes 8 MiB at one time.
     /// A recovery holds what the log has changed, which is more if the volume was open with a higher limit before.

@@ -165,3 +165,35 @@ fn a_write_waits_for_a_bounded_number_of_moved_blocks() {
         runtime.block_on(script).unwrap();
     }
 }
+
+/// What a flush waits for (docs/bench.md, *Cleaning*): no more than the four segments that are read side by side.
+#[test]
+fn a_flush_comes_before_further_reads_of_cleaning() {
+    let runtime = Runtime::simulated(Simulation { seed: 4, ..Simulation::default() });
+    let handle = runtime.handle();
+    let script = async {
+        let capabilities = Capabilities::legacy(32, 64, 512);
+        let options = AdversaryOptions { blocks: 1 << 14, capabilities, ..AdversaryOptions::default() };
+        let slow = Slow::new(&handle, AdversaryDisk::new(&handle, options), Duration::from_micros(50));
+        Volume::create(&handle, &*slow, Format { segment_blocks: 64, ..SMALL }).await.unwrap();
+        slow.flush_delay.set(Duration::from_millis(2));
+        let below = Rc::<Slow>::clone(&slow);
+        let volume = Volume::open(&handle, below, VolumeOptions::default()).await.unwrap();
+        let live = volume.stats().data_capacity_blocks * 8 / 10;
+        let mut random = handle.random("test");
+        let (mut beside, mut most) = (0, 0);
+        let written = (0..live).chain((0..60_000).map(|_| random.random_range(0..live)));
+        for (version, lba) in written.enumerate() {
+            write(&volume, Part::bytes(Lba(lba), &content(lba, version as u64))).await.unwrap();
+            if version % 100 == 0 {
+                let (cleaned, before) = (volume.stats().segments_cleaned, slow.reads.get());
+                weir_storage::flush(&volume).await.unwrap();
+                beside += u32::from(volume.stats().segments_cleaned > cleaned);
+                most = most.max(slow.reads.get() - before);
+            }
+        }
+        assert!(beside > 20, "cleaning went on during {beside} flushes");
+        assert!(most <= 4, "{most} segments were read for cleaning while a caller waited for a flush");
+    };
+    runtime.block_on(script).unwrap();
+}

@@ -1,4 +1,4 @@
-//! A disk whose reads take as long as they are told to, at any number, and are counted.
+//! A disk whose reads take as long as they are told to, at any number, and are counted; flushes take their time, too.
 
 #![allow(dead_code, reason = "each caller uses a part of it")]
 
@@ -10,7 +10,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, Command, Extent, Interposed, Rejected, Storage, StorageError, Ticket, read,
+    AdversaryDisk, Command, Extent, Interposed, Rejected, Storage, StorageError, Ticket, flush, read,
 };
 
 pub struct Slow {
@@ -18,6 +18,8 @@ pub struct Slow {
     pub disk: Rc<AdversaryDisk>,
     /// The longest that a read takes.
     pub delay: Cell<Duration>,
+    /// How long a flush takes.
+    pub flush_delay: Cell<Duration>,
     /// Whether reads take any time up to that.
     pub random: RefCell<Option<Pcg64>>,
     pub reads: Cell<u64>,
@@ -31,6 +33,7 @@ impl Slow {
             clock: clock.clone(),
             disk,
             delay: Cell::new(delay),
+            flush_delay: Cell::default(),
             random: RefCell::default(),
             reads: Cell::new(0),
             fails: Cell::new(None),
@@ -59,6 +62,17 @@ impl Slow {
         }));
         ticket
     }
+
+    fn flush(&self) -> Ticket {
+        let (clock, disk, delay) = (self.clock.clone(), Rc::clone(&self.disk), self.flush_delay.get());
+        let (ticket, completer) = Ticket::pending();
+        drop(self.clock.spawn(async move {
+            clock.sleep(delay).await;
+            let done = flush(&*disk).await.map_err(|_| StorageError::Gone);
+            completer.finish(done, done);
+        }));
+        ticket
+    }
 }
 
 impl Interposed for Slow {
@@ -72,6 +86,7 @@ impl Interposed for Slow {
                 self.reads.set(self.reads.get() + 1);
                 Ok(self.read(extent))
             }
+            Command::Flush if !self.flush_delay.get().is_zero() => Ok(self.flush()),
             other => self.disk.submit(other),
         }
     }
