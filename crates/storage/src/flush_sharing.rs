@@ -76,13 +76,13 @@ impl FlushSharing {
     /// Whether a flush that covers the positions up to `position` would answer a caller.
     #[must_use]
     pub fn is_wanted(&self, position: u64) -> bool {
-        self.first_wanted().is_some_and(|first| first <= position)
+        self.failed.get().is_none() && self.wanted.borrow().first().is_some_and(|first| *first <= position)
     }
 
-    /// The oldest position that a caller waits for; none after a failed flush.
+    /// The newest position that a caller waits for; none after a failed flush.
     #[must_use]
-    pub fn first_wanted(&self) -> Option<u64> {
-        self.wanted.borrow().first().filter(|_| self.failed.get().is_none()).copied()
+    pub fn last_wanted(&self) -> Option<u64> {
+        self.wanted.borrow().last().filter(|_| self.failed.get().is_none()).copied()
     }
 
     /// Positions that callers wait for.

@@ -34,10 +34,11 @@ fn micros(handle: &Handle, began: weir_runtime::Instant) -> f64 {
     handle.now().since(began).as_secs_f64() * 1e6
 }
 
-/// Pieces in which a clone and its volume are written by turns, so that both meet the same cleaning.
+/// Pieces in which a volume and its clone are written by turns, each followed by a flush: both wait for the same cleaning, to which the
+/// writes of both lead.
 const PIECES: u64 = 16;
 
-/// How blocks are written: of so many, in turn or at random.
+/// In which order the blocks of a storage are written.
 #[derive(Clone, Copy)]
 struct Pattern {
     blocks: u64,

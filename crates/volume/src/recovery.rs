@@ -623,10 +623,14 @@ impl<'a> Replay<'a> {
     /// cut to be durable. Then the cut is not where a crash broke the log off, but damage.
     async fn look_behind(&mut self, cut: Position) -> Result<(), VolumeError> {
         let mut left = self.checkpoint.window_blocks;
+        let mut unlisted = match self.search {
+            Search::Beginning => left.div_ceil(self.geometry.segment_blocks) as usize,
+            Search::All => usize::MAX,
+        };
         let mut at = cut;
         while left > 0 {
             if at.index == self.free_list.len() {
-                self.find_unlisted(left).await?;
+                self.find_unlisted(&mut unlisted).await?;
             }
             let Some(segment) = self.free_list.get(at.index).copied() else { break };
             let blocks = self.geometry.segment_blocks - at.offset;
@@ -637,7 +641,8 @@ impl<'a> Replay<'a> {
                     continue;
                 };
                 self.note_checkpoint(&chunk, segment, offset)?;
-                let behind = chunk.header.sequence.get() >= self.next_sequence;
+                // The cut may be a record of this chunk.
+                let behind = chunk.last_sequence() >= self.next_sequence;
                 if chunk.header.generation.get() != self.checkpoint.generation || !behind {
                     continue;
                 }
@@ -659,23 +664,20 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// The record that says where the log goes on may be in what is missing. Then it goes on in segments that are on no list: those
-    /// that begin with a chunk from behind the cut join the list, in the order of the log. Segments that look empty are looked at
-    /// first; opening looks at so many as `left` blocks would be.
-    async fn find_unlisted(&mut self, left: u32) -> Result<(), VolumeError> {
-        let most = match self.search {
-            Search::Beginning => left.div_ceil(self.geometry.segment_blocks) as usize,
-            Search::All => usize::MAX,
-        };
+    /// A damaged chunk may hold the record that lengthens the list. Then the log goes on in segments that are not on the list. Those
+    /// that begin with a chunk from behind the cut join the list, in the order of the log. Empty segments are looked at first, `left`
+    /// segments at most.
+    async fn find_unlisted(&mut self, left: &mut usize) -> Result<(), VolumeError> {
         let segments = &self.blocks.segments;
         let unlisted = segments.empty(None).chain(segments.live_segments());
-        let unlisted = unlisted.filter(|segment| !self.on_free_list.contains(segment)).take(most);
+        let unlisted: Vec<u32> =
+            unlisted.filter(|segment| !self.on_free_list.contains(segment)).take(*left).collect();
+        *left -= unlisted.len();
         let (generation, next) = (self.checkpoint.generation, self.next_sequence);
         let mut found = Vec::new();
-        scan_beginnings(self.disk, self.geometry, unlisted, true, |segment, chunk| {
-            let sequence = chunk.header.sequence.get();
-            if chunk.header.generation.get() == generation && sequence >= next {
-                found.push((sequence, segment));
+        scan_beginnings(self.disk, self.geometry, unlisted.into_iter(), true, |segment, chunk| {
+            if chunk.header.generation.get() == generation && chunk.last_sequence() >= next {
+                found.push((chunk.header.sequence.get(), segment));
             }
         })
         .await?;

@@ -56,8 +56,8 @@ pub(crate) async fn scan(
 /// Segments whose first block is read at the same time.
 const SEGMENTS_AT_ONCE: usize = 64;
 
-/// Calls `visit` with each whole chunk that a segment begins with. A segment that cannot be read ends the scan with an error, or,
-/// `with_failures`, is passed by.
+/// Calls `visit` with each whole chunk that a segment begins with. A segment that cannot be read ends the scan with an error; with
+/// `with_failures` it is skipped.
 pub(crate) async fn scan_beginnings(
     disk: &dyn Storage,
     geometry: &Geometry,

@@ -348,7 +348,7 @@ impl Campaign {
             && match error {
                 VolumeError::Foreign => hit(0..2) == 2,
                 VolumeError::Damaged { what: Damage::NoCheckpoint, .. } => checkpoints == 2,
-                // The older one's map may have been written over by then, as far as the one after the newest had come.
+                // Pages of the older checkpoint's map may have been overwritten for a checkpoint that a crash interrupted.
                 VolumeError::Damaged { what: Damage::NewestCheckpoint | Damage::StaleMap, .. } => {
                     !self.is_closed && checkpoints > 0
                 }

@@ -1,4 +1,4 @@
-//! A disk whose reads take as long as they are told to, at any number, and are counted; flushes take their time, too.
+//! A disk whose reads take as long as they are told to, at any number, and are counted. Its flushes may take a set time, too.
 
 #![allow(dead_code, reason = "each caller uses a part of it")]
 
@@ -22,7 +22,10 @@ pub struct Slow {
     pub flush_delay: Cell<Duration>,
     /// Whether reads take any time up to that.
     pub random: RefCell<Option<Pcg64>>,
+    /// Reads that have begun.
     pub reads: Cell<u64>,
+    /// Reads that have ended.
+    pub ended: Rc<Cell<u64>>,
     /// A read of this block fails.
     pub fails: Cell<Option<u64>>,
 }
@@ -36,6 +39,7 @@ impl Slow {
             flush_delay: Cell::default(),
             random: RefCell::default(),
             reads: Cell::new(0),
+            ended: Rc::default(),
             fails: Cell::new(None),
         })
     }
@@ -46,10 +50,11 @@ impl Slow {
             None => self.delay.get(),
         };
         let fails = self.fails.get().is_some_and(|block| extent.iter().any(|lba| lba.0 == block));
-        let (clock, disk) = (self.clock.clone(), Rc::clone(&self.disk));
+        let (clock, disk, ended) = (self.clock.clone(), Rc::clone(&self.disk), Rc::clone(&self.ended));
         let (ticket, completer) = Ticket::pending();
         drop(self.clock.spawn(async move {
             clock.sleep(delay).await;
+            ended.set(ended.get() + 1);
             let done = match read(&*disk, extent).await {
                 Ok(_) if fails => Err(StorageError::Gone),
                 Ok(found) => {
