@@ -51,7 +51,7 @@ fn v1_records_behind_the_cut_of_the_same_generation() {
 #[test]
 fn v1_recovery_that_builds_on_what_is_not_durable() {
     // The process has to end between the write of a checkpoint and the flush behind it.
-    killed_by_campaign_from(33, VolumeMutant::RecoveryUnflushed, |options| {
+    killed_by_campaign_from(142, VolumeMutant::RecoveryUnflushed, |options| {
         options.mix = Mix { restart: 8, checkpoint: 0, flush: 0, ..options.mix };
         options.volume.checkpoint_segments = 2;
         options.latency_ns_max = 5_000;
