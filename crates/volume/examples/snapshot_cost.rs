@@ -36,7 +36,7 @@ fn micros(handle: &Handle, began: weir_runtime::Instant) -> f64 {
 
 /// Pieces in which a volume and its clone are written by turns, each followed by a flush: both wait for the same cleaning, to which the
 /// writes of both lead.
-const PIECES: u64 = 16;
+const PIECES: u64 = 64;
 
 /// In which order the blocks of a storage are written.
 #[derive(Clone, Copy)]
@@ -70,17 +70,20 @@ impl Pattern {
         Ok(micros(handle, began) / count as f64)
     }
 
-    /// Writes a quarter of the blocks of two storages, by turns, and returns microseconds a block of each.
+    /// Writes a quarter of the blocks of two storages, by turns, and returns microseconds a block of each. Which of them comes first
+    /// is drawn, so that rounds of cleaning do not always meet the same one.
     async fn write_by_turns(
         self,
         handle: &Handle,
         storages: [&dyn Storage; 2],
     ) -> Result<[f64; 2], Box<dyn Error>> {
-        let piece = self.blocks / 4 / PIECES;
+        let (piece, mut order) = (self.blocks / 4 / PIECES, handle.random("order"));
         let mut rates = [0.0; 2];
         for first in (0..PIECES).map(|i| i * piece) {
-            for (rate, storage) in rates.iter_mut().zip(storages) {
-                *rate += self.write_blocks(handle, storage, first..first + piece).await? / PIECES as f64;
+            let begins = order.below(2) as usize;
+            for which in [begins, 1 - begins] {
+                let took = self.write_blocks(handle, storages[which], first..first + piece).await?;
+                rates[which] += took / PIECES as f64;
             }
         }
         Ok(rates)
