@@ -348,8 +348,7 @@ impl Campaign {
             && match error {
                 VolumeError::Foreign => hit(0..2) == 2,
                 VolumeError::Damaged { what: Damage::NoCheckpoint, .. } => checkpoints == 2,
-                // Pages of the older checkpoint's map may have been overwritten for a checkpoint that a crash interrupted.
-                VolumeError::Damaged { what: Damage::NewestCheckpoint | Damage::StaleMap, .. } => {
+                VolumeError::Damaged { what: Damage::NewestCheckpoint, .. } => {
                     !self.is_closed && checkpoints > 0
                 }
                 VolumeError::Damaged { what: Damage::LostRecord, .. } => {
